@@ -96,7 +96,7 @@ pub enum EngineError {
         limit: usize,
     },
     /// The engine does not hold this FIB.
-    #[error("FIB {fib} of an engine that holds {fibs}, from 0 on")]
+    #[error("no FIB {fib}: the engine holds {fibs}, numbered from 0")]
     NoFib {
         /// The FIB; the largest id if several are missing.
         fib: FibId,
@@ -159,7 +159,7 @@ pub struct EngineInfo {
     pub name: &'static str,
     /// The instruction set of the lookup kernels; [`Isa::Scalar`] if they use no particular one.
     pub isa: Isa,
-    /// The name of the lookup code in reports: the name of `isa`, unless a device looks up.
+    /// The name of the lookup code in reports: usually the name of `isa`, and `ptx` on a GPU.
     pub isa_name: String,
     /// The limits of the engine.
     pub capacity: Capacity,
@@ -298,8 +298,8 @@ pub trait EngineWriter: Send {
     fn reader(&self, slots: u16, batch_max: usize) -> Result<Box<dyn EngineReader>, EngineError>;
 }
 
-/// The reading side of an engine, one per lcore. No method allocates or takes a lock. `submit` and `collect` never
-/// wait; lookups wait for the answers.
+/// The reading side of an engine, one per lcore. No method may allocate or take a lock. `submit` and `collect` must
+/// not wait for a device; lookups wait for their answers.
 pub trait EngineReader: Send {
     /// The number of slots.
     fn slots(&self) -> u16;

@@ -91,6 +91,6 @@ mod tests {
         let one = Fibs::One(FibId(1));
         assert_eq!((one.check(9, 2), one.part(3..9).of(7), each.of(1)), (Ok(()), FibId(1), FibId(2)));
         let refused = one.check(0, 1).unwrap_err();
-        assert_eq!(refused.to_string(), "FIB 1 of an engine that holds 1, from 0 on");
+        assert_eq!(refused.to_string(), "no FIB 1: the engine holds 1, numbered from 0");
     }
 }

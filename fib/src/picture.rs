@@ -126,12 +126,12 @@ fn picture(graphs: &[Graph<'_>]) -> Drawn<String> {
     for (graph, area) in graphs.iter().zip(area.split_evenly((graphs.len(), 1))) {
         graph.draw(&area)?;
     }
-    area.present().map_err(said)?;
+    area.present().map_err(boxed)?;
     drop(area);
     Ok(picture.replace("\"#000000\"", "\"currentColor\""))
 }
 
-fn said(error: impl std::fmt::Display) -> Box<dyn Error + Send + Sync> {
+fn boxed(error: impl std::fmt::Display) -> Box<dyn Error + Send + Sync> {
     error.to_string().into()
 }
 
@@ -189,7 +189,7 @@ impl Graph<'_> {
             .x_label_area_size(40)
             .y_label_area_size(70)
             .build_cartesian_2d(x, y)
-            .map_err(said)?;
+            .map_err(boxed)?;
         chart
             .configure_mesh()
             .x_desc(self.x.name)
@@ -199,16 +199,16 @@ impl Graph<'_> {
             .bold_line_style(BLACK.mix(0.15))
             .light_line_style(TRANSPARENT)
             .draw()
-            .map_err(said)?;
+            .map_err(boxed)?;
         for (at, line) in self.lines.iter().enumerate() {
             let colour = COLOURS[at % COLOURS.len()];
             let points = || line.points.iter().map(|point| (point.x, point.y));
             let style = colour.stroke_width(2);
             if line.style != LineStyle::Points {
                 if at < COLOURS.len() {
-                    chart.draw_series(LineSeries::new(points(), style)).map_err(said)?;
+                    chart.draw_series(LineSeries::new(points(), style)).map_err(boxed)?;
                 } else {
-                    chart.draw_series(DashedLineSeries::new(points(), 6, 4, style)).map_err(said)?;
+                    chart.draw_series(DashedLineSeries::new(points(), 6, 4, style)).map_err(boxed)?;
                 }
             }
             if line.style == LineStyle::Line {
@@ -221,15 +221,15 @@ impl Graph<'_> {
                     .map(drop),
                 _ => chart.draw_series(points().map(|at| Cross::new(at, 4, style))).map(drop),
             }
-            .map_err(said)?;
+            .map_err(boxed)?;
             let spread = line.points.iter().filter(|point| point.spread.1 > point.spread.0);
             let spread = spread.map(|GraphPoint { x, spread: (low, high), .. }| {
                 PathElement::new([(*x, *low), (*x, *high)], colour.stroke_width(1))
             });
-            chart.draw_series(spread).map_err(said)?;
+            chart.draw_series(spread).map_err(boxed)?;
         }
         let marks = self.marks.1.iter().map(|at| Circle::new(*at, 6, BLACK.stroke_width(2)));
-        chart.draw_series(marks).map_err(said)?;
+        chart.draw_series(marks).map_err(boxed)?;
         Ok(())
     }
 
@@ -241,21 +241,21 @@ impl Graph<'_> {
             let (colour, y) = (COLOURS[at % COLOURS.len()], place(at));
             // A short line stands for a dashed one.
             let end = if at < COLOURS.len() { 22 } else { 12 };
-            area.draw(&PathElement::new([(4, y), (end, y)], colour.stroke_width(2))).map_err(said)?;
+            area.draw(&PathElement::new([(4, y), (end, y)], colour.stroke_width(2))).map_err(boxed)?;
             match (line.style, at / COLOURS.len()) {
                 (LineStyle::Line, _) => Ok(()),
                 (_, 0) => area.draw(&Circle::new((13, y), 3, colour.filled())),
                 (_, 1) => area.draw(&TriangleMarker::new((13, y), 5, colour.filled())),
                 _ => area.draw(&Cross::new((13, y), 4, colour.stroke_width(2))),
             }
-            .map_err(said)?;
-            area.draw(&Text::new(line.name, (28, y - 6), style.clone())).map_err(said)?;
+            .map_err(boxed)?;
+            area.draw(&Text::new(line.name, (28, y - 6), style.clone())).map_err(boxed)?;
         }
         let (name, marks) = &self.marks;
         if !marks.is_empty() {
             let y = place(self.lines.len());
-            area.draw(&Circle::new((13, y), 6, BLACK.stroke_width(2))).map_err(said)?;
-            area.draw(&Text::new(*name, (28, y - 6), style)).map_err(said)?;
+            area.draw(&Circle::new((13, y), 6, BLACK.stroke_width(2))).map_err(boxed)?;
+            area.draw(&Text::new(*name, (28, y - 6), style)).map_err(boxed)?;
         }
         Ok(())
     }

@@ -393,14 +393,14 @@ pub fn run<K: Key>(plan: &Sequences, checker: &Checker<K>, mut apply: impl FnMut
     for sequence in 0..plan.count {
         let mut maker = Maker::new(plan, sequence);
         checker.watch(&maker.keys, &maker.right());
-        let deltas = 2 + maker.rng.below(4);
+        let count = 2 + maker.rng.below(4);
         let kind = maker.rng.below(4);
-        let mut told = Vec::new();
+        let mut deltas = Vec::new();
         // An engine must not rely on the RIB to leave out redundant routes.
         let mut rib = if sequence % 2 == 0 { Rib::new() } else { Rib::plain() };
-        for at in 0..=deltas {
+        for at in 0..=count {
             let routes =
-                if at == deltas { K::table(&rib).withdrawn() } else { maker.delta(kind, rib.is_empty()) };
+                if at == count { K::table(&rib).withdrawn() } else { maker.delta(kind, rib.is_empty()) };
             if routes.is_empty() {
                 continue;
             }
@@ -408,8 +408,8 @@ pub fn run<K: Key>(plan: &Sequences, checker: &Checker<K>, mut apply: impl FnMut
                 rib.set(K::wrap(route.prefix), route.next_hop);
                 maker.oracle.set(route.prefix, route.next_hop);
             }
-            told.push(routes);
-            let history = History { plan, sequence, told: &told };
+            deltas.push(routes);
+            let history = History { plan, sequence, deltas: &deltas };
             checker.begin(&maker.right());
             let applied: Result<(), std::convert::Infallible> = rib.commit(|delta, rib| {
                 apply(delta, rib);
@@ -425,14 +425,14 @@ pub fn run<K: Key>(plan: &Sequences, checker: &Checker<K>, mut apply: impl FnMut
 struct History<'a, K: Key> {
     plan: &'a Sequences,
     sequence: usize,
-    told: &'a [Vec<Route<K>>],
+    deltas: &'a [Vec<Route<K>>],
 }
 
 impl<K: Key> Drop for History<'_, K> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("seed {}, sequence {}:", self.plan.seed, self.sequence);
-            for (at, routes) in self.told.iter().enumerate() {
+            for (at, routes) in self.deltas.iter().enumerate() {
                 let routes: Vec<_> =
                     routes.iter().map(|route| format!("{} := {}", route.prefix, route.next_hop)).collect();
                 eprintln!("  delta {}: {}", at + 1, routes.join(", "));
@@ -469,9 +469,9 @@ impl<K: Key> Maker<K> {
                 keys.push(turned(base, len)); // within this prefix, but not within longer ones
             }
             if at % 2 == 0 && len > low {
-                let beside = turned(base, len - 1);
-                prefixes.push(Prefix::truncating(beside, len));
-                keys.push(beside);
+                let sibling = turned(base, len - 1);
+                prefixes.push(Prefix::truncating(sibling, len));
+                keys.push(sibling);
             }
         }
         prefixes.sort_unstable();

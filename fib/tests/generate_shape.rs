@@ -222,7 +222,7 @@ fn the_same_spec_gives_the_same_table_for_ever() {
 #[test]
 fn refusals_carry_the_numbers() {
     let wrong = table::<u32>(&spec(Family::V6, 1, 1)).unwrap_err();
-    assert_eq!(wrong.to_string(), "a table of ipv4 was asked for with a spec of ipv6");
+    assert_eq!(wrong.to_string(), "the spec is for ipv6, wanted ipv4");
     let none = TableSpec { next_hops: 0, ..spec(Family::V4, 1, 1) }.generate().unwrap_err();
     assert_eq!(none, GenerateError::NextHops { given: 0, limit: (1 << 24) - 1 });
     let many = spec(Family::V4, usize::MAX, 1).generate().unwrap_err();

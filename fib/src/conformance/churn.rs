@@ -13,8 +13,8 @@ pub fn withdraw(make: Make<'_>, options: Options) {
     let mut rig = TestRig::new(make, "withdraw", options);
     absent::<u32>(&mut rig, options);
     absent::<u128>(&mut rig, options);
-    again::<u32>(&mut rig, options);
-    again::<u128>(&mut rig, options);
+    repeated::<u32>(&mut rig, options);
+    repeated::<u128>(&mut rig, options);
     rig.withdraw_all();
     for round in options.cases(&[0, 1, 2, 3, 4]) {
         rig.case(format_args!("filled and emptied, round {round}"));
@@ -61,19 +61,19 @@ fn absent<K: TestKey>(rig: &mut TestRig, options: Options) {
     rig.check_prefixes(&chain);
     rig.check_stats();
     for len in options.cases(&[0, 12, 20, 24, K::BITS - 4, K::BITS]) {
-        let there = Prefix::truncating(address, *len);
-        rig.case(format_args!("only {there} is there, everything else on its chain is withdrawn"));
+        let present = Prefix::truncating(address, *len);
+        rig.case(format_args!("only {present} is present, everything else on its chain is withdrawn"));
         let next_hop = rig.id();
-        rig.set(there, next_hop);
-        rig.withdraw(chain.iter().filter(|prefix| **prefix != there));
+        rig.set(present, next_hop);
+        rig.withdraw(chain.iter().filter(|prefix| **prefix != present));
         rig.check_prefixes(&chain);
-        for prefix in chain.iter().filter(|prefix| **prefix != there) {
+        for prefix in chain.iter().filter(|prefix| **prefix != present) {
             rig.set(*prefix, NextHopId::NONE);
         }
         rig.check_prefixes(&chain);
         rig.check_stats();
-        rig.set(there, NextHopId::NONE);
-        rig.set(there, NextHopId::NONE);
+        rig.set(present, NextHopId::NONE);
+        rig.set(present, NextHopId::NONE);
         rig.check_prefixes(&chain);
         rig.check_stats();
     }
@@ -81,7 +81,7 @@ fn absent<K: TestKey>(rig: &mut TestRig, options: Options) {
 
 /// One route announced twice with the same next hop, then changed, withdrawn and announced repeatedly, with other
 /// routes above and below it.
-fn again<K: TestKey>(rig: &mut TestRig, options: Options) {
+fn repeated<K: TestKey>(rig: &mut TestRig, options: Options) {
     let address = K::random(&mut rig.rng);
     for len in options.cases(&[0, 8, 19, 20, 21, 24, 25, 31, 32, K::BITS / 2, K::BITS / 2 + 1, K::BITS]) {
         let prefix = Prefix::truncating(address, *len);
@@ -137,12 +137,12 @@ pub fn churn(make: Make<'_>, options: Options) {
 /// `size` changes of distinct prefixes: half announce a drawn prefix, four in ten withdraw a present one, the others
 /// withdraw a drawn prefix, which is mostly absent.
 fn random_delta<K: TestKey>(rig: &mut TestRig, universe: &Universe<K>, size: usize) -> Routes {
-    let there: Vec<_> = K::table(&rig.rib).prefixes().collect();
+    let present: Vec<_> = K::table(&rig.rib).prefixes().collect();
     let mut seen = BTreeSet::new();
     let mut changes = Vec::with_capacity(size);
     for _ in 0..size {
         let drawn = universe.prefix(&mut rig.rng);
-        let existing = there.get(rig.rng.below(there.len())).copied();
+        let existing = present.get(rig.rng.below(present.len())).copied();
         let (prefix, next_hop) = match (rig.rng.below(10), existing) {
             (0..5, _) => (drawn, rig.id()),
             (5..9, Some(existing)) => (existing, NextHopId::NONE),
@@ -162,11 +162,11 @@ pub fn replay(make: Make<'_>, options: Options) {
     let (v4, v6) = (generated::<u32>(&mut rig, 4000, options), generated::<u128>(&mut rig, 2000, options));
     let mut updates = Updates::new(&v4, &v6, options.seed);
     rig.case(format_args!("replay, table"));
-    let told = Routes {
+    let table = Routes {
         v4: v4.into_iter().map(Route::from).collect(),
         v6: v6.into_iter().map(Route::from).collect(),
     };
-    rig.apply(&told);
+    rig.apply(&table);
     rig.check_random(500);
     let mut count = 0;
     for step in 0..options.rounds(100) {
@@ -181,7 +181,7 @@ pub fn replay(make: Make<'_>, options: Options) {
             delta.push(prefix, next_hop);
         }
         count += size;
-        rig.case(format_args!("replay, {count} updates told"));
+        rig.case(format_args!("replay, {count} updates applied"));
         rig.apply(&delta);
         rig.check_delta(&mut delta);
     }

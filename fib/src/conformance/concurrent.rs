@@ -66,7 +66,8 @@ fn drive(make: Make<'_>, options: Options, cycle: Cycle, deltas: usize) {
     let plan = ConcurrentPlan::new(&mut rig, cycle, options.rounds(deltas));
     let shared = ConcurrentState::new(&rig);
     let mut readers = [(); READERS].map(|()| reader_of(rig.writer.as_ref(), SLOTS, BATCH_MAX));
-    let during = beside(&rig.name(), &plan, &shared, &mut readers, || write(&mut rig, &plan, &shared));
+    let during =
+        run_with_readers(&rig.name(), &plan, &shared, &mut readers, || write(&mut rig, &plan, &shared));
     // Possible on a host with one CPU, or with an engine that applies a delta in microseconds.
     if during == 0 {
         eprintln!("{}: no batch met a delta that was being applied", rig.name());
@@ -81,7 +82,7 @@ fn drive(make: Make<'_>, options: Options, cycle: Cycle, deltas: usize) {
 }
 
 /// Runs `write` on this thread and a lookup thread for each reader. Returns the number of batches that overlapped a delta.
-fn beside(
+fn run_with_readers(
     name: &str,
     plan: &ConcurrentPlan,
     shared: &ConcurrentState,
@@ -157,7 +158,13 @@ impl<K: TestKey> Expected<K> {
 
     /// Looks up a batch; its size, position and method follow from `turn`. Each answer must be correct in a generation
     /// between submit and collect. Returns whether a delta overlapped.
-    fn ask(&self, name: &str, shared: &ConcurrentState, turn: usize, reader: &mut dyn EngineReader) -> bool {
+    fn look_up_batch(
+        &self,
+        name: &str,
+        shared: &ConcurrentState,
+        turn: usize,
+        reader: &mut dyn EngineReader,
+    ) -> bool {
         let count = self.keys.len();
         let size = [BATCH_MAX, 32, 7, 1][turn / 2 % 4].min(count);
         let start = turn.wrapping_mul(31) % (count - size + 1);
@@ -166,13 +173,13 @@ impl<K: TestKey> Expected<K> {
         let answers = &mut answers[..size];
         let generation = |of: &AtomicU64| usize::try_from(of.load(Ordering::SeqCst)).unwrap_or(0);
         let low = generation(&shared.done);
-        let asked = if turn.is_multiple_of(3) {
+        let result = if turn.is_multiple_of(3) {
             reader.lookup(keys, answers)
         } else {
             let slot = SlotId(u16::try_from(turn % usize::from(SLOTS)).unwrap_or(0));
             reader.submit(slot, keys).and_then(|()| collect(reader, slot, answers))
         };
-        if let Err(error) = asked {
+        if let Err(error) = result {
             fail(format_args!("{name}: a reader during churn: {error}"));
         }
         let high = generation(&shared.started);
@@ -328,9 +335,9 @@ fn look_up(
     while !shared.is_stopped() {
         turn += 1;
         during += u64::from(if turn % 2 == 0 {
-            plan.v4.ask(name, shared, turn, reader)
+            plan.v4.look_up_batch(name, shared, turn, reader)
         } else {
-            plan.v6.ask(name, shared, turn, reader)
+            plan.v6.look_up_batch(name, shared, turn, reader)
         });
         shared.batches[at].fetch_add(1, Ordering::Release);
     }

@@ -7,7 +7,7 @@ use crate::{Capacity, Key, NextHopId, Prefix, Route, Routes};
 /// Access to a family's half of each two-family pair.
 pub(super) trait TestKey: Key {
     fn oracle(pair: &OraclePair) -> &Oracle<Self>;
-    fn routes(told: &mut Routes) -> &mut Vec<Route<Self>>;
+    fn routes(routes: &mut Routes) -> &mut Vec<Route<Self>>;
 
     fn random(rng: &mut Seeded) -> Self {
         Self::from_high_bits(rng.u128())
@@ -32,8 +32,8 @@ impl TestKey for u32 {
     fn oracle(pair: &OraclePair) -> &Oracle<Self> {
         &pair.v4
     }
-    fn routes(told: &mut Routes) -> &mut Vec<Route<Self>> {
-        &mut told.v4
+    fn routes(routes: &mut Routes) -> &mut Vec<Route<Self>> {
+        &mut routes.v4
     }
 }
 
@@ -41,8 +41,8 @@ impl TestKey for u128 {
     fn oracle(pair: &OraclePair) -> &Oracle<Self> {
         &pair.v6
     }
-    fn routes(told: &mut Routes) -> &mut Vec<Route<Self>> {
-        &mut told.v6
+    fn routes(routes: &mut Routes) -> &mut Vec<Route<Self>> {
+        &mut routes.v6
     }
 }
 

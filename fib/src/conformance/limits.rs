@@ -184,7 +184,7 @@ fn is_full(error: &EngineError) -> bool {
 /// Whether the engine accepts `delta`. It may refuse with errors that satisfy `may_be`; then nothing may have changed.
 fn takes(rig: &mut TestRig, delta: &mut Routes, may_be: impl Fn(&EngineError) -> bool) -> bool {
     let before = rig.writer.generation();
-    match rig.tell(delta) {
+    match rig.announce_all(delta) {
         Ok(_) => return true,
         Err(error) if may_be(&error) => {}
         Err(error) => fail(format_args!(

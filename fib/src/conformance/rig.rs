@@ -107,28 +107,28 @@ impl TestRig {
     }
 
     /// `routes` without those that the engine is not made for: of a family, or longer ones.
-    pub(super) fn offered<'a>(&self, told: &'a Routes) -> Cow<'a, Routes> {
+    pub(super) fn offered<'a>(&self, routes: &'a Routes) -> Cow<'a, Routes> {
         if !self.ipv4_only && self.len_v4_max == 32 {
-            return Cow::Borrowed(told);
+            return Cow::Borrowed(routes);
         }
-        let v4 = told.v4.iter().filter(|route| route.prefix.len() <= self.len_v4_max).copied().collect();
-        Cow::Owned(Routes { v4, v6: if self.ipv4_only { Vec::new() } else { told.v6.clone() } })
+        let v4 = routes.v4.iter().filter(|route| route.prefix.len() <= self.len_v4_max).copied().collect();
+        Cow::Owned(Routes { v4, v6: if self.ipv4_only { Vec::new() } else { routes.v6.clone() } })
     }
 
     /// Announces `routes` to the RIB and applies the resulting delta to the engine. Updates the oracle only if the engine accepts.
-    pub(super) fn tell(&mut self, told: &Routes) -> Result<Generation, EngineError> {
-        let told = self.offered(told);
+    pub(super) fn announce_all(&mut self, routes: &Routes) -> Result<Generation, EngineError> {
+        let routes = self.offered(routes);
         let Self { rib, writer, .. } = self;
-        rib.tell(&told);
+        rib.tell(&routes);
         let generation = rib.commit(|delta, rib| writer.apply(delta, rib))?;
-        self.oracle.tell(&told);
+        self.oracle.tell(&routes);
         Ok(generation)
     }
 
     /// As [`Self::announce_all`], for routes that the engine must accept.
-    pub(super) fn apply(&mut self, told: &Routes) {
+    pub(super) fn apply(&mut self, routes: &Routes) {
         let before = self.writer.generation();
-        match self.tell(told) {
+        match self.announce_all(routes) {
             Ok(generation) => {
                 assert_eq!(
                     generation,
@@ -138,9 +138,9 @@ impl TestRig {
                 );
             }
             Err(error) => fail(format_args!(
-                "{}: a delta of {} routes told on {} + {} was refused: {error}",
+                "{}: a delta of {} routes announced in addition to {} + {} was refused: {error}",
                 self.name(),
-                told.len(),
+                routes.len(),
                 self.rib.v4.len(),
                 self.rib.v6.len()
             )),

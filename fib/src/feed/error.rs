@@ -88,7 +88,7 @@ pub enum FeedErrorKind {
         offset_bytes: u64,
     },
     /// A compressed file ends before its content does.
-    #[error("the {compression} file is cut short; {offset_bytes} bytes came out of it")]
+    #[error("the {compression} file is cut short after {offset_bytes} bytes of content")]
     CutShort {
         /// How it is compressed.
         compression: Compression,
@@ -187,7 +187,9 @@ pub enum LineError {
     #[error("a 'nexthop' line without a route before it")]
     StrayNextHop,
     /// The gateway's family differs from the route's.
-    #[error("the gateway {gateway} is not {family} as the route is; 'via inet6' says that this is meant")]
+    #[error(
+        "the gateway {gateway} is not {family} like the route; if intended, name its family: 'via inet6'"
+    )]
     GatewayFamily {
         /// The gateway.
         gateway: IpAddr,
@@ -258,7 +260,7 @@ pub enum RecordError {
     #[error(transparent)]
     Prefix(#[from] PrefixError),
     /// The peer index is not in the file's PEER_INDEX_TABLE.
-    #[error("peer index {index} is not below the {peers} peers of the PEER_INDEX_TABLE")]
+    #[error("peer index {index} is out of range: the PEER_INDEX_TABLE has {peers} peers")]
     Peer {
         /// The index.
         index: u16,

@@ -108,8 +108,8 @@ impl JsonEntry {
     }
 }
 
-fn refuse_if(there: bool, name: &'static str) -> Result<(), LineError> {
-    if there {
+fn refuse_if(is_present: bool, name: &'static str) -> Result<(), LineError> {
+    if is_present {
         return Err(LineError::Word { text: name.to_owned(), wanted: "a route without it" });
     }
     Ok(())

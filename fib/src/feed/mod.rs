@@ -4,8 +4,8 @@
 //! file -> FeedSource (plain, gzip, bzip2, xz, zstd) -> text | json | table_dump -> Collected -> Rib + NextHopTable
 //! ```
 //!
-//! | module | what lives there |
 //! | module | contents |
+//! |---|---|
 //! | [`open`], [`FeedSource`] | a file's bytes, decompressed; guesses the format from the content |
 //! | `text` | route text: `PREFIX ID`, iproute2's dialect, l3fwd's `R` lines, neighbours; [`parse_route`], [`parse_neighbour`] for one |
 //! | `json` | `ip -j route` and `ip -j neigh` |

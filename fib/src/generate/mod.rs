@@ -48,7 +48,7 @@ pub struct TableSpec {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GenerateError {
     /// The family of the type is not the family of the spec.
-    #[error("a table of {wanted} was asked for with a spec of {given}")]
+    #[error("the spec is for {given}, wanted {wanted}")]
     Family {
         /// The family of the type.
         wanted: Family,

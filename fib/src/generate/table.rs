@@ -148,7 +148,7 @@ impl<K: Key> Maker<K> {
 
     /// A place in uncovered space. `is_crowded` forces a new zone, after existing zones had no place.
     fn root_place(&mut self, len: u8, wanted: usize, is_crowded: bool) -> Option<RunPlace<K>> {
-        let (first, bounds, beside) = if len <= self.shape.zone_len {
+        let (first, bounds, neighbour) = if len <= self.shape.zone_len {
             let address = self.short_root_address(len);
             let first = Prefix::truncating(address, len);
             (first, Prefix::truncating(address, len.saturating_sub(6)), None)
@@ -161,7 +161,7 @@ impl<K: Key> Maker<K> {
         if !is_unicast(first) || self.routes.contains_key(&first) || self.covering(first).is_some() {
             return None;
         }
-        let next_hop = match beside.and_then(|older| self.routes.get(&older).copied()) {
+        let next_hop = match neighbour.and_then(|older| self.routes.get(&older).copied()) {
             Some(next_hop) if self.rng.percent(self.shape.near_next_hop_percent) => next_hop,
             _ => self.any_next_hop(),
         };
@@ -176,8 +176,8 @@ impl<K: Key> Maker<K> {
             let bounds_len = if near { self.near_len() } else { zone_len };
             return Prefix::truncating(older.address(), bounds_len.min(len - 1));
         }
-        let beside = self.opened_block();
-        Prefix::truncating(open(zone_len, beside, &mut self.rng), zone_len)
+        let older = self.opened_block();
+        Prefix::truncating(open(zone_len, older, &mut self.rng), zone_len)
     }
 
     fn short_root_address(&mut self, len: u8) -> K {
@@ -189,8 +189,8 @@ impl<K: Key> Maker<K> {
             let address = (older.address() & K::mask(near_len)).to_high_bits() | self.rng.u128() >> near_len;
             return K::from_high_bits(address);
         }
-        let beside = self.opened_block();
-        open(len, beside, &mut self.rng)
+        let older = self.opened_block();
+        open(len, older, &mut self.rng)
     }
 
     /// A block that is in use: with probability 1/3 any registry block, otherwise the block of a random root, so that

@@ -22,7 +22,7 @@ const ROUTES_A_FLAPPER: usize = 2000;
 pub struct Updates {
     rng: Seeded,
     /// Present routes that do not flap.
-    there: Vec<(IpPrefix, NextHopId)>,
+    present: Vec<(IpPrefix, NextHopId)>,
     gone: Vec<(IpPrefix, NextHopId)>,
     /// Flapping routes, and whether each is present now.
     flapping: Vec<(IpPrefix, NextHopId, bool)>,
@@ -35,18 +35,18 @@ impl Updates {
     /// announcements of new prefixes.
     #[must_use]
     pub fn new(v4: &[(Prefix4, NextHopId)], v6: &[(Prefix6, NextHopId)], seed: u64) -> Self {
-        let mut there: Vec<(IpPrefix, NextHopId)> = Vec::with_capacity(v4.len() + v6.len());
-        there.extend(v4.iter().map(|(prefix, id)| (u32::wrap(*prefix), *id)));
-        there.extend(v6.iter().map(|(prefix, id)| (u128::wrap(*prefix), *id)));
+        let mut present: Vec<(IpPrefix, NextHopId)> = Vec::with_capacity(v4.len() + v6.len());
+        present.extend(v4.iter().map(|(prefix, id)| (u32::wrap(*prefix), *id)));
+        present.extend(v6.iter().map(|(prefix, id)| (u128::wrap(*prefix), *id)));
         let mut rng = Seeded::new(seed, 0x0075_7064);
-        let next_hop_max = there.iter().map(|(_, id)| id.get()).max().unwrap_or(1).max(2);
-        let known = there.iter().map(|(prefix, _)| *prefix).collect();
+        let next_hop_max = present.iter().map(|(_, id)| id.get()).max().unwrap_or(1).max(2);
+        let known = present.iter().map(|(prefix, _)| *prefix).collect();
         let mut flapping = Vec::new();
-        for _ in 0..there.len().div_ceil(ROUTES_A_FLAPPER) {
-            let (prefix, id) = there.swap_remove(rng.below(there.len()));
+        for _ in 0..present.len().div_ceil(ROUTES_A_FLAPPER) {
+            let (prefix, id) = present.swap_remove(rng.below(present.len()));
             flapping.push((prefix, id, true));
         }
-        Self { rng, there, gone: Vec::new(), flapping, known, next_hop_max }
+        Self { rng, present, gone: Vec::new(), flapping, known, next_hop_max }
     }
 
     /// The updates of `seed` to the routes of `rib`.
@@ -64,16 +64,16 @@ impl Updates {
 
     /// A present route. Half of the draws are from the first fiftieth of the table, the busy routes.
     fn draw(&mut self) -> Option<usize> {
-        let count = self.there.len();
+        let count = self.present.len();
         let busy = if self.rng.percent(50) { count.div_ceil(50) } else { count };
         (count > 0).then(|| self.rng.below(busy))
     }
 
     fn path_change(&mut self) -> Option<(IpPrefix, NextHopId)> {
         let at = self.draw()?;
-        let (prefix, old) = self.there[at];
+        let (prefix, old) = self.present[at];
         let new = self.other_than(old);
-        self.there[at].1 = new;
+        self.present[at].1 = new;
         Some((prefix, new))
     }
 
@@ -94,18 +94,18 @@ impl Updates {
             0 => {
                 let (prefix, id) = self.new_prefix()?;
                 self.known.insert(prefix);
-                self.there.push((prefix, id));
+                self.present.push((prefix, id));
                 Some((prefix, id))
             }
             1 if !self.gone.is_empty() => {
                 let at = self.rng.below(self.gone.len());
                 let (prefix, id) = self.gone.swap_remove(at);
-                self.there.push((prefix, id));
+                self.present.push((prefix, id));
                 Some((prefix, id))
             }
-            _ if !self.there.is_empty() => {
-                let at = self.rng.below(self.there.len());
-                let (prefix, id) = self.there.swap_remove(at);
+            _ if !self.present.is_empty() => {
+                let at = self.rng.below(self.present.len());
+                let (prefix, id) = self.present.swap_remove(at);
                 self.gone.push((prefix, id));
                 Some((prefix, NextHopId::NONE))
             }
@@ -115,18 +115,18 @@ impl Updates {
 
     /// A prefix that was never announced: near an existing route, or anywhere if the table is empty.
     fn new_prefix(&mut self) -> Option<(IpPrefix, NextHopId)> {
-        let (near, id) = match self.rng.pick(&self.there) {
+        let (near, id) = match self.rng.pick(&self.present) {
             Some(near) => *near,
             None => (IpPrefix::V4(Prefix::truncating(anywhere(&mut self.rng), 16)), NextHopId::new(1).ok()?),
         };
         let drawn = match near {
-            IpPrefix::V4(near) => self.beneath(near, 24)?,
-            IpPrefix::V6(near) => self.beneath(near, 48)?,
+            IpPrefix::V4(near) => self.below(near, 24)?,
+            IpPrefix::V6(near) => self.below(near, 48)?,
         };
         (!self.known.contains(&drawn)).then_some((drawn, id))
     }
 
-    fn beneath<K: Key>(&mut self, near: Prefix<K>, len_max: u8) -> Option<IpPrefix> {
+    fn below<K: Key>(&mut self, near: Prefix<K>, len_max: u8) -> Option<IpPrefix> {
         let host = !K::mask(near.len().saturating_sub(2)).to_high_bits();
         let address = K::from_high_bits(near.address().to_high_bits() ^ self.rng.u128() & host);
         let len = self.rng.between((near.len() + 1).min(len_max), len_max);
@@ -184,7 +184,7 @@ mod tests {
                     changes += 1;
                 }
                 None => {
-                    assert!(!id.is_none(), "{prefix} withdrawn, is not there");
+                    assert!(!id.is_none(), "{prefix} withdrawn, is not present");
                     news += 1;
                 }
             }

@@ -8,7 +8,7 @@
 //! A route that the engine has is *used*. For engines that [want fewer routes](crate::EngineInfo::wants_fewer_routes), a route is
 //! left out if the longest route that covers it has the same next hop: lookups find that next hop without it. In full tables of
 //! 2024 this is four routes in ten. A route left out is used again when the route that covers it changes. The default route leaves
-//! no route out, since its change, as after a link failure, would be thousands of changes to the engine. changes to the engine.
+//! no route out, since its change, as after a link failure, would be thousands of changes to the engine.
 //!
 //! An engine stores no routes. Each [`Change`] has the old and the new next hop of a prefix. An engine that needs more
 //! (the fallback of an address, all routes for a rebuild) reads it from the [`Rib`] that is passed with the delta.
@@ -28,7 +28,7 @@ use trie::{PageEntry, PagePlace, ROOT, RibTrie};
 #[derive(Clone, Debug, Default)]
 pub struct RibTable<K: Key> {
     trie: RibTrie<K>,
-    told_len: usize,
+    announced_len: usize,
     used_len: usize,
     /// Changes since the last commit, in order.
     dirty: Vec<Dirty>,
@@ -69,14 +69,14 @@ impl<K: Key> RibTable<K> {
             self.trie.find_or_insert(prefix)
         };
         let entry = self.trie.entry(page, at);
-        let before = entry.set_told(next_hop);
+        let before = entry.set_announced(next_hop);
         if before != next_hop {
             let (place, len, is_gone) = (entry.place(), prefix.len(), next_hop.is_none());
             let at = u32::try_from(at).unwrap_or(u32::MAX);
             self.dirty.push(Dirty { page, at, place, len, is_gone, before, inherited: None });
             self.count_use(before, next_hop);
-            self.told_len += usize::from(before.is_none());
-            self.told_len -= usize::from(next_hop.is_none());
+            self.announced_len += usize::from(before.is_none());
+            self.announced_len -= usize::from(next_hop.is_none());
         }
         before
     }
@@ -84,7 +84,7 @@ impl<K: Key> RibTable<K> {
     /// The next hop of exactly `prefix`; `NONE` if there is no such route.
     #[must_use]
     pub fn get(&self, prefix: Prefix<K>) -> NextHopId {
-        self.trie.find(prefix).map_or(NextHopId::NONE, |(page, at)| self.trie.entries(page)[at].told())
+        self.trie.find(prefix).map_or(NextHopId::NONE, |(page, at)| self.trie.entries(page)[at].announced())
     }
 
     /// The longest route that covers `key`: its prefix and next hop.
@@ -95,7 +95,7 @@ impl<K: Key> RibTable<K> {
         if !own.is_none() {
             return Some((host, own));
         }
-        let (len, next_hop) = self.trie.above(host, None, PageEntry::told)?;
+        let (len, next_hop) = self.trie.above(host, None, PageEntry::announced)?;
         Some((Prefix::truncating(key, len), next_hop))
     }
 
@@ -123,7 +123,7 @@ impl<K: Key> RibTable<K> {
     /// The number of routes.
     #[must_use]
     pub const fn len(&self) -> usize {
-        self.told_len
+        self.announced_len
     }
 
     /// Whether there is no route.
@@ -134,13 +134,16 @@ impl<K: Key> RibTable<K> {
 
     /// All routes in order of address, then length.
     pub fn iter(&self) -> impl Iterator<Item = (Prefix<K>, NextHopId)> {
-        self.trie.iter().map(|(prefix, entry)| (prefix, entry.told())).filter(|(_, told)| !told.is_none())
+        self.trie
+            .iter()
+            .map(|(prefix, entry)| (prefix, entry.announced()))
+            .filter(|(_, announced)| !announced.is_none())
     }
 
     /// As [`Self::iter`], from `prefix` on, which need not be a route. The search for it takes no longer in a large table.
     pub fn starting_at(&self, prefix: Prefix<K>) -> impl Iterator<Item = (Prefix<K>, NextHopId)> {
-        let routes = self.trie.starting_at(prefix).map(|(prefix, entry)| (prefix, entry.told()));
-        routes.filter(|(_, told)| !told.is_none())
+        let routes = self.trie.starting_at(prefix).map(|(prefix, entry)| (prefix, entry.announced()));
+        routes.filter(|(_, announced)| !announced.is_none())
     }
 
     /// As [`Self::iter`], collected.
@@ -175,7 +178,7 @@ impl<K: Key> RibTable<K> {
 
     /// The used routes that `prefix` covers, itself included, in the same order.
     pub fn used_within(&self, prefix: Prefix<K>) -> impl Iterator<Item = (Prefix<K>, NextHopId)> {
-        let within = self.trie.within(prefix, self.just_told(prefix));
+        let within = self.trie.within(prefix, self.known_entry(prefix));
         let within = within.map(|(prefix, entry)| (prefix, entry.used()));
         within.filter(|(_, used)| !used.is_none())
     }
@@ -183,15 +186,15 @@ impl<K: Key> RibTable<K> {
     /// The longest used route that covers `prefix` and is shorter: its length and next hop.
     #[must_use]
     pub fn used_above(&self, prefix: Prefix<K>) -> Option<(u8, NextHopId)> {
-        self.trie.above(prefix, self.just_told(prefix), PageEntry::used)
+        self.trie.above(prefix, self.known_entry(prefix), PageEntry::used)
     }
 
     /// The fallback of the addresses of `prefix` without its own route: the next hop of [`Self::used_above`], not
     /// counting the default route.
     #[must_use]
     pub fn used_behind(&self, prefix: Prefix<K>) -> NextHopId {
-        // The longest announced route above has the next hop of the longest used one: if it is left out, that one covers it.
-        let known = self.told_alone(prefix).and_then(|told| told.inherited);
+        // Known from the announced routes. If the longest one is left out, the used route that covers it has its next hop.
+        let known = self.only_change(prefix).and_then(|change| change.inherited);
         known.unwrap_or_else(|| {
             let above = self.used_above(prefix).filter(|(len, _)| *len > 0);
             above.map_or(NextHopId::NONE, |(_, next_hop)| next_hop)
@@ -200,14 +203,14 @@ impl<K: Key> RibTable<K> {
 
     /// The change of `prefix`, if it is the only one since the last commit. Engines ask for the prefixes of their
     /// delta, so this saves the search.
-    fn told_alone(&self, prefix: Prefix<K>) -> Option<&Dirty> {
-        let [told] = self.dirty.as_slice() else { return None };
-        self.trie.is_at(told.page, told.at as usize, prefix).then_some(told)
+    fn only_change(&self, prefix: Prefix<K>) -> Option<&Dirty> {
+        let [change] = self.dirty.as_slice() else { return None };
+        self.trie.is_at(change.page, change.at as usize, prefix).then_some(change)
     }
 
     /// The page and the index of the entry of `prefix`, if [`Self::only_change`] knows them.
-    fn just_told(&self, prefix: Prefix<K>) -> Option<(u32, usize)> {
-        self.told_alone(prefix).map(|told| (told.page, told.at as usize))
+    fn known_entry(&self, prefix: Prefix<K>) -> Option<(u32, usize)> {
+        self.only_change(prefix).map(|change| (change.page, change.at as usize))
     }
 
     /// Bytes of memory.
@@ -222,7 +225,7 @@ impl<K: Key> RibTable<K> {
     /// Derives the used routes from the announced ones. Returns the changes, sorted by prefix.
     fn compile(&mut self) -> Vec<Change<K>> {
         let mut changes = std::mem::take(&mut self.changes);
-        if self.dirty.len() > self.told_len / 8 {
+        if self.dirty.len() > self.announced_len / 8 {
             changes.reserve(self.dirty.len());
             let all = 0..self.trie.entries(ROOT).len();
             self.compile_range(ROOT, all, NextHopId::NONE, true, &mut changes);
@@ -231,11 +234,11 @@ impl<K: Key> RibTable<K> {
         let mut dirty = std::mem::take(&mut self.dirty);
         // Shorter prefixes first: the fallback of a route must be final when the route is compiled.
         if !self.is_plain {
-            dirty.sort_by_key(|told| told.len);
+            dirty.sort_by_key(|change| change.len);
         }
         let is_alone = dirty.len() == 1;
-        for told in &mut dirty {
-            told.inherited = self.compile_told(*told, is_alone, &mut changes);
+        for change in &mut dirty {
+            change.inherited = self.compile_change(*change, is_alone, &mut changes);
         }
         self.dirty = dirty;
         changes.sort_unstable_by_key(|change| change.prefix);
@@ -244,15 +247,15 @@ impl<K: Key> RibTable<K> {
 
     /// Compiles a changed route and the routes that depend on it. `is_alone`: it is the only change. Returns the
     /// fallback of its addresses, not counting the default route, if routes are left out.
-    fn compile_told(
+    fn compile_change(
         &mut self,
-        told: Dirty,
+        change: Dirty,
         is_alone: bool,
         changes: &mut Vec<Change<K>>,
     ) -> Option<NextHopId> {
-        let Dirty { page, place, before, .. } = told;
+        let Dirty { page, place, before, .. } = change;
         // Withdrawn routes stay in the trie until the commit is settled.
-        let at = self.trie.search_from(page, told.at as usize, place)?;
+        let at = self.trie.search_from(page, change.at as usize, place)?;
         if self.is_plain {
             self.compile_entry(page, at, NextHopId::NONE, changes);
             return None;
@@ -265,8 +268,8 @@ impl<K: Key> RibTable<K> {
         // The routes right below fall back to this route, or else to its fallback. A single change affects them only if
         // that next hop changed.
         let entries = self.trie.entries(page);
-        let fallback = |told: NextHopId| if told.is_none() { inherited } else { told };
-        let new = fallback(entries[at].told());
+        let fallback = |announced: NextHopId| if announced.is_none() { inherited } else { announced };
+        let new = fallback(entries[at].announced());
         if !is_alone || new != fallback(before) {
             let below = at + 1..self.trie.end(page, at);
             self.compile_range(page, below, new, false, changes);
@@ -277,8 +280,8 @@ impl<K: Key> RibTable<K> {
     /// Compiles the route at entry `at` of `page`. Its addresses fall back to `inherited` without it.
     fn compile_entry(&mut self, page: u32, at: usize, inherited: NextHopId, changes: &mut Vec<Change<K>>) {
         let entry = self.trie.entry(page, at);
-        let is_left_out = entry.told() == inherited && !self.is_plain;
-        let new = if is_left_out { NextHopId::NONE } else { entry.told() };
+        let is_left_out = entry.announced() == inherited && !self.is_plain;
+        let new = if is_left_out { NextHopId::NONE } else { entry.announced() };
         let old = entry.set_used(new);
         if old != new {
             let entry = *entry;
@@ -311,17 +314,17 @@ impl<K: Key> RibTable<K> {
                 continue;
             }
             self.compile_entry(page, at, inherited, changes);
-            let leaves_out = !entry.told().is_none() && !self.trie.is_default(page, entry.place());
+            let leaves_out = !entry.announced().is_none() && !self.trie.is_default(page, entry.place());
             let end = if leaves_out { self.trie.end(page, at) } else { at + 1 };
             if all {
-                self.compile_range(page, at + 1..end, entry.told(), all, changes);
+                self.compile_range(page, at + 1..end, entry.announced(), all, changes);
             }
             at = end;
         }
     }
 
     /// Selects the used routes again, without any change since the last commit.
-    fn choose_anew(&mut self, is_plain: bool) {
+    fn reselect(&mut self, is_plain: bool) {
         self.is_plain = is_plain;
         let all = 0..self.trie.entries(ROOT).len();
         let mut changes = Vec::new();
@@ -331,11 +334,11 @@ impl<K: Key> RibTable<K> {
     /// Ends a commit that the engine accepted.
     fn settle(&mut self, mut changes: Vec<Change<K>>) {
         let mut dirty = std::mem::take(&mut self.dirty);
-        for told in dirty.iter().filter(|told| told.is_gone) {
-            self.trie.tidy(told.page, told.place);
+        for change in dirty.iter().filter(|change| change.is_gone) {
+            self.trie.tidy(change.page, change.place);
         }
         // Keep the allocations, unless they are as large as for a full table.
-        let kept = (self.told_len / 8).max(1024);
+        let kept = (self.announced_len / 8).max(1024);
         if dirty.capacity() <= kept {
             dirty.clear();
             self.dirty = dirty;
@@ -347,19 +350,19 @@ impl<K: Key> RibTable<K> {
     }
 
     /// Undoes all changes since the last commit, which the engine refused.
-    fn take_back(&mut self, mut changes: Vec<Change<K>>) {
+    fn undo(&mut self, mut changes: Vec<Change<K>>) {
         let mut dirty = std::mem::take(&mut self.dirty);
         // In reverse order, so that a route set twice gets its first next hop back.
-        for told in dirty.iter_mut().rev() {
-            let Some(at) = self.trie.search(told.page, told.place) else {
+        for change in dirty.iter_mut().rev() {
+            let Some(at) = self.trie.search(change.page, change.place) else {
                 continue;
             };
-            let forgotten = self.trie.entry(told.page, at).set_told(told.before);
-            self.count_use(forgotten, told.before);
-            self.told_len += usize::from(forgotten.is_none());
-            self.told_len -= usize::from(told.before.is_none());
-            told.is_gone = told.before.is_none();
-            told.before = forgotten;
+            let undone = self.trie.entry(change.page, at).set_announced(change.before);
+            self.count_use(undone, change.before);
+            self.announced_len += usize::from(undone.is_none());
+            self.announced_len -= usize::from(change.before.is_none());
+            change.is_gone = change.before.is_none();
+            change.before = undone;
         }
         self.dirty = dirty;
         changes.clear();
@@ -492,8 +495,8 @@ impl Rib {
             self.v4.settle(delta.v4);
             self.v6.settle(delta.v6);
         } else {
-            self.v4.take_back(delta.v4);
-            self.v6.take_back(delta.v6);
+            self.v4.undo(delta.v4);
+            self.v6.undo(delta.v6);
         }
         applied
     }
@@ -521,21 +524,21 @@ impl Rib {
     /// As [`EngineWriter::apply`].
     pub fn move_to(&mut self, engine: &mut dyn EngineWriter) -> Result<Generation, EngineError> {
         let was_plain = self.v4.is_plain;
-        self.leave_out_anew(engine.info().wants_fewer_routes);
+        self.reselect_used(engine.info().wants_fewer_routes);
         let loaded = self.load(engine);
         if loaded.is_err() {
-            self.leave_out_anew(!was_plain);
+            self.reselect_used(!was_plain);
         }
         loaded
     }
 
     /// Selects the used routes again for an engine that [wants fewer](crate::EngineInfo::wants_fewer_routes) or not.
     /// There must be no change since the last commit.
-    fn leave_out_anew(&mut self, leaves_out: bool) {
+    fn reselect_used(&mut self, leaves_out: bool) {
         let is_plain = !leaves_out;
         if self.v4.is_plain != is_plain {
-            self.v4.choose_anew(is_plain);
-            self.v6.choose_anew(is_plain);
+            self.v4.reselect(is_plain);
+            self.v6.reselect(is_plain);
         }
     }
 

@@ -31,26 +31,26 @@ fn follow<K: Key>(table: &mut BTreeMap<Prefix<K>, NextHopId>, changes: &[Change<
 }
 
 #[test]
-fn the_memory_of_what_was_told_counts() {
+fn the_memory_of_uncommitted_changes_counts() {
     const ROUTES: usize = 20_000;
     let mut rib = Rib::new();
     for address in (0..).take(ROUTES) {
         rib.set(IpPrefix::V4(Prefix4::truncating(0x0a00_0000 + (address << 8), 24)), id(1));
     }
     let uses = |rib: &Rib| rib.v4.uses.capacity() * size_of::<(NextHopId, u32)>();
-    let told = |rib: &Rib| usize::try_from(rib.v4.bytes() - rib.v4.trie.bytes()).unwrap() - uses(rib);
+    let lists = |rib: &Rib| usize::try_from(rib.v4.bytes() - rib.v4.trie.bytes()).unwrap() - uses(rib);
     let least = ROUTES * size_of::<Dirty>();
-    assert!((least..=2 * least).contains(&told(&rib)), "{}", told(&rib));
+    assert!((least..=2 * least).contains(&lists(&rib)), "{}", lists(&rib));
     let commit = |rib: &mut Rib| rib.commit(|_, _| Ok::<_, ()>(())).unwrap();
     commit(&mut rib);
-    assert_eq!(told(&rib), 0, "the lists of a whole table are let go");
+    assert_eq!(lists(&rib), 0, "the lists of a whole table are let go");
     // The lists of a small delta stay, for the next one.
     for address in (0..).take(ROUTES / 10) {
         rib.set(IpPrefix::V4(Prefix4::truncating(0x0a00_0000 + (address << 8), 24)), id(2));
     }
     commit(&mut rib);
     let least = ROUTES / 10 * (size_of::<Dirty>() + size_of::<Change<u32>>());
-    assert!((least..=2 * least).contains(&told(&rib)), "{}", told(&rib));
+    assert!((least..=2 * least).contains(&lists(&rib)), "{}", lists(&rib));
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn nothing_is_left_of_routes_withdrawn() {
 }
 
 #[test]
-fn a_refusal_takes_back_what_was_told() {
+fn a_refusal_undoes_the_changes() {
     let mut rib = Rib::new();
     let [wide, narrow] = ["10.0.0.0/8", "10.1.0.0/16"].map(route);
     rib.v4.set(wide, id(1));
@@ -141,11 +141,11 @@ fn a_refusal_takes_back_what_was_told() {
 fn a_rib_says_what_the_tables_of_both_families_say() {
     let mut rib = Rib::new();
     assert!(rib.is_empty());
-    let mut told = Routes::new();
+    let mut announced = Routes::new();
     for (prefix, next_hop) in [("10.0.0.0/8", 1), ("10.1.0.0/16", 2), ("2001:db8::/32", 3)] {
-        told.push(prefix.parse().unwrap(), id(next_hop));
+        announced.push(prefix.parse().unwrap(), id(next_hop));
     }
-    rib.tell(&told);
+    rib.tell(&announced);
     assert_eq!((rib.len(), rib.is_empty(), rib.v4.len(), rib.v6.len()), (3, false, 2, 1));
     assert_eq!(rib.bytes(), rib.v4.bytes() + rib.v6.bytes());
     for (address, route) in [
@@ -228,21 +228,21 @@ fn an_engine_gets_the_routes_that_it_wants_and_one_that_refuses_changes_nothing(
 type Script = Vec<(u32, u8, u32, u8)>;
 
 /// Checks that `table` has the routes of `announced`, and finds the longest one for both ends of each of `prefixes`.
-fn check_told<K: Key>(
+fn check_announced<K: Key>(
     table: &RibTable<K>,
-    told: &BTreeMap<Prefix<K>, NextHopId>,
+    announced: &BTreeMap<Prefix<K>, NextHopId>,
     prefixes: impl Iterator<Item = Prefix<K>>,
 ) {
-    assert!(table.sorted().into_iter().eq(told.iter().map(|(prefix, next_hop)| (*prefix, *next_hop))));
-    assert_eq!(table.is_empty(), told.is_empty());
-    assert!(table.withdrawn().into_iter().eq(told.keys().copied().map(Route::withdrawal)));
-    let ids: BTreeSet<_> = told.values().copied().collect();
+    assert!(table.sorted().into_iter().eq(announced.iter().map(|(prefix, next_hop)| (*prefix, *next_hop))));
+    assert_eq!(table.is_empty(), announced.is_empty());
+    assert!(table.withdrawn().into_iter().eq(announced.keys().copied().map(Route::withdrawal)));
+    let ids: BTreeSet<_> = announced.values().copied().collect();
     assert!((0..16).map(id).all(|id| table.has_route_to(id) == ids.contains(&id)), "{ids:?}");
     for prefix in prefixes {
-        assert_eq!(table.get(prefix), told.get(&prefix).copied().unwrap_or_default());
+        assert_eq!(table.get(prefix), announced.get(&prefix).copied().unwrap_or_default());
         for key in [prefix.address(), prefix.last_address()] {
             let mut covering = (0..=K::BITS).rev().map(|len| Prefix::truncating(key, len));
-            let longest = covering.find_map(|prefix| Some((prefix, *told.get(&prefix)?)));
+            let longest = covering.find_map(|prefix| Some((prefix, *announced.get(&prefix)?)));
             assert_eq!(table.longest(key), longest);
         }
     }
@@ -271,7 +271,7 @@ fn check_used<K: Key>(
 /// the definition.
 fn play<K: Key + Default>(script: &Script, wide: u8, is_plain: bool) {
     let mut table = RibTable::<K> { is_plain, ..RibTable::default() };
-    let (mut told, mut used) = (BTreeMap::new(), BTreeMap::new());
+    let (mut announced, mut used) = (BTreeMap::new(), BTreeMap::new());
     let address = |bits: u32| K::from_high_bits(u128::from(bits) << 120 >> wide);
     // Enough routes elsewhere that a few changes are compiled one by one.
     let elsewhere = (0..64).map(|bits| Prefix::truncating(K::from_high_bits((128 + bits) << 120), 8));
@@ -279,7 +279,7 @@ fn play<K: Key + Default>(script: &Script, wide: u8, is_plain: bool) {
     let default = script.len().is_multiple_of(2).then_some(Prefix::DEFAULT);
     for prefix in elsewhere.chain(default) {
         table.set(prefix, id(9));
-        told.insert(prefix, id(9));
+        announced.insert(prefix, id(9));
     }
     let prefix = |(bits, len, ..): &(u32, u8, u32, u8)| Prefix::truncating(address(*bits), wide + len);
     // An engine may query prefixes of the delta, and others, before the delta is committed.
@@ -291,19 +291,20 @@ fn play<K: Key + Default>(script: &Script, wide: u8, is_plain: bool) {
         table.settle(changes);
     };
     commit(&mut table, &mut used, 0);
-    let mut committed = told.clone();
+    let mut committed = announced.clone();
     for (at, step @ (_, _, next_hop, then)) in script.iter().enumerate() {
         let prefix = prefix(step);
         let before = table.set(prefix, id(*next_hop));
-        let old = if *next_hop == 0 { told.remove(&prefix) } else { told.insert(prefix, id(*next_hop)) };
+        let old =
+            if *next_hop == 0 { announced.remove(&prefix) } else { announced.insert(prefix, id(*next_hop)) };
         assert_eq!(before, old.unwrap_or(NextHopId::NONE));
         if at + 1 == script.len() || *then < 2 {
             commit(&mut table, &mut used, at);
-            committed = told.clone();
+            committed = announced.clone();
         } else if *then == 2 {
             let changes = table.compile();
-            table.take_back(changes);
-            told = committed.clone();
+            table.undo(changes);
+            announced = committed.clone();
         }
     }
     // The default route leaves no other out.
@@ -312,23 +313,23 @@ fn play<K: Key + Default>(script: &Script, wide: u8, is_plain: bool) {
             .rev()
             .find_map(|len| routes.get(&Prefix::truncating(prefix.address(), len)).copied())
     };
-    assert_eq!((table.len(), table.used_len()), (told.len(), used.len()));
-    check_told(&table, &told, script.iter().map(prefix));
+    assert_eq!((table.len(), table.used_len()), (announced.len(), used.len()));
+    check_announced(&table, &announced, script.iter().map(prefix));
     check_used(&table, &used, script.iter().map(prefix));
     assert!(table.used().eq(used.iter().map(|(prefix, next_hop)| (*prefix, *next_hop))));
-    for (prefix, next_hop) in &told {
-        let is_used = is_plain || covering(&told, *prefix) != Some(*next_hop);
+    for (prefix, next_hop) in &announced {
+        let is_used = is_plain || covering(&announced, *prefix) != Some(*next_hop);
         assert_eq!(used.get(prefix), is_used.then_some(next_hop), "{prefix}");
     }
     // For an engine of the other kind, which then gets deltas.
-    table.choose_anew(!is_plain);
+    table.reselect(!is_plain);
     used = table.used().collect();
     assert_eq!(table.used_len(), used.len());
-    for (prefix, next_hop) in &told {
-        let is_used = !is_plain || covering(&told, *prefix) != Some(*next_hop);
-        assert_eq!(used.get(prefix), is_used.then_some(next_hop), "{prefix} once chosen anew");
+    for (prefix, next_hop) in &announced {
+        let is_used = !is_plain || covering(&announced, *prefix) != Some(*next_hop);
+        assert_eq!(used.get(prefix), is_used.then_some(next_hop), "{prefix} once selected again");
     }
-    for prefix in told.into_keys() {
+    for prefix in announced.into_keys() {
         table.set(prefix, NextHopId::NONE);
     }
     commit(&mut table, &mut used, 0);
@@ -339,7 +340,7 @@ fn play<K: Key + Default>(script: &Script, wide: u8, is_plain: bool) {
 proptest! {
     // Few prefixes on both sides of where a page ends: nesting is the rule.
     #[test]
-    fn what_is_used_is_what_was_told_less_what_is_superfluous(
+    fn used_routes_are_the_announced_ones_without_redundant_ones(
         script in prop::collection::vec((0u32..256, 0u8..=8, 0u32..4, 0u8..6), 1..200),
         is_plain: bool,
     ) {

@@ -69,7 +69,7 @@ impl PagePlace {
 pub(super) struct PageEntry(u64);
 
 impl PageEntry {
-    const TOLD_SHIFT: u32 = 24;
+    const ANNOUNCED_SHIFT: u32 = 24;
     const PLACE_SHIFT: u32 = 48;
 
     pub(super) const fn place(self) -> PagePlace {
@@ -87,8 +87,8 @@ impl PageEntry {
     }
 
     /// The announced next hop; `NONE`: no route.
-    pub(super) const fn told(self) -> NextHopId {
-        NextHopId::from_answer(Self::low(self.0 >> Self::TOLD_SHIFT))
+    pub(super) const fn announced(self) -> NextHopId {
+        NextHopId::from_answer(Self::low(self.0 >> Self::ANNOUNCED_SHIFT))
     }
 
     /// The next hop that the engine has for exactly this prefix; `NONE`: no route.
@@ -97,9 +97,9 @@ impl PageEntry {
     }
 
     /// Sets the announced next hop and returns the previous one.
-    pub(super) const fn set_told(&mut self, told: NextHopId) -> NextHopId {
-        let old = self.told();
-        self.0 ^= ((old.get() ^ told.get()) as u64) << Self::TOLD_SHIFT;
+    pub(super) const fn set_announced(&mut self, announced: NextHopId) -> NextHopId {
+        let old = self.announced();
+        self.0 ^= ((old.get() ^ announced.get()) as u64) << Self::ANNOUNCED_SHIFT;
         old
     }
 
@@ -345,7 +345,8 @@ impl<K: Key> RibTrie<K> {
         let (mut page, mut place) = (page, place);
         while let Ok(at) = self.page(page).search(place) {
             let Page { entries, address, len, parent, .. } = &mut self.pages[page as usize];
-            if entries[at].page().is_none() && !(entries[at].told().is_none() && entries[at].used().is_none())
+            if entries[at].page().is_none()
+                && !(entries[at].announced().is_none() && entries[at].used().is_none())
             {
                 return;
             }
@@ -404,9 +405,9 @@ impl<K: Key> RibTrie<K> {
     /// maintained. `at` is the number of entries before `place`.
     pub(super) fn inherited(&self, page: u32, at: usize, place: PagePlace) -> NextHopId {
         let page = self.page(page);
-        match page.above(at, place, PageEntry::told) {
+        match page.above(at, place, PageEntry::announced) {
             Some((0, _)) | None => page.inherited,
-            Some((_, told)) => told,
+            Some((_, announced)) => announced,
         }
     }
 

@@ -59,8 +59,8 @@ pub fn follow(
     stream: &Path,
     (next_hops, batch): (u32, usize),
 ) -> Rib {
-    let (mut told, mut hops) = (Rib::plain(), NextHopTable::new());
-    feed::load(tables, &mut told, &mut hops, LoadOptions::default()).unwrap();
+    let (mut loaded, mut hops) = (Rib::plain(), NextHopTable::new());
+    feed::load(tables, &mut loaded, &mut hops, LoadOptions::default()).unwrap();
     let one_of = |next_hop: NextHopId| match next_hop.is_none() {
         true => next_hop,
         false => NextHopId::from_answer(1 + next_hop.get() % next_hops),
@@ -68,10 +68,10 @@ pub fn follow(
     let wants_fewer = |engine: &dyn EngineWriter| engine.info().wants_fewer_routes;
     assert!(engines.windows(2).all(|two| wants_fewer(two[0].as_ref()) == wants_fewer(two[1].as_ref())));
     let mut rib = Rib::of(engines[0].as_ref());
-    for (prefix, next_hop) in told.v4.iter() {
+    for (prefix, next_hop) in loaded.v4.iter() {
         rib.v4.set(prefix, one_of(next_hop));
     }
-    for (prefix, next_hop) in told.v6.iter() {
+    for (prefix, next_hop) in loaded.v6.iter() {
         rib.v6.set(prefix, one_of(next_hop));
     }
     let mut oracle = OraclePair::default();
@@ -87,8 +87,8 @@ pub fn follow(
         let update = update.unwrap();
         let next_hop = one_of(update.next_hop(&mut hops).unwrap());
         let has_table = match update.prefix.family() {
-            Family::V4 => !told.v4.is_empty(),
-            Family::V6 => !told.v6.is_empty(),
+            Family::V4 => !loaded.v4.is_empty(),
+            Family::V6 => !loaded.v6.is_empty(),
         };
         if has_table {
             rib.set(update.prefix, next_hop);

@@ -44,7 +44,7 @@ pub enum TrafficError {
         family: Family,
     },
     /// The capture has no packet of the family.
-    #[error("{path}: {frames} frames and no {family} packet among them", path = path.display())]
+    #[error("{path}: no {family} packet in {frames} frames", path = path.display())]
     NoPackets {
         /// The capture.
         path: PathBuf,

@@ -16,7 +16,7 @@ fn all(content: &[u8]) -> (Vec<Update>, Option<Truncated>) {
     (all, updates.truncated())
 }
 
-fn told(updates: &[Update]) -> Vec<String> {
+fn described(updates: &[Update]) -> Vec<String> {
     let action = |action: &Action| match action {
         Action::Withdraw => "w".to_owned(),
         Action::Announce(Hop::Id(id)) => format!("a {id}"),
@@ -78,7 +78,7 @@ fn bgp4mp_of_ipv4_and_ipv6() {
     let (updates, truncated) = all(&file.concat());
     assert_eq!(truncated, None);
     assert_eq!(
-        told(&updates),
+        described(&updates),
         [
             "100 10.0.0.0/8 w by 192.0.2.1",
             "100 11.0.0.0/8 a 192.0.2.7 by 192.0.2.1",
@@ -99,7 +99,7 @@ fn add_path_messages_carry_path_identifiers() {
     let message = update(&with_id("10.0.0.0/8"), &attributes, &with_id("11.0.0.0/8"));
     let (updates, _) = all(&bgp4mp(9, 4, "192.0.2.1", &message));
     let wanted = ["100 10.0.0.0/8 w by 192.0.2.1", "100 11.0.0.0/8 a 192.0.2.7 by 192.0.2.1"];
-    assert_eq!(told(&updates), wanted);
+    assert_eq!(described(&updates), wanted);
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn text_has_lines_and_positions() {
         positions.push(updates.position());
     }
     assert_eq!(
-        told(&seen),
+        described(&seen),
         ["1 10.0.0.0/8 a 255 by 192.0.2.1", "0 2001:db8::/32 a 9 by -", "0 10.0.0.0/8 w by -"]
     );
     assert_eq!(positions, [2, 4, 5]);

@@ -115,10 +115,10 @@ pub(super) struct PathWords {
     pub(super) metric: Option<u32>,
 }
 
-pub(super) fn metric_of(prefix: IpPrefix, said: Option<u32>) -> u32 {
+pub(super) fn metric_of(prefix: IpPrefix, given: Option<u32>) -> u32 {
     match prefix.family() {
-        Family::V4 => said.unwrap_or(0),
-        Family::V6 => said.filter(|metric| *metric != 0).unwrap_or(METRIC_V6),
+        Family::V4 => given.unwrap_or(0),
+        Family::V6 => given.filter(|metric| *metric != 0).unwrap_or(METRIC_V6),
     }
 }
 

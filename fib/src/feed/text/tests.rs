@@ -156,7 +156,7 @@ fn wrong_lines_say_what_was_wanted() {
         ("10.0.0.0/8 via inet6 1.2.3.4", "'1.2.3.4' after 'via' is not an IP address"),
         (
             "10.0.0.0/8 via fe80::1 dev 1",
-            "the gateway fe80::1 is not ipv4 as the route is; 'via inet6' says that this is meant",
+            "the gateway fe80::1 is not ipv4 like the route; if intended, name its family: 'via inet6'",
         ),
         ("10.0.0.0/8 dev", "'dev' is the last word, wanted a port after it"),
         ("10.0.0.0/8 dev 1 dev 2", "'dev' is not understood here, wanted it once in a route or nexthop"),
@@ -186,7 +186,7 @@ fn wrong_lines_say_what_was_wanted() {
         ("10.0.0.0/8 nexthop via 192.0.2.1 weight", "'weight' is the last word, wanted a weight after it"),
         (
             "default nexthop via 192.0.2.1 nexthop via fe80::1",
-            "the gateway fe80::1 is not ipv4 as the route is; 'via inet6' says that this is meant",
+            "the gateway fe80::1 is not ipv4 like the route; if intended, name its family: 'via inet6'",
         ),
         ("w 10.0.0.0/8", "'w' is not a prefix such as 192.0.2.0/24 or 2001:db8::/32"),
     ] {
