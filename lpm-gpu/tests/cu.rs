@@ -440,7 +440,6 @@ fn works(device: &Device, _one: &Exclusive) -> Result<(), GpuError> {
     device.free_bytes().map(drop)
 }
 
-/// Opens the device and runs [`works`].
 fn session(one: &Exclusive) -> Result<(), GpuError> {
     Device::open(0).and_then(|device| works(&device, one))
 }

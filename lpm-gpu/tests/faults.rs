@@ -30,7 +30,6 @@ const BATCHES: usize = 10;
 const FIRST_CALLS: u64 = 8;
 /// Longer than any session on a busy machine.
 const SESSION_LIMIT: Duration = Duration::from_secs(120);
-/// Longer than any batch.
 const BATCH_LIMIT: Duration = Duration::from_secs(60);
 
 /// Random routes with distinct prefixes in few address ranges, so that they nest.
@@ -82,7 +81,6 @@ struct Session {
     writer: Box<dyn EngineWriter>,
     rib: Rib,
     reader: Box<dyn EngineReader>,
-    /// The table of each generation.
     tables: Vec<OraclePair>,
     /// The batch in flight in each slot, and the generation at its submit.
     flying: Vec<Option<(KeyBuffer, usize)>>,
@@ -123,7 +121,6 @@ impl Session {
         })
     }
 
-    /// Adds `routes` to the RIB, and applies the delta.
     fn commit(&mut self, routes: &Routes) -> Result<(), EngineError> {
         self.rib.tell(routes);
         self.rib.commit_to(self.writer.as_mut()).map(drop)

@@ -140,7 +140,6 @@ fn memory_comes_back_while_a_kernel_stays_but_for_its_own() {
     comes_down_to(&device, || mock.host_used(), 0);
 }
 
-/// `count` routes of each family.
 fn table(count: u32, dice: &mut Seeded) -> Routes {
     let mut delta = Routes::new();
     for at in 0..count {

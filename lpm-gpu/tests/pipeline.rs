@@ -15,7 +15,6 @@ const MODES: [&str; 4] = ["copy", "graph", "mapped", "persistent"];
 struct Pipeline {
     writer: Box<dyn EngineWriter>,
     rib: Rib,
-    /// By family.
     keys: [KeyBuffer; 2],
     right: [Vec<NextHopId>; 2],
 }

@@ -172,7 +172,6 @@ fn commit(rib: &mut Rib, delta: &FibDelta, writer: &mut dyn EngineWriter) -> Res
     rib.commit_to(writer)
 }
 
-/// Applies the plan's deltas while a thread looks up.
 fn follow(name: &str, writer: &mut dyn EngineWriter, mut rib: Rib, plan: &StreamPlan) {
     let _switches = lpm_gpu::cu::testing::exclusive();
     if let Some(mock) = lpm_gpu::cu::testing::driver().and_then(lpm_gpu::cu::testing::TestDriver::mock) {

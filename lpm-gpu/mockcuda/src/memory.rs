@@ -106,7 +106,6 @@ struct Book {
     live: BTreeMap<u64, Allocation>,
     /// By kind: the first slot never used.
     next_slot: [usize; 2],
-    /// By kind: freed slots, first and number.
     freed: [VecDeque<(usize, usize)>; 2],
     used: [u64; 2],
 }
@@ -114,10 +113,8 @@ struct Book {
 /// Live bytes of a slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
-    /// Address of the first byte.
     first: u64,
     live: u64,
-    /// Host address of the first byte.
     host: usize,
 }
 
@@ -141,10 +138,8 @@ pub(crate) struct Memory {
     pinned: Arena,
     /// Base of a byte for each word of the device arena; not 0 if the program marked the word as freed.
     marks: usize,
-    /// Marked words; 0 skips the check.
     marked: AtomicUsize,
     book: Mutex<Book>,
-    /// Kernel loads of marked words.
     pub(crate) bad_reads: AtomicU64,
 }
 

@@ -18,7 +18,6 @@ pub(crate) struct Context {
     id: u64,
     pub(crate) fate: Arc<Fate>,
     pub(crate) streams: Mutex<Vec<Arc<MockStream>>>,
-    /// Most streams at a time so far.
     pub(crate) streams_most: AtomicUsize,
 }
 
@@ -27,7 +26,6 @@ pub(crate) type Nodes = Mutex<Vec<(u64, Operation)>>;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Object {
-    /// Names and handles of its kernels.
     Module(Arc<Vec<(String, u64)>>),
     Function(Arc<PtxKernel>),
     Stream(Arc<MockStream>),
@@ -46,7 +44,6 @@ pub(crate) struct Driver {
 }
 
 thread_local! {
-    /// Handle of this thread's context, or 0.
     static CURRENT: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -58,7 +55,6 @@ pub(crate) fn driver() -> &'static Driver {
 macro_rules! getters {
     ($($name:ident: $variant:ident($type:ty);)*) => {
         $(
-            /// The object of that kind with this handle.
             pub(crate) fn $name(&self, handle: u64) -> Answer<Arc<$type>> {
                 match lock(&self.objects).get(&handle) {
                     Some(Object::$variant(object)) => Ok(Arc::clone(object)),

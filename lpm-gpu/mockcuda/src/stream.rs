@@ -62,7 +62,6 @@ pub(crate) enum End {
     Host(usize),
     /// Address within an allocation, checked.
     Device(u64),
-    /// Bytes staged at the submit.
     Staged(Arc<[u8]>),
 }
 
@@ -238,7 +237,6 @@ struct Worker {
 }
 
 impl Worker {
-    /// The next operation; `None` when the thread must exit.
     fn next(&mut self) -> Option<Operation> {
         let stream = Arc::clone(&self.stream);
         let mut queue = lock(&stream.queue);

@@ -235,7 +235,6 @@ impl<K: Plain> BatchGraph<K> {
         })
     }
 
-    /// Calls `use_it` with the kernel node's parameters for `count` keys.
     fn with_lookup(
         &mut self,
         launch: &Launch,

@@ -37,7 +37,6 @@ pub(super) fn settle() {
     let _known = CONNECTIONS.compare_exchange(0, connections, Ordering::Relaxed, Ordering::Relaxed);
 }
 
-/// The driver's reading of the variable.
 fn parse(value: Option<&str>) -> usize {
     let asked = value.and_then(|value| value.trim().parse().ok()).filter(|&asked| asked > 0);
     asked.unwrap_or(USUAL).min(MOST)

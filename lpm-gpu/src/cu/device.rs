@@ -87,7 +87,6 @@ const PAUSE: Duration = Duration::from_micros(50);
 const STALLED: u32 = u32::MAX;
 
 thread_local! {
-    /// Id of the context bound to this thread; 0 for none.
     static BOUND: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -180,7 +179,6 @@ impl Device {
         self.memory_info().map(|(free, total)| total.saturating_sub(free))
     }
 
-    /// Device memory, bytes: free and total.
     fn memory_info(&self) -> Result<(u64, u64), GpuError> {
         let (mut free, mut total) = (0, 0);
         // SAFETY: two out pointers for sizes.
@@ -286,7 +284,6 @@ impl Device {
         change(&mut book.admitted, firsts)
     }
 
-    /// Destroys a dropped stream when its work is done.
     pub(super) fn stream_closed(&self, progress: &Arc<StreamProgress>) {
         let mut book = self.book();
         book.closed(progress, !self.is_lost());

@@ -30,7 +30,6 @@ pub struct Pinned<T: Plain> {
     uses: Uses,
 }
 
-/// The last use of memory on a stream.
 #[derive(Default)]
 pub(super) struct Uses {
     stream: Option<Arc<StreamProgress>>,

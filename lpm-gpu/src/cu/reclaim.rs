@@ -30,6 +30,7 @@ use std::sync::Arc;
 /// A driver resource without an owner.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Memory {
+    /// Device memory: address and bytes.
     Device(sys::CUdeviceptr, usize),
     Host(HostMemory),
 }
@@ -88,7 +89,6 @@ struct Grave {
 
 pub(super) type LoadedModule = (&'static str, Handle<sys::CUmodule>);
 
-/// Function and result of a failed call.
 pub(super) type Failed = (&'static str, u32);
 
 /// A device's streams and buried resources. All contexts of a device in this process share one book: they are one context to
@@ -274,7 +274,6 @@ impl Book {
         if code == SUCCESS { Ok(()) } else { Err((call, code)) }
     }
 
-    /// Whether nothing is buried and no dropped stream is left.
     pub(super) fn is_settled(&self) -> bool {
         self.graves.is_empty() && self.lines.iter().all(|line| !line.orphan)
     }

@@ -70,7 +70,6 @@ impl Admitted {
         self.last_id
     }
 
-    /// Number of persistent kernels, each with a stream.
     pub(super) fn residents(&self) -> usize {
         self.kernels.iter().filter(|kernel| kernel.blocks > 0).count()
     }

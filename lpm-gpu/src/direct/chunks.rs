@@ -21,9 +21,7 @@ pub(crate) struct Chunks {
     /// State of each chunk allocated since the last rebuild.
     states: Vec<Chunk>,
     free: Vec<u32>,
-    /// Unlinked since the last steps.
     unlinked: Vec<u32>,
-    /// Update and chunk, by update.
     limbo: VecDeque<(u64, u32)>,
     /// Allocated since the last steps; may be free again.
     fresh: Vec<u32>,

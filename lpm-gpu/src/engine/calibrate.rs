@@ -187,7 +187,6 @@ fn measure(
     Ok(Measured { latency: latencies[latencies.len() / 2], keys_per_s })
 }
 
-/// Submits to every slot, then collects from every slot.
 fn round(
     reader: &mut GpuReader,
     keys: Keys<'_>,

@@ -24,7 +24,6 @@ struct FreedWatch {
     /// For each word, the last update whose table reached it; 0 for never, or for freed words.
     led_to: Vec<u64>,
     last: u64,
-    /// Words marked as freed.
     freed: u64,
 }
 
@@ -220,7 +219,6 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Stops all readers when dropped.
 struct Stop<'a>(&'a Signals);
 
 /// Keys of a batch: enough that its lookup overlaps an update.

@@ -11,7 +11,6 @@ use std::time::Duration;
 /// block of a batch does not run alone for long.
 const THREADS: u32 = 256;
 
-/// Default least block size.
 const THREADS_MIN: u32 = 64;
 
 /// Default blocks a multiprocessor: its full 2,048 threads.

@@ -25,7 +25,6 @@ impl DeviceKey for u64 {
     const A_THREAD_LOG2: u32 = 1;
 }
 
-/// Memory of a batch, by mode.
 pub(super) enum BatchLane<K: DeviceKey> {
     /// [`Mode::Copy`].
     Copy { keys: Pinned<K>, raw: Pinned<u32>, device_keys: DeviceBuffer<K>, device_raw: DeviceWords },

@@ -146,7 +146,6 @@ impl GpuReader {
         Ok(true)
     }
 
-    /// Waits for slot `at` and copies its answers to `out`.
     fn take(&mut self, at: usize, out: &mut [NextHopId]) -> Result<(), GpuError> {
         while !self.poll(at)? {
             self.slots[at].wait(self.plan.stall)?;

@@ -111,7 +111,6 @@ impl<K: DeviceKey> Residence<K> {
     }
 }
 
-/// A slot of a persistent kernel.
 pub(super) struct Row<K: DeviceKey> {
     residence: Arc<Residence<K>>,
     row: usize,
@@ -140,7 +139,6 @@ impl<K: DeviceKey> Row<K> {
         self.residence.keys.write(self.row * self.residence.pitch, keys)
     }
 
-    /// Submits `count` keys.
     #[inline]
     pub(super) fn ring(&mut self, table: &DeviceTable, count: u32) -> Result<(), GpuError> {
         let residence = &*self.residence;

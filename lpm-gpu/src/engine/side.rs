@@ -38,14 +38,12 @@ impl Limits {
 
 pub(super) struct Side<K: Key> {
     pub(super) host: Box<dyn HostTable<K>>,
-    /// The device's table in service.
     pub(super) current: Arc<DeviceTable>,
     spares: Spares,
     /// The kernel of operations, for tables that have them.
     pub(super) ops: Option<Kernel>,
     /// The host table was rebuilt, but its image is not in service: steps would not fit the current table.
     stale: bool,
-    /// Tables in service are never written.
     frozen: bool,
     /// Steps of the current delta that have not run yet.
     steps: Vec<Step>,

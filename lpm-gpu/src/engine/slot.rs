@@ -17,7 +17,6 @@ const LIMIT: Duration = Duration::from_secs(10);
 pub(super) enum SlotState {
     /// No batch, or its answers were collected.
     Free,
-    /// On the device.
     Flying(Family),
     /// A late batch, or one enqueued in part: its answers are unwanted, but the device may still use the slot's memory.
     Abandoned(Family),

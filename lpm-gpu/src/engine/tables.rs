@@ -20,7 +20,6 @@ pub(super) struct DeviceTable {
     pub(super) words: DeviceWords,
     pub(super) header: DeviceWords,
     pub(super) kernel: Kernel,
-    /// Words of the table.
     used: usize,
 }
 
@@ -110,7 +109,6 @@ pub(super) struct TableStaging {
     zeros: Pinned<u32>,
 }
 
-/// Half of the staging memory.
 #[derive(Debug)]
 struct Piece {
     words: Pinned<u32>,

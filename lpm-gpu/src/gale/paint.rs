@@ -15,7 +15,6 @@ const BLOCK_WORDS: usize = 4096;
 #[derive(Debug)]
 pub(super) struct Painted {
     words: Vec<u32>,
-    /// Whether a block has nonzero words.
     touched: Vec<bool>,
 }
 

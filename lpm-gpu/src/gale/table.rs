@@ -83,7 +83,6 @@ pub struct GaleTable {
     /// /24s that got their first or lost their last long prefix since the last steps.
     touched: Vec<u32>,
     chunks: Chunks,
-    /// Chunks that the device's array has room for.
     capacity: u64,
     /// The image, cached until the next change.
     painted: OnceCell<Painted>,
@@ -155,7 +154,6 @@ impl GaleTable {
         wanted.min(fit)
     }
 
-    /// Counts an added or withdrawn route, and allocates a chunk for a long one's /24.
     fn count(&mut self, change: &Change<u32>) {
         let (prefix, adds) = (change.prefix, change.adds());
         if !adds && !change.withdraws() {

@@ -28,7 +28,6 @@ const COVER: u64 = 1 << 32;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// A route longer than 64 bits matches.
     NextHop(NextHopId),
     /// None matches: the leaf code of the group's cover.
     Cover(u32),
@@ -168,7 +167,6 @@ struct WriterGroup {
 /// Effect of a change on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// Nothing changed.
     None,
     /// None, but the group's routes changed: a longer route may have taken keys from the cover.
     Kept {
@@ -178,7 +176,9 @@ pub(super) enum Effect {
     /// A new group: its /64 must be marked.
     Made(u32),
     /// The group is empty: the unit of its /64 gets the cover's code.
-    Gone { cover: u32 },
+    Gone {
+        cover: u32,
+    },
 }
 
 #[derive(Debug, Default)]

@@ -168,7 +168,6 @@ impl TrieLevel {
         self.route(node, 0)
     }
 
-    /// Unlinks a node in update `update`.
     pub(super) fn retire(&mut self, node: u32, update: u64) {
         self.stage.forget(node, self.node_units());
         self.limbo.push_back((update, node));

@@ -18,7 +18,6 @@ pub const L2_BYTES: u64 = 25 << 20;
 /// Cost of a gather from device memory, in gathers from the L2 cache.
 const MISS_COST: f64 = 4.0;
 
-/// Depths of a uni-bit trie, root included.
 const DEPTHS: usize = 65;
 
 /// Node and route counts of a table's uni-bit trie by depth: the input of Algorithm 3.

@@ -17,7 +17,6 @@ use super::shape::TrieShape;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TrieEntry {
-    /// Left-aligned.
     pub(super) key: u64,
     /// 0..=bits.
     pub(super) len: u8,
@@ -76,7 +75,6 @@ impl GamtTrie {
         &self.shape
     }
 
-    /// The level, from 0, in which a route of `len` bits ends.
     pub(super) fn level_of(&self, len: u8) -> usize {
         usize::from(self.level_of[usize::from(len)])
     }
@@ -85,7 +83,6 @@ impl GamtTrie {
         self.levels.iter().any(TrieLevel::overflows)
     }
 
-    /// The place of a route; `None` if its node does not exist.
     pub(super) fn find(&self, key: u64, len: u8) -> Option<TriePlace> {
         let target = self.level_of(len);
         let mut node = 0;

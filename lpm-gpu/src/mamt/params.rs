@@ -12,7 +12,6 @@ pub(super) struct MamtParams {
     pub(super) common: Common,
     /// Levels of the IPv4 and of the IPv6 trie; `None` chooses from the table.
     levels: [Option<u8>; 2],
-    /// Head room of each level, percent of its units.
     headroom_percent: u32,
     /// Threads that look up a batch, including the caller.
     pub(super) threads: usize,

@@ -103,7 +103,6 @@ pub(super) const fn words(layout: Layout) -> [usize; 3] {
 pub(super) struct WordMap {
     layout: Layout,
     pub(super) bn24: usize,
-    /// In the paper's layout.
     pub(super) c24: usize,
     pub(super) n32: usize,
     pub(super) words: usize,
@@ -192,7 +191,6 @@ fn packed(count: usize, entry: impl Fn(usize) -> u32) -> u32 {
 /// B16, set if the other bits are N16.
 const B16: u32 = 1 << 15;
 
-/// An entry of BCN.
 fn entry16(unit: Unit) -> u32 {
     match (unit.to_chunk(), unit.value()) {
         (Some(chunk), _) => chunk + 1,
@@ -201,7 +199,6 @@ fn entry16(unit: Unit) -> u32 {
     }
 }
 
-/// An entry of BN24 or N32.
 fn entry8(unit: Unit) -> u32 {
     if unit.to_chunk().is_some() { 0 } else { unit.value() }
 }

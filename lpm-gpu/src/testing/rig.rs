@@ -56,7 +56,6 @@ impl<K: Key> InFlight<K> {
     }
 }
 
-/// A key, with its answers before and after an update.
 struct Probe<K> {
     key: K,
     old: NextHopId,

@@ -22,7 +22,6 @@ use std::cell::RefCell;
 use std::ops::RangeInclusive;
 use std::rc::Rc;
 
-/// Place of the current table's number.
 const IN_SERVICE: Place = Place::modelled(0);
 
 /// All tables ever in service, of which the last is current; and the checker, which is notified of stores.

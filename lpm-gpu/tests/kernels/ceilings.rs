@@ -14,7 +14,6 @@ const WORDS_BITS: u32 = 12;
 const SHAPE: Shape = Shape::new(3, 64);
 const THREADS: u32 = 3 * 64;
 
-/// Runs `entry`; returns the sums of the threads.
 fn run(rig: &mut KernelRig, entry: &str, words: &[u32], bits: u32, seed: u32, rounds: u32) -> Vec<u32> {
     let kernel = rig.kernel("ceilings", entry);
     let there = rig.upload(words);

@@ -15,7 +15,6 @@ use std::convert::Infallible;
 
 const CHUNKS: u32 = 40;
 
-/// The unit of a route with a random next hop.
 fn leaf(random: &mut Seeded) -> u32 {
     random.u32() & !0xff | below(random, 33)
 }

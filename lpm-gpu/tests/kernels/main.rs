@@ -134,7 +134,6 @@ impl KernelRig {
     }
 }
 
-/// Batches of all sizes, with different offsets.
 fn sizes() -> Vec<(usize, (usize, usize))> {
     COUNTS.into_iter().enumerate().map(|(number, count)| (count, (number % 3, number % 2))).collect()
 }

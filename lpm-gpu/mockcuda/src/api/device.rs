@@ -92,7 +92,6 @@ api! {
         unsafe { out(context, driver().retain_primary(device)) }
     }
 
-    /// Releases the primary context; the last release destroys it.
     fn cuDevicePrimaryCtxRelease_v2(device: c_int) {
         driver().check_device(device)?;
         driver().release_primary(device, false)

@@ -183,13 +183,11 @@ api! {
         Ok(())
     }
 
-    /// Affects later launches only.
     fn cuGraphExecKernelNodeSetParams_v2(exec: u64, node: u64, params: *const KernelNode) {
         // SAFETY: the caller's structure.
         change(exec, node, unsafe { kernel_of(params) }?)
     }
 
-    /// Affects later launches only.
     fn cuGraphExecMemcpyNodeSetParams(exec: u64, node: u64, params: *const CopyNode, context: u64) {
         driver().context(context)?;
         // SAFETY: the caller's structure.

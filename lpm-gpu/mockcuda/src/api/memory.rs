@@ -97,7 +97,6 @@ api! {
         stream.submit(Operation::Free(address)).map(|_| ())
     }
 
-    /// Ignores the flags.
     fn cuMemHostAlloc(pointer: *mut *mut c_void, bytes: usize, flags: c_uint) {
         if pointer.is_null() || flags & !7 != 0 {
             return Err(INVALID_VALUE);

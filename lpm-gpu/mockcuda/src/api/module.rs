@@ -207,7 +207,6 @@ api! {
         unsafe { out(value, found.cast_signed()) }
     }
 
-    /// Limited by threads and shared memory.
     fn cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks: *mut c_int, function: u64, block: c_int, shared: usize) {
         let kernel = driver().function(function)?;
         let threads = u32::try_from(block).map_err(|_| INVALID_VALUE)?;

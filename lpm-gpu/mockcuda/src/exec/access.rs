@@ -12,9 +12,7 @@ use std::sync::atomic::{Ordering, fence};
 type Failed = (u32, usize, String);
 
 enum Located {
-    /// Host address.
     Host(usize),
-    /// Word of the block's shared memory.
     Shared(usize),
 }
 

@@ -30,7 +30,6 @@ pub(crate) trait Owner {
     /// The code with which the launch must stop: the context is lost, or the stream is destroyed.
     fn stop(&mut self) -> Option<u32>;
     fn delays(&self) -> bool;
-    /// A place for a random delay.
     fn between_blocks(&mut self);
     /// A place for a random delay, in which others may change memory during a lookup.
     fn before_load(&mut self);

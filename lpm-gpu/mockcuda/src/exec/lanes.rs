@@ -15,7 +15,6 @@ const FEW: u32 = 6;
 pub(crate) struct Files {
     pub(super) narrow: Vec<Row32>,
     pub(super) wide: Vec<Row64>,
-    /// One bit a lane.
     pub(super) predicates: Vec<u32>,
 }
 

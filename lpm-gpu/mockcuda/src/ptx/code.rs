@@ -10,7 +10,6 @@ pub(crate) const LANES: usize = 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Access {
     pub(crate) space: Space,
-    /// Bytes an element: 4 or 8.
     pub(crate) bytes: u8,
     /// Contiguous elements: 1, 2 or 4.
     pub(crate) count: u8,
@@ -18,7 +17,6 @@ pub(crate) struct Access {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Space {
-    /// Device memory and pinned host memory.
     Global,
     Shared,
 }
@@ -34,7 +32,6 @@ pub(crate) enum Op {
     Mul32,
     /// d = a * b + c.
     Mad32,
-    /// 64-bit product of two 32-bit numbers.
     MulWide,
     MinU32,
     And32,
@@ -62,7 +59,6 @@ pub(crate) enum Op {
     GeU32,
     /// d = predicate c ? a : b.
     Selp32,
-    /// Zero-extends a narrow row.
     Extend64,
     /// Low half of a wide row.
     Low32,
@@ -129,7 +125,6 @@ pub(crate) struct PtxKernel {
     pub(crate) lines: Vec<u32>,
     /// Number of narrow, wide and predicate rows.
     pub(crate) rows: [u16; 3],
-    /// Rows of constants.
     pub(crate) narrow_constants: Vec<(u16, u32)>,
     pub(crate) wide_constants: Vec<(u16, u64)>,
     /// Narrow rows of special registers.

@@ -274,7 +274,6 @@ impl<'a> Compiler<'a> {
         Ok(())
     }
 
-    /// Offset of parameter `name` of `bytes` in the parameter block.
     fn param(&self, name: &str, bytes: u8, offset: i64) -> Result<i64, PtxError> {
         match self.entry.params.iter().find(|p| p.name == name && p.bytes == bytes.into()) {
             Some(param) if offset == 0 => Ok(param.offset as i64),

@@ -19,7 +19,6 @@ pub(crate) struct Module {
 #[derive(Clone, Debug)]
 pub(crate) struct Variable {
     pub(crate) name: String,
-    /// Bytes.
     pub(crate) align: usize,
     pub(crate) bytes: usize,
 }
@@ -61,7 +60,6 @@ pub(crate) struct Instruction {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Operand {
-    /// Register, variable or label.
     Name(String),
     Int(u64),
     /// `[base + offset]`.
