@@ -35,12 +35,11 @@ pub type Counter = Box<dyn Fn(u32) -> (u32, [usize; 2])>;
 #[derive(Debug, Default)]
 pub(crate) struct CountedLoads<'a> {
     onchip: [&'a [AtomicU64]; 2],
-    /// On chip, off chip.
     pub(crate) loads: [usize; 2],
 }
 
 impl<'a> CountedLoads<'a> {
-    pub(crate) const fn of(onchip: [&'a [AtomicU64]; 2]) -> Self {
+    pub(crate) const fn new(onchip: [&'a [AtomicU64]; 2]) -> Self {
         Self { onchip, loads: [0; 2] }
     }
 }
@@ -66,7 +65,7 @@ pub fn counter(sail: Sail, rib: &mut Rib) -> Result<Counter, EngineError> {
         Sail::L => {
             let table = engine::<SailL<Paper>>(rib)?.tables().0.shared().clone();
             Ok(Box::new(move |key| {
-                let mut counted = CountedLoads::of([table.bcn.words(), table.bn24.words()]);
+                let mut counted = CountedLoads::new([table.bcn.words(), table.bn24.words()]);
                 let Ok(code) = paper_code(&table, key, &mut counted);
                 // The load of N16 or N24, off chip, is part of the load of an array on chip here: add it.
                 let [onchip, offchip] = counted.loads;
@@ -78,7 +77,7 @@ pub fn counter(sail: Sail, rib: &mut Rib) -> Result<Counter, EngineError> {
             rib.commit_to(&mut engine)?;
             let table = engine.place().load_full();
             Ok(Box::new(move |key| {
-                let mut counted = CountedLoads::of([table.bc16.words(), table.b24.words()]);
+                let mut counted = CountedLoads::new([table.bc16.words(), table.b24.words()]);
                 let Ok(next_hop) = many_one(&table, FibId::MAIN, key, &mut counted);
                 (next_hop, counted.loads)
             }))
@@ -89,7 +88,7 @@ pub fn counter(sail: Sail, rib: &mut Rib) -> Result<Counter, EngineError> {
 fn in_bit_maps<S: Levels>(rib: &mut Rib) -> Result<Counter, EngineError> {
     let table = engine::<BitMapEngine<S>>(rib)?.tables().0.shared().clone();
     Ok(Box::new(move |key| {
-        let mut counted = CountedLoads::of([table.bits.words(), &[]]);
+        let mut counted = CountedLoads::new([table.bits.words(), &[]]);
         let Ok(next_hop) = bit_maps_one(&table, key, &mut counted);
         (next_hop, counted.loads)
     }))
@@ -120,7 +119,7 @@ mod tests {
     }
 
     impl Definition {
-        fn of(routes: &[(Prefix4, NextHopId)]) -> Self {
+        fn new(routes: &[(Prefix4, NextHopId)]) -> Self {
             let split = |level: u8| {
                 let long = routes.iter().filter(move |(prefix, _)| prefix.len() > level);
                 long.map(|(prefix, _)| prefix.address() >> (32 - level)).collect()
@@ -156,7 +155,7 @@ mod tests {
         let mut routes: Vec<_> = table::<u32>(&spec).unwrap().into_iter().collect();
         let id = NextHopId::from_answer(7);
         routes.extend((1..=32).map(|len| (Prefix4::truncating(0xdead_beef, len), id)));
-        let definition = Definition::of(&routes);
+        let definition = Definition::new(&routes);
         let ends = routes.iter().flat_map(|(prefix, _)| {
             [prefix.address(), prefix.last_address(), prefix.last_address().wrapping_add(1)]
         });

@@ -36,7 +36,7 @@ impl Chunks {
     ///
     /// # Panics
     /// If the chunks run out: callers check [`Self::available`] first.
-    pub(crate) fn take(&mut self) -> u32 {
+    pub(crate) fn allocate(&mut self) -> u32 {
         self.free.pop().unwrap_or_else(|| {
             assert!(self.taken < self.capacity, "callers check that enough chunks are available");
             self.taken += 1;
@@ -45,7 +45,7 @@ impl Chunks {
     }
 
     /// Frees a chunk that new lookups cannot reach.
-    pub(crate) fn give_back(&mut self, chunk: u32) {
+    pub(crate) fn free(&mut self, chunk: u32) {
         self.limbo.push(chunk);
     }
 
@@ -100,13 +100,13 @@ mod tests {
     #[test]
     fn a_chunk_is_used_again_after_a_grace_period_only() {
         let mut chunks = Chunks::new(3);
-        assert_eq!([chunks.take(), chunks.take()], [1, 2]);
-        chunks.give_back(1);
-        assert_eq!((chunks.used(), chunks.available(), chunks.take()), (1, 1, 3));
+        assert_eq!([chunks.allocate(), chunks.allocate()], [1, 2]);
+        chunks.free(1);
+        assert_eq!((chunks.used(), chunks.available(), chunks.allocate()), (1, 1, 3));
         assert!(chunks.has_limbo() && chunks.is_short());
         assert_eq!((chunks.available(), chunks.available_after_grace()), (0, 1));
         chunks.end_grace();
-        assert_eq!((chunks.used(), chunks.available(), chunks.take()), (2, 1, 1));
+        assert_eq!((chunks.used(), chunks.available(), chunks.allocate()), (2, 1, 1));
         assert_eq!(entries_of(3), 512..768);
         assert_eq!(distinct([1, 1, 2, 3, 3].into_iter()), 3);
         assert_eq!((with_reserve(0, true, 300), with_reserve(2000, true, 2100)), (256, 2100));

@@ -13,7 +13,6 @@ pub(crate) struct Draw {
     from: u8,
     to: u8,
     owner: u8,
-    /// The code of the new owner's next hop.
     pub(crate) code: u32,
 }
 
@@ -76,12 +75,10 @@ impl LongRoutes {
         }
     }
 
-    /// Returns whether the /16 of `address` has longer routes.
     pub(crate) fn are_in16(&self, address: u32) -> bool {
         self.by16[(address >> 16) as usize] > 0
     }
 
-    /// Returns whether the /24 of `address` has longer routes.
     pub(crate) fn are_in24(&self, address: u32) -> bool {
         self.by24.contains_key(&(address >> 8))
     }

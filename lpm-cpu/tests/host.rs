@@ -178,7 +178,6 @@ fn tables_full_of_routes_longer_than_24() {
     }
 }
 
-/// Cells are reused: routes that come and go do not exhaust the array.
 #[test]
 fn cells_are_used_again() {
     let mut rig = HostRig::new(host::make(&EngineOptions::default()).unwrap());

@@ -97,7 +97,7 @@ struct ReaderOfOne {
 
 impl ReaderOfOne {
     /// The reader, and the FIB of `keys` keys.
-    fn turn(&mut self, keys: usize) -> (&mut dyn EngineReader, Fibs<'_>) {
+    fn reader_and_fibs(&mut self, keys: usize) -> (&mut dyn EngineReader, Fibs<'_>) {
         self.is_each = !self.is_each;
         self.ids.resize(self.ids.len().max(keys), self.ids[0]);
         let fibs = if self.is_each { Fibs::Each(&self.ids[..keys]) } else { Fibs::One(self.ids[0]) };
@@ -115,7 +115,7 @@ impl EngineReader for ReaderOfOne {
     }
 
     fn submit(&mut self, slot: SlotId, keys: Keys<'_>) -> Result<(), EngineError> {
-        let (reader, fibs) = self.turn(keys.len());
+        let (reader, fibs) = self.reader_and_fibs(keys.len());
         reader.submit_in(slot, fibs, keys)
     }
 
@@ -124,12 +124,12 @@ impl EngineReader for ReaderOfOne {
     }
 
     fn lookup(&mut self, keys: Keys<'_>, out: &mut [NextHopId]) -> Result<(), EngineError> {
-        let (reader, fibs) = self.turn(keys.len());
+        let (reader, fibs) = self.reader_and_fibs(keys.len());
         reader.lookup_in(fibs, keys, out)
     }
 }
 
-fn beside(isa: Isa, fib: u32, other: u32) -> Result<Box<dyn EngineWriter>, EngineError> {
+fn one_fib_of_several(isa: Isa, fib: u32, other: u32) -> Result<Box<dyn EngineWriter>, EngineError> {
     Ok(Box::new(OneOf::new(sail_m(isa, 3)?, FibId(fib), FibId(other))))
 }
 
@@ -138,9 +138,9 @@ fib::conformance_tests!(avx2, ipv4_lookups_alone, || sail_m(Isa::Avx2, 1));
 fib::conformance_tests!(avx512f, ipv4_lookups_alone, || sail_m(Isa::Avx512f, 1));
 fib::conformance_tests!(of_each_fib, ipv4_only, || sail_m(Isa::Scalar, 3)
     .map(|engine| each_fib(engine).swap_remove(1)));
-fib::conformance_tests!(scalar_beside, ipv4_only, || beside(Isa::Scalar, 0, 2));
-fib::conformance_tests!(avx2_beside, ipv4_lookups_alone, || beside(Isa::Avx2, 1, 0));
-fib::conformance_tests!(avx512f_beside, ipv4_lookups_alone, || beside(Isa::Avx512f, 2, 1));
+fib::conformance_tests!(scalar_beside, ipv4_only, || one_fib_of_several(Isa::Scalar, 0, 2));
+fib::conformance_tests!(avx2_beside, ipv4_lookups_alone, || one_fib_of_several(Isa::Avx2, 1, 0));
+fib::conformance_tests!(avx512f_beside, ipv4_lookups_alone, || one_fib_of_several(Isa::Avx512f, 2, 1));
 
 /// As many RIBs and oracles as an engine has FIBs.
 struct Many {
@@ -159,8 +159,7 @@ impl Many {
         Self { engine, reader, ribs, oracles, batches: 0 }
     }
 
-    /// Sets `routes` of `fib` in one delta.
-    fn tell(&mut self, fib: FibId, routes: impl Iterator<Item = (Prefix4, NextHopId)>) {
+    fn set_routes(&mut self, fib: FibId, routes: impl Iterator<Item = (Prefix4, NextHopId)>) {
         let rib = &mut self.ribs[fib.0 as usize];
         for (prefix, next_hop) in routes {
             rib.v4.set(prefix, next_hop);
@@ -218,7 +217,7 @@ fn sixteen_fibs_against_sixteen_oracles() {
             let there = many.ribs[fib.0 as usize].v4.prefixes().step_by(7).take(3).collect::<Vec<_>>();
             routes.extend(there.into_iter().map(|prefix| (prefix, NextHopId::NONE)));
             let prefixes: Vec<_> = routes.iter().map(|(prefix, _)| *prefix).collect();
-            many.tell(fib, routes.into_iter());
+            many.set_routes(fib, routes.into_iter());
             many.check_ends(&prefixes);
         }
         let stats = many.engine.stats();
@@ -227,7 +226,7 @@ fn sixteen_fibs_against_sixteen_oracles() {
         assert!(stats.details.get("sail_chunks32") > Some(100.0), "{stats:?}");
         for fib in (0..16).map(FibId) {
             let all = many.ribs[fib.0 as usize].v4.withdrawn();
-            many.tell(fib, all.iter().map(|route| (route.prefix, NextHopId::NONE)));
+            many.set_routes(fib, all.iter().map(|route| (route.prefix, NextHopId::NONE)));
             let prefixes: Vec<_> = all.iter().map(|route| route.prefix).collect();
             many.check_ends(&prefixes);
         }
@@ -243,14 +242,14 @@ fn sixteen_fibs_against_sixteen_oracles() {
 fn sixteen_full_tables_under_real_updates() {
     let name = if conformance::Options::from_env().full { "v4-202401.txt.xz" } else { "v4-201405.txt.xz" };
     let Some([table, stream]) = fib::testing::data([name, "updates.20190101.0000.mrt.gz"]) else { return };
-    let (mut told, mut hops) = (Rib::plain(), NextHopTable::new());
-    feed::load(&[table], &mut told, &mut hops, feed::LoadOptions::default()).unwrap();
+    let (mut rib, mut hops) = (Rib::plain(), NextHopTable::new());
+    feed::load(&[table], &mut rib, &mut hops, feed::LoadOptions::default()).unwrap();
     let mut many = Many::new(sail_m(Isa::detect(), 16).unwrap());
     let vary = |fib, (prefix, next_hop)| (prefix, variation(1, fib, prefix, next_hop));
     for fib in (0..16).map(FibId) {
-        many.tell(fib, told.v4.iter().map(|route| vary(fib, route)));
+        many.set_routes(fib, rib.v4.iter().map(|route| vary(fib, route)));
     }
-    let some: Vec<_> = told.v4.prefixes().step_by(61).collect();
+    let some: Vec<_> = rib.v4.prefixes().step_by(61).collect();
     many.check_ends(&some);
     let loaded = many.engine.stats();
     let (mut delta, mut turn) = (Vec::new(), 0);
@@ -264,7 +263,7 @@ fn sixteen_full_tables_under_real_updates() {
             let fib = FibId(turn % 16);
             turn += 1;
             let prefixes: Vec<_> = delta.iter().map(|(prefix, _)| *prefix).collect();
-            many.tell(fib, delta.drain(..).map(|route| vary(fib, route)));
+            many.set_routes(fib, delta.drain(..).map(|route| vary(fib, route)));
             many.check_ends(&prefixes[..4]);
             let keys: Vec<_> = prefixes.iter().map(|prefix| (fib, prefix.address())).collect();
             many.check(&keys);
@@ -395,7 +394,7 @@ fn what_does_not_fit_leaves_every_fib_as_it_was() {
     );
     let route = |at: u32| (Prefix4::truncating(0x1000_0000 + (at << 16), 18), id(at + 1));
     for fib in (0..16).map(FibId) {
-        many.tell(fib, (fib.0..40).map(route));
+        many.set_routes(fib, (fib.0..40).map(route));
     }
     let (before, prefixes) = (many.engine.stats(), (0..2000).map(|at| route(at).0).collect::<Vec<_>>());
     let mut rib = many.ribs[3].clone();
@@ -407,7 +406,7 @@ fn what_does_not_fit_leaves_every_fib_as_it_was() {
     assert_eq!(many.engine.stats(), before);
     many.check_ends(&prefixes);
     // Without a reserve, a few more fit.
-    many.tell(FibId(15), (0..300).map(route));
+    many.set_routes(FibId(15), (0..300).map(route));
     many.check_ends(&prefixes);
     assert!(many.engine.stats().table_bytes <= 24 << 20);
 
@@ -423,7 +422,6 @@ fn what_does_not_fit_leaves_every_fib_as_it_was() {
     many.check_ends(&prefixes[..20]);
 }
 
-/// An engine with one FIB refuses every other FIB, and `sail-m` refuses those beyond its last.
 #[test]
 fn a_fib_that_is_not_there_is_refused() {
     let mut sail_m = sail_m(Isa::detect(), 4).unwrap();
@@ -469,7 +467,7 @@ fn writes_of_one_fib() {
     let mut last = [0.0; 2];
     let mut stores = |many: &mut Many, fib: u32, text: &str, next_hop: u32| {
         let fib::IpPrefix::V4(prefix) = prefix(text) else { panic!("{text}") };
-        many.tell(FibId(fib), std::iter::once((prefix, id(next_hop))));
+        many.set_routes(FibId(fib), std::iter::once((prefix, id(next_hop))));
         many.check_ends(&[prefix]);
         let details = many.engine.stats().details;
         let now = ["sail_onchip_writes", "sail_offchip_writes"].map(|name| details.get(name).unwrap());

@@ -57,7 +57,7 @@ fn accesses<S: Levels>() -> [Vec<[usize; 2]>; 2] {
     let keys = [0xc0a8_0101, 0x0a01_0101, 0x0b01_0101, 0x0c01_0101, 0x0d01_0199];
     let loads = |engine: &CpuEngine<BitMapEngine<S>>| {
         keys.map(|key| {
-            let mut counted = CountedLoads::of([table(engine).bits.words(), &[]]);
+            let mut counted = CountedLoads::new([table(engine).bits.words(), &[]]);
             let Ok(_) = bit_maps_one(table(engine), key, &mut counted);
             counted.loads
         })

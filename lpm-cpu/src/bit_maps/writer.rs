@@ -23,7 +23,6 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A /24 with longer routes.
 #[derive(Clone, Copy, Debug)]
 struct SplitBlock {
     chunk: u32,
@@ -75,7 +74,7 @@ impl<S: Levels> BitMapWriter<S> {
             return;
         }
         let (owner, next_hop) = self.inherited(block);
-        let chunk = self.chunks.take();
+        let chunk = self.chunks.allocate();
         self.owners32[entries_of(chunk)].fill(owner);
         self.writes.offchip += self.table.n32.edit(entries_of(chunk), |_, _| next_hop);
         let at = Self::PIVOT_NODES + block as usize;
@@ -189,7 +188,7 @@ impl<S: Levels> BitMapWriter<S> {
             self.owners[at] = 0;
             self.writes.onchip += self.table.bits.set(at, 0);
         }
-        self.chunks.give_back(chunk);
+        self.chunks.free(chunk);
     }
 }
 

@@ -39,7 +39,6 @@ fn node(table: &Paper, level: SailLevel, at: usize) -> Node {
     Node { b, n, c: if b { 0 } else { table.chunk(level, at) } }
 }
 
-/// Algorithm 2, over separate arrays.
 fn algorithm_2(table: &Paper, key: u32) -> u32 {
     let first = node(table, SailLevel::L16, (key >> 16) as usize);
     if first.b {

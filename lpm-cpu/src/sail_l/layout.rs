@@ -70,7 +70,6 @@ pub(crate) trait SailLayout: Sized + Send + Sync + 'static {
     fn entry(level: SailLevel, code: u32) -> u32;
     fn code(entry: u32) -> u32;
     fn get(&self, level: SailLevel, at: usize) -> u32;
-    /// As [`Packed::edit`].
     fn edit(&self, level: SailLevel, range: Range<usize>, entry: impl FnMut(usize, u32) -> u32) -> u64;
     /// The chunk that an entry leads to.
     fn chunk(&self, level: SailLevel, at: usize) -> u32;
@@ -88,7 +87,6 @@ pub(crate) struct Wide {
 impl Wide {
     /// Flag: the low bits are a chunk's id.
     pub(crate) const CHUNK: u32 = 1 << 31;
-    /// Mask of a next-hop id or a chunk's id.
     pub(crate) const ID: u32 = (1 << 24) - 1;
 
     const fn array(&self, level: SailLevel) -> &Packed<32> {

@@ -98,7 +98,7 @@ impl<L: SailLayout> SailWriter<L> {
             return;
         }
         let below = below(level);
-        let chunk = if below == SailLevel::L24 { self.chunks24.take() } else { self.chunks32.take() };
+        let chunk = if below == SailLevel::L24 { self.chunks24.allocate() } else { self.chunks32.allocate() };
         let filler = L::entry(below, L::code(self.table.get(level, at)));
         self.owners[below as usize][entries_of(chunk)].fill(owner);
         self.writes.offchip += self.table.edit(below, entries_of(chunk), |_, _| filler);
@@ -117,7 +117,7 @@ impl<L: SailLayout> SailWriter<L> {
         let entry = L::entry(level, L::code(self.table.get(below, first)));
         self.owners[level as usize][at] = self.owners[below as usize][first];
         self.writes.onchip += self.table.edit(level, at..at + 1, |_, _| entry);
-        if below == SailLevel::L24 { self.chunks24.give_back(chunk) } else { self.chunks32.give_back(chunk) }
+        if below == SailLevel::L24 { self.chunks24.free(chunk) } else { self.chunks32.free(chunk) }
     }
 
     fn announce(&mut self, prefix: Prefix4, next_hop: NextHopId) {
@@ -257,9 +257,9 @@ impl<L: SailLayout> FibTable<u32> for SailWriter<L> {
             self.writes.end_step();
         }
         // All entries of a chunk without longer routes are equal only from here on.
-        let gone = || changes.iter().filter(|change| change.withdraws()).map(|change| change.prefix);
-        gone().for_each(|prefix| self.merge24(prefix));
-        gone().for_each(|prefix| self.merge16(prefix));
+        let withdrawn = || changes.iter().filter(|change| change.withdraws()).map(|change| change.prefix);
+        withdrawn().for_each(|prefix| self.merge24(prefix));
+        withdrawn().for_each(|prefix| self.merge16(prefix));
         self.writes.end_step();
         for change in changes.iter().filter(|change| !change.adds()) {
             self.codes.release(change.old);

@@ -27,7 +27,6 @@ pub(crate) struct SailM {
     params: SailParams,
     writer: OverlayWriter,
     place: Place,
-    /// Tables published before.
     retired: Retired<OverlayTable>,
     epochs: Arc<Epochs>,
     routes: Vec<usize>,

@@ -72,7 +72,7 @@ fn accesses_of_a_lookup() {
     }
     let engine = engine(&mut ribs);
     let table = engine.place().load_full();
-    let mut counted = CountedLoads::of([table.bc16.words(), table.b24.words()]);
+    let mut counted = CountedLoads::new([table.bc16.words(), table.b24.words()]);
     for (key, right, accesses) in [
         (0x0a09_0909, 1, [1, 1]),
         (0x0a01_0909, 2, [1, 1]),

@@ -74,8 +74,8 @@ fn sequences_over_all_fibs() {
 
 /// Nests of a single address in one FIB, while the same and other routes change in another.
 #[test]
-fn nests_beside_another_fib() {
-    for (watched, beside) in [(0, 1), (2, 0)].map(|(one, other)| (FibId(one), FibId(other))) {
+fn nests_while_another_fib_changes() {
+    for (watched, changing) in [(0, 1), (2, 0)].map(|(one, other)| (FibId(one), FibId(other))) {
         let engine = RefCell::new(engine());
         let checker: Checker<u32> = Checker::of_tables(
             engine.borrow().place(),
@@ -96,11 +96,11 @@ fn nests_beside_another_fib() {
             }
             let is_first = rng.percent(50);
             if is_first {
-                other.commit(|delta, rib| engine.apply_to(beside, delta, rib)).unwrap();
+                other.commit(|delta, rib| engine.apply_to(changing, delta, rib)).unwrap();
             }
             engine.apply_to(watched, delta, rib).unwrap();
             if !is_first {
-                other.commit(|delta, rib| engine.apply_to(beside, delta, rib)).unwrap();
+                other.commit(|delta, rib| engine.apply_to(changing, delta, rib)).unwrap();
             }
         };
         for lengths in [12..=32, 15..=26, 23..=32] {

@@ -118,14 +118,14 @@ impl OverlayWriter {
         new.copy_blocks(self, 0, 0..ENTRIES16);
         for node in 0..ENTRIES16 {
             let Some(from) = self.table.below(node) else { continue };
-            let chunk = new.chunks24.take();
+            let chunk = new.chunks24.allocate();
             let to = OverlayTable::chunk24(chunk);
             new.copy_blocks(self, to.start, from.clone());
             new.table.b24.fill(to.start - ENTRIES16..to.end - ENTRIES16, 1);
             new.table.bc16.set(node, chunk);
             for (from, to) in from.zip(to) {
                 let Some(below) = self.table.below(from) else { continue };
-                let chunk = new.chunks32.take();
+                let chunk = new.chunks32.allocate();
                 new.copy_blocks(self, new.table.chunk32(chunk).start, below);
                 new.table.c24.set(to - ENTRIES16, chunk);
                 new.table.b24.set(to - ENTRIES16, 0);
@@ -173,7 +173,6 @@ impl OverlayWriter {
         changes.iter().filter(|change| change.adds()).for_each(|change| self.long.count(change.prefix));
     }
 
-    /// Pushes a change to the leaves.
     fn push(&mut self, fib: FibId, Change { prefix, new, .. }: Change<u32>, routes: &RibTable<u32>) {
         let (address, len) = (prefix.address(), prefix.len());
         let draw = if new.is_none() {
@@ -239,10 +238,10 @@ impl OverlayWriter {
         let Self { table, owners, writes, .. } = self;
         let is_level16 = vector < ENTRIES16;
         let (chunk, below) = if is_level16 {
-            let chunk = self.chunks24.take();
+            let chunk = self.chunks24.allocate();
             (chunk, OverlayTable::chunk24(chunk))
         } else {
-            let chunk = self.chunks32.take();
+            let chunk = self.chunks32.allocate();
             (chunk, table.chunk32(chunk))
         };
         for fib in (0..table.fibs).map(FibId) {
@@ -263,13 +262,13 @@ impl OverlayWriter {
 
     /// Makes nodes without longer routes in any FIB leaves again after the withdraws of `changes`: first level 24, then level 16.
     fn merge(&mut self, changes: &[Change<u32>]) {
-        let gone = || changes.iter().filter(|change| change.withdraws()).map(|change| change.prefix);
-        for prefix in gone().filter(|prefix| prefix.len() > 24) {
+        let withdrawn = || changes.iter().filter(|change| change.withdraws()).map(|change| change.prefix);
+        for prefix in withdrawn().filter(|prefix| prefix.len() > 24) {
             if !self.long.are_in24(prefix.address()) {
                 self.make_leaf(self.vector24(prefix.address()));
             }
         }
-        for prefix in gone().filter(|prefix| prefix.len() > 16) {
+        for prefix in withdrawn().filter(|prefix| prefix.len() > 16) {
             if !self.long.are_in16(prefix.address()) {
                 self.make_leaf((prefix.address() >> 16) as usize);
             }
@@ -288,10 +287,10 @@ impl OverlayWriter {
             writes.offchip += table.hops.set(to, table.hops.get(from));
         }
         if vector < ENTRIES16 {
-            self.chunks24.give_back(table.bc16.get(vector));
+            self.chunks24.free(table.bc16.get(vector));
             writes.onchip += table.bc16.set(vector, 0);
         } else {
-            self.chunks32.give_back(table.c24.get(vector - ENTRIES16));
+            self.chunks32.free(table.c24.get(vector - ENTRIES16));
             writes.onchip += table.b24.set(vector - ENTRIES16, 1);
         }
     }

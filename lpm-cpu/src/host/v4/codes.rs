@@ -48,7 +48,7 @@ pub(crate) struct Form {
 impl Form {
     /// The form for the next hops of `routes` without the default route, with codes of at least `width_min`: ids of 8 or 16 bits if they
     /// fit, otherwise indices. The extra load of an index costs at least as much as the wider cells of 16-bit ids.
-    pub(super) fn of(routes: &[(Prefix4, NextHopId)], width_min: Width) -> Self {
+    pub(super) fn for_routes(routes: &[(Prefix4, NextHopId)], width_min: Width) -> Self {
         let narrow = [Width::Bits8, Width::Bits16].into_iter().filter(|width| *width >= width_min);
         let id_max = routes.iter().map(|(_, next_hop)| next_hop.get()).max().unwrap_or(0);
         if let Some(width) = narrow.clone().find(|width| id_max <= width.code_max()) {
@@ -69,7 +69,7 @@ impl Form {
 
 impl HopCodes {
     /// The codes of an IPv4 table. Code 0 is "no route but the default".
-    pub(super) fn of(form: Form) -> Self {
+    pub(super) fn for_form(form: Form) -> Self {
         let code_max = form.width.code_max();
         if form.is_indexed {
             Self::indexed(code_max, "next hops of an IPv4 table")
@@ -88,7 +88,7 @@ mod tests {
         let form = |ids: std::ops::RangeInclusive<u32>, least| {
             let routes: Vec<_> =
                 ids.map(|id| (Prefix4::truncating(id << 8, 24), NextHopId::from_answer(id))).collect();
-            let form = Form::of(&routes, least);
+            let form = Form::for_routes(&routes, least);
             (form.width.bits(), form.is_indexed)
         };
         assert_eq!(form(1..=254, Width::Bits8), (8, false));

@@ -49,7 +49,7 @@ impl Runs {
     ///
     /// # Panics
     /// If the cells run out: callers check [`Self::untouched`] first.
-    pub(super) fn take(&mut self, len: u32) -> u32 {
+    pub(super) fn allocate(&mut self, len: u32) -> u32 {
         let longer = self.free_lens >> len;
         if longer == 0 {
             assert!(len <= self.untouched(), "callers check that enough cells are untouched");
@@ -76,7 +76,7 @@ impl Runs {
     }
 
     /// Frees a run that new lookups cannot reach.
-    pub(super) fn give_back(&mut self, first: u32, len: u32) {
+    pub(super) fn free(&mut self, first: u32, len: u32) {
         self.limbo.push((first, len));
         self.limbo_cells += len;
     }
@@ -103,13 +103,13 @@ mod tests {
     #[test]
     fn a_run_is_used_again_after_a_grace_period_only() {
         let mut runs = Runs::new(10, 100);
-        assert_eq!((runs.take(32), runs.take(3), runs.untouched()), (10, 42, 55));
-        runs.give_back(10, 32);
-        assert_eq!((runs.limbo_cells(), runs.take(32)), (32, 45), "not before a grace period");
+        assert_eq!((runs.allocate(32), runs.allocate(3), runs.untouched()), (10, 42, 55));
+        runs.free(10, 32);
+        assert_eq!((runs.limbo_cells(), runs.allocate(32)), (32, 45), "not before a grace period");
         runs.end_grace();
         assert_eq!((runs.limbo_cells(), runs.free_cells()), (0, 32));
-        assert_eq!((runs.take(30), runs.free_cells()), (10, 2), "cut off a longer run");
-        assert_eq!((runs.take(1), runs.take(1), runs.free_cells()), (40, 41, 0));
-        assert_eq!((runs.take(23), runs.untouched()), (77, 0));
+        assert_eq!((runs.allocate(30), runs.free_cells()), (10, 2), "cut off a longer run");
+        assert_eq!((runs.allocate(1), runs.allocate(1), runs.free_cells()), (40, 41, 0));
+        assert_eq!((runs.allocate(23), runs.untouched()), (77, 0));
     }
 }

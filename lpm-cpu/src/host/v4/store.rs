@@ -19,10 +19,12 @@ pub(super) struct Store {
     pub(super) chunks: Chunks,
     /// Blocks; ids begin at 1, as for chunks.
     pub(super) blocks: Chunks,
+    /// The number of blocks in each /16.
     blocks_in: Vec<u16>,
     /// The /24s that lose their blocks in this delta. Their blocks are freed at its end, since another /24 of the /16 may still need the
     /// chunk.
-    gone: Vec<u32>,
+    lost_blocks: Vec<u32>,
+    /// Scratch memory of [`Self::paint_record`].
     cells: Vec<u128>,
 }
 
@@ -35,7 +37,7 @@ struct Encoding<'a> {
     cells: &'a [u128],
 }
 
-enum Way {
+enum RecordUpdate {
     /// The record leads to the shared cell of a code.
     Shared(u32),
     /// The record stays, and words of its cells are stored.
@@ -72,7 +74,7 @@ impl Store {
             chunks: Chunks::new(room.chunks),
             blocks: Chunks::new(room.blocks),
             blocks_in: vec![0; NODES],
-            gone: Vec::new(),
+            lost_blocks: Vec::new(),
             cells: Vec::new(),
         })
     }
@@ -81,12 +83,12 @@ impl Store {
         self.table.form.width
     }
 
-    pub(super) fn blocks_beside(&self, at24: u32) -> u16 {
+    pub(super) fn blocks_in_slash16(&self, at24: u32) -> u16 {
         self.blocks_in[at24 as usize / CHUNK_ENTRIES]
     }
 
     pub(super) fn has_block(&self, at24: u32) -> bool {
-        self.blocks_beside(at24) > 0 && self.table.code(at24) == self.width().escape()
+        self.blocks_in_slash16(at24) > 0 && self.table.code(at24) == self.width().escape()
     }
 
     /// The published code of address `at` of a /24, which may have a block.
@@ -133,26 +135,25 @@ impl Store {
         Encoding { old, map, painted: first..end, cells }
     }
 
-    fn way(&self, encoding: &Encoding<'_>) -> Way {
+    fn plan_update(&self, encoding: &Encoding<'_>) -> RecordUpdate {
         let (table, shared) = (&*self.table, self.width().shared_cells());
         if encoding.map == 1 {
             let cell = encoding.cell(table, 0);
             let [code, ..] = table.unpack(cell);
             if code < shared && cell == table.pack(&[code; CELL_CODES as usize]) {
-                return Way::Shared(code);
+                return RecordUpdate::Shared(code);
             }
         }
         match encoding.old {
-            // A run keeps cells that equal their predecessor, so that a returning route finds them, until it has twice the cells it
-            // needs.
+            // A run keeps cells that equal their predecessor, for routes that return, until it has twice the cells it needs.
             Some(old)
                 if old.first() >= shared
                     && encoding.map & !old.map() == 0
                     && old.map().count_ones() <= 2 * encoding.map.count_ones() =>
             {
-                Way::InPlace(old)
+                RecordUpdate::InPlace(old)
             }
-            _ => Way::Run,
+            _ => RecordUpdate::Run,
         }
     }
 
@@ -160,22 +161,22 @@ impl Store {
     fn demand(&self, old: Option<Record>, at: u32, codes: &[u32]) -> u32 {
         let mut cells = Vec::new();
         let encoding = self.encode(old, at, codes, &mut cells);
-        if matches!(self.way(&encoding), Way::Run) { encoding.map.count_ones() } else { 0 }
+        if matches!(self.plan_update(&encoding), RecordUpdate::Run) { encoding.map.count_ones() } else { 0 }
     }
 
     /// Paints `codes` from code `at` on in record `record`, whose current value is `old`.
-    fn put(&mut self, record: u32, old: Option<Record>, at: u32, codes: &[u32]) {
+    fn paint_record(&mut self, record: u32, old: Option<Record>, at: u32, codes: &[u32]) {
         let mut cells = std::mem::take(&mut self.cells);
         let encoding = self.encode(old, at, codes, &mut cells);
-        match self.way(&encoding) {
-            Way::Shared(code) => self.replace(record, old, Record::new(1, code)),
-            Way::InPlace(old) => {
+        match self.plan_update(&encoding) {
+            RecordUpdate::Shared(code) => self.replace(record, old, Record::new(1, code)),
+            RecordUpdate::InPlace(old) => {
                 for at in bits(old.map()).filter(|at| encoding.painted.contains(at)) {
                     self.table.set_cell(old.cell(at), encoding.cell(&self.table, at));
                 }
             }
-            Way::Run => {
-                let first = self.runs.take(encoding.map.count_ones());
+            RecordUpdate::Run => {
+                let first = self.runs.allocate(encoding.map.count_ones());
                 for (to, at) in (first..).zip(bits(encoding.map)) {
                     self.table.set_cell(to, encoding.cell(&self.table, at));
                 }
@@ -189,40 +190,40 @@ impl Store {
     fn replace(&mut self, record: u32, old: Option<Record>, new: Record) {
         if old != Some(new) {
             self.table.set_record(record, new);
-            self.give_back(old);
+            self.free_cells_of(old);
         }
     }
 
     /// Frees the cells of a record, unless they are shared.
-    fn give_back(&mut self, old: Option<Record>) {
+    fn free_cells_of(&mut self, old: Option<Record>) {
         if let Some(old) = old
             && old.first() >= self.width().shared_cells()
         {
-            self.runs.give_back(old.first(), old.map().count_ones());
+            self.runs.free(old.first(), old.map().count_ones());
         }
     }
 
     /// Notes the /24s from `at24` on that have blocks but lose them under `codes`.
-    fn note_gone(&mut self, at24: u32, codes: impl Iterator<Item = u32>) {
-        if self.blocks_beside(at24) > 0 {
+    fn note_lost_blocks(&mut self, at24: u32, codes: impl Iterator<Item = u32>) {
+        if self.blocks_in_slash16(at24) > 0 {
             let coded = (at24..).zip(codes).filter(|(_, code)| *code != ESCAPE);
-            let gone: Vec<_> = coded.map(|(at24, _)| at24).filter(|at24| self.has_block(*at24)).collect();
-            self.gone.extend(gone);
+            let lost: Vec<_> = coded.map(|(at24, _)| at24).filter(|at24| self.has_block(*at24)).collect();
+            self.lost_blocks.extend(lost);
         }
     }
 
     /// Ends a delta: the blocks that it retired start waiting for a grace period. Their content and the links to them stay.
     pub(super) fn end_delta(&mut self) {
-        while let Some(at24) = self.gone.pop() {
+        while let Some(at24) = self.lost_blocks.pop() {
             let block = self.table.link(at24).load(Ordering::Relaxed);
             for half in 0..2 {
-                self.give_back(self.table.record(record_in(block, half)));
+                self.free_cells_of(self.table.record(record_in(block, half)));
             }
-            self.blocks.give_back(block);
+            self.blocks.free(block);
             let node = at24 as usize / CHUNK_ENTRIES;
             self.blocks_in[node] -= 1;
             if self.blocks_in[node] == 0 {
-                self.chunks.give_back(self.table.chunks[node].load(Ordering::Relaxed));
+                self.chunks.free(self.table.chunks[node].load(Ordering::Relaxed));
             }
         }
     }
@@ -234,7 +235,7 @@ impl Store {
     }
 
     pub(super) fn writer_bytes(&self) -> u64 {
-        let lists = self.blocks_in.capacity() * 2 + self.gone.capacity() * 4;
+        let lists = self.blocks_in.capacity() * 2 + self.lost_blocks.capacity() * 4;
         self.runs.bytes() + self.chunks.bytes() + self.blocks.bytes() + lists as u64
     }
 }
@@ -248,7 +249,7 @@ impl Canvas for Store {
         for record in records {
             let at24 = record * RECORD_CODES;
             if code < self.width().shared_cells() {
-                self.note_gone(at24, std::iter::repeat_n(code, RECORD_CODES as usize));
+                self.note_lost_blocks(at24, std::iter::repeat_n(code, RECORD_CODES as usize));
                 self.replace(record, self.table.record(record), Record::new(1, code));
             } else {
                 self.part(at24, &[code; RECORD_CODES as usize]);
@@ -257,24 +258,25 @@ impl Canvas for Store {
     }
 
     fn part(&mut self, at24: u32, codes: &[u32]) {
-        self.note_gone(at24, codes.iter().copied());
+        self.note_lost_blocks(at24, codes.iter().copied());
         let record = at24 / RECORD_CODES;
-        self.put(record, self.table.record(record), at24 % RECORD_CODES, codes);
+        self.paint_record(record, self.table.record(record), at24 % RECORD_CODES, codes);
     }
 
     fn block(&mut self, at24: u32, codes: &[u32; 256]) {
         let is_new = !self.has_block(at24);
-        let block = if is_new { self.blocks.take() } else { self.table.link(at24).load(Ordering::Relaxed) };
+        let block =
+            if is_new { self.blocks.allocate() } else { self.table.link(at24).load(Ordering::Relaxed) };
         for (half, codes) in halves(codes) {
             let record = record_in(block, half);
             // The records of a new block hold values of its last use.
             let old = if is_new { None } else { self.table.record(record) };
-            self.put(record, old, 0, codes);
+            self.paint_record(record, old, 0, codes);
         }
         if is_new {
             let node = at24 as usize / CHUNK_ENTRIES;
             if self.blocks_in[node] == 0 {
-                self.table.chunks[node].publish(self.chunks.take());
+                self.table.chunks[node].publish(self.chunks.allocate());
             }
             self.blocks_in[node] += 1;
             self.table.link(at24).publish(block);
@@ -286,7 +288,7 @@ impl Canvas for Store {
 pub(super) struct Coverings<'a>(pub(super) &'a mut Store);
 
 impl Coverings<'_> {
-    fn kept(&self, at24: u32) -> u32 {
+    fn published_code(&self, at24: u32) -> u32 {
         let code = self.0.table.code(at24);
         if code == self.0.width().escape() { ESCAPE } else { code }
     }
@@ -303,7 +305,7 @@ impl Canvas for Coverings<'_> {
         let mut kept = [0; RECORD_CODES as usize];
         let kept = &mut kept[..codes.len()];
         for ((kept, code), at24) in kept.iter_mut().zip(codes).zip(at24..) {
-            *kept = if *code == 0 { self.kept(at24) } else { *code };
+            *kept = if *code == 0 { self.published_code(at24) } else { *code };
         }
         self.0.part(at24, kept);
     }

@@ -31,7 +31,6 @@ pub(crate) struct HostRoom {
 pub(crate) struct Table4 {
     pub(super) form: Form,
     pub(super) records: Array<AtomicU64>,
-    /// Cells of one, two or four words.
     pub(super) cells: Array<AtomicU32>,
     /// The chunk of each /16 that has routes longer than /24.
     pub(super) chunks: Array<AtomicU32>,
@@ -55,7 +54,7 @@ impl Record {
 
     /// The record in a word. In a word that never held a record, 0, all bits lead to cell 0.
     #[inline(always)]
-    pub(super) const fn at(word: u64) -> Self {
+    pub(super) const fn from_word(word: u64) -> Self {
         Self(word)
     }
 
@@ -141,7 +140,7 @@ impl Table4 {
 
     /// Record `at`, for the writer; `None` if it was never set. Every map has its first bit set.
     pub(super) fn record(&self, at: u32) -> Option<Record> {
-        Some(Record::at(self.records[at as usize].load(Ordering::Relaxed)))
+        Some(Record::from_word(self.records[at as usize].load(Ordering::Relaxed)))
             .filter(|record| record.word() != 0)
     }
 

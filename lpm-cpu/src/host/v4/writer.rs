@@ -45,7 +45,7 @@ fn repaint(
     paint(region, background, &mut within, canvas);
 }
 
-fn kinds(changes: &[Change<u32>]) -> (bool, bool) {
+fn sets_and_withdraws(changes: &[Change<u32>]) -> (bool, bool) {
     let withdraws = changes.iter().any(Change::withdraws);
     (changes.iter().any(|change| !change.withdraws()), withdraws)
 }
@@ -63,9 +63,9 @@ impl Writer4 {
         // A region takes at most one run for each of its records, and two for each of its blocks.
         let most = |region: Prefix4| {
             let records = 1 << RECORD_LEN.saturating_sub(region.len());
-            let beside = |at16: u32| u64::from(self.store.blocks_beside(at16 << 8));
+            let blocks_of = |at16: u32| u64::from(self.store.blocks_in_slash16(at16 << 8));
             let nodes = region.address() >> 16..=region.last_address() >> 16;
-            let blocks = blocks + nodes.map(beside).sum::<u64>();
+            let blocks = blocks + nodes.map(blocks_of).sum::<u64>();
             u64::from(RECORD_CELLS) * (records + 2 * blocks.min(1 << (24 - region.len())))
         };
         let most: u64 = regions(changes).map(most).sum();
@@ -100,7 +100,7 @@ impl FibTable<u32> for Writer4 {
         budget: Budget,
     ) -> Result<HostRoom, EngineError> {
         let (_, routes) = split_routes(routes);
-        let form = Form::of(routes, params.width_min);
+        let form = Form::for_routes(routes, params.width_min);
         let mut count = Count { width: form.width, cells: 0 };
         let mut ids = routes.iter().map(|(prefix, next_hop)| (*prefix, next_hop.get())).peekable();
         paint(Prefix4::DEFAULT, 0, &mut ids, &mut count);
@@ -135,7 +135,7 @@ impl FibTable<u32> for Writer4 {
     fn build(room: HostRoom, routes: Routes<u32>, params: &HostParams) -> Result<Self, EngineError> {
         let (default, routes) = split_routes(&routes);
         let mut store = Store::new(room, params.common.placement)?;
-        let mut codes = HopCodes::of(room.form);
+        let mut codes = HopCodes::for_form(room.form);
         for (_, next_hop) in routes {
             codes.take(&store.table.ids, *next_hop);
         }
@@ -172,10 +172,10 @@ impl FibTable<u32> for Writer4 {
 
     fn admits(&self, changes: &[Change<u32>], routes: &RibTable<u32>) -> bool {
         let (default, changes) = split_changes(changes);
-        let paints_twice = default.is_some() && kinds(changes) == (true, true);
+        let paints_twice = default.is_some() && sets_and_withdraws(changes) == (true, true);
         let long = || changes.iter().filter(|change| change.adds() && change.prefix.len() > 24);
         let nodes = |len| nodes_of(len, long().map(|change| change.prefix));
-        let chunks = distinct(nodes(16).filter(|node| self.store.blocks_beside(node << 8) == 0));
+        let chunks = distinct(nodes(16).filter(|node| self.store.blocks_in_slash16(node << 8) == 0));
         let blocks = distinct(nodes(24).filter(|at24| !self.store.has_block(*at24)));
         chunks <= self.store.chunks.available()
             && blocks <= self.store.blocks.available()
@@ -202,7 +202,7 @@ impl FibTable<u32> for Writer4 {
             codes.take(&store.table.ids, change.new);
         }
         let code = |next_hop| codes.code(next_hop);
-        let (sets, withdraws) = kinds(changes);
+        let (sets, withdraws) = sets_and_withdraws(changes);
         if let Some(change) = default {
             if sets {
                 regions(changes).for_each(|region| repaint(region, routes, code, &mut Coverings(store)));

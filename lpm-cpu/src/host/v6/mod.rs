@@ -99,9 +99,9 @@ impl Form {
     ) -> Result<HostSize6, EngineError> {
         let shape = match self {
             Self::Ids16 | Self::Codes16 => {
-                NodeShape::of(routes, 16, NodeTable::<16>::nodes_max(codes), budget)
+                NodeShape::for_routes(routes, 16, NodeTable::<16>::nodes_max(codes), budget)
             }
-            Self::Ids32 => NodeShape::of(routes, 32, NodeTable::<32>::nodes_max(codes), budget),
+            Self::Ids32 => NodeShape::for_routes(routes, 32, NodeTable::<32>::nodes_max(codes), budget),
         };
         Ok(HostSize6 { form: self, shape: shape?, codes })
     }

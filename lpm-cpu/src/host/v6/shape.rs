@@ -40,7 +40,7 @@ impl NodeShape {
     ///
     /// # Errors
     /// [`EngineError::Full`] if a level needs more nodes.
-    pub(super) fn of(
+    pub(super) fn for_routes(
         routes: &[(Prefix6, NextHopId)],
         entry_bits: u32,
         nodes_max: u32,
@@ -208,7 +208,7 @@ mod tests {
             (0x2001_0db9, 40),
             (0x2a00_0000, 17),
         ]);
-        let shape = NodeShape::of(&routes, 16, 1 << 15, Budget::Least).unwrap();
+        let shape = NodeShape::for_routes(&routes, 16, 1 << 15, Budget::Least).unwrap();
         assert_eq!((shape.direct_bits(), shape.levels()), (32, 26));
         assert_eq!(shape.rooms[..8], [1, 2, 2, 2, 1, 1, 0, 0]);
         assert_eq!(shape.starts[..5], [0, 1 << 16, 3 << 16, (3 << 16) + 32, (3 << 16) + 64]);
@@ -227,9 +227,9 @@ mod tests {
     fn scattered_routes_get_smaller_chunks() {
         for (blocks, direct_bits) in [(100, 32), (300, 28), (20_000, 24), (60_000, 20)] {
             let routes: Vec<_> = (0..blocks).map(|block| (block << 16, 40)).collect();
-            let shape = NodeShape::of(&self::routes(&routes), 32, 1 << 16, Budget::Least).unwrap();
+            let shape = NodeShape::for_routes(&self::routes(&routes), 32, 1 << 16, Budget::Least).unwrap();
             assert_eq!(shape.direct_bits(), direct_bits, "{blocks} blocks");
-            let refused = NodeShape::of(&self::routes(&routes), 32, 99, Budget::Ample);
+            let refused = NodeShape::for_routes(&self::routes(&routes), 32, 99, Budget::Ample);
             assert!(
                 matches!(refused, Err(EngineError::Full { used, limit: 99, .. }) if used == blocks as u64)
             );

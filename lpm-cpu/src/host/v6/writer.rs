@@ -68,7 +68,7 @@ impl<const BITS: u32> NodeWriter<BITS> {
         let table = Arc::new(NodeTable::zeroed(shape, codes, form == Form::Codes16, placement)?);
         let shape = &table.shape;
         let mut levels: Vec<_> = (0..shape.levels()).map(|level| NodeLevel::new(shape.room(level))).collect();
-        levels[0].nodes.take(); // the top
+        levels[0].nodes.allocate(); // the top
         let owners = vec![0; shape.entries()];
         let codes = match &table.ids {
             Some(_) => HopCodes::indexed(codes - 1, "next hops of the IPv6 table"),
@@ -146,7 +146,7 @@ impl<const BITS: u32> NodeWriter<BITS> {
 
     /// Splits the entry at `at` in a node of `level`: a node of the next level, filled with the entry's value, replaces it.
     fn split(&mut self, level: usize, node: u32, at: usize) -> u32 {
-        let below = self.levels[level + 1].nodes.take() - 1;
+        let below = self.levels[level + 1].nodes.allocate() - 1;
         let entries = self.table.shape.node(level + 1, below);
         let entry = self.table.entries.get(at);
         let owner = std::mem::replace(&mut self.owners[at], LINK);
@@ -209,7 +209,7 @@ impl<const BITS: u32> NodeWriter<BITS> {
             self.owners[at] = self.owners[first];
             self.table.entries.set(at, self.table.entries.get(first));
             let nodes = &mut self.levels[level].nodes;
-            nodes.give_back(node + 1);
+            nodes.free(node + 1);
             self.is_short |= nodes.is_short();
             level -= 1;
             self.levels[level].uses[path[level].0 as usize] -= 1;

@@ -76,7 +76,7 @@ fn piece<const BITS: u32>(
     for (key, place) in keys.iter().zip(&mut places) {
         // SAFETY: `records` has an entry for each /17.
         let record = unsafe { table.records.get_unchecked(record_of(*key) as usize) };
-        let cell = Record::at(record.load(Relaxed)).cell(key >> 10 & (RECORD_CELLS - 1));
+        let cell = Record::from_word(record.load(Relaxed)).cell(key >> 10 & (RECORD_CELLS - 1));
         *place = cell * CELL_CODES + (key >> 8) % CELL_CODES;
         prefetch::line(place_of::<BITS>(cells, *place));
     }
@@ -145,7 +145,7 @@ pub(super) fn blocks<const BITS: u32>(table: &Table4, keys: &[u32], out: &mut [N
         }
         fence(Acquire);
         for (key, place) in listed().zip(&mut places) {
-            let record = Record::at(table.records[*place as usize].load(Relaxed));
+            let record = Record::from_word(table.records[*place as usize].load(Relaxed));
             *place = record.cell(key >> 2 & (RECORD_CELLS - 1)) * CELL_CODES + key % CELL_CODES;
             prefetch::line(place_of::<BITS>(cells, *place));
         }
@@ -182,7 +182,7 @@ fn one<L: Loads>(table: &Table4, key: u32, loads: &mut L) -> Result<u32, L::Stop
 fn code_at<L: Loads>(table: &Table4, record: u32, at: u32, loads: &mut L) -> Result<u32, L::Stop> {
     let bits = table.form.width.bits();
     let record = loads.wide_word(&table.records[record as usize])?;
-    let cell = Record::at(record).cell(at / CELL_CODES % RECORD_CELLS);
+    let cell = Record::from_word(record).cell(at / CELL_CODES % RECORD_CELLS);
     // The code's index within the cell, then its word of 32 bits.
     let at = at % CELL_CODES;
     let word = cell * table.form.width.words() + at * bits / 32;

@@ -20,8 +20,6 @@ fn lanes(left: usize) -> __m256i {
     _mm256_cmpgt_epi32(_mm256_set1_epi32(left), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7))
 }
 
-/// Looks up keys, given as their first and last 64 bits, into `out`; all slices have the same length. Answers are codes if the table has
-/// an array of ids.
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 pub(super) fn lookup<const BITS: u32>(
     table: &NodeTable<BITS>,

@@ -18,8 +18,6 @@ use std::sync::atomic::Ordering::Acquire;
 const GROUP: usize = 128;
 const LISTED: usize = 4;
 
-/// Looks up keys, given as their first and last 64 bits, into `out`; all slices have the same length. Answers are codes if the table has
-/// an array of ids.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 pub(super) fn lookup<const GATHER: bool, const BITS: u32>(
     table: &NodeTable<BITS>,

@@ -19,8 +19,6 @@ use std::sync::atomic::fence;
 
 const PIECE: usize = 64;
 
-/// Looks up keys, given as their first and last 64 bits, into `out`; all slices have the same length. Answers are codes if the table has
-/// an array of ids.
 pub(super) fn lookup<const BITS: u32>(
     table: &NodeTable<BITS>,
     _: &mut RowLists,
