@@ -39,7 +39,6 @@ impl CountingFilter {
         (scale(hash, n) as usize, filter_mask(hash, self.hashes))
     }
 
-    /// Adds the key with this hash.
     pub(crate) fn insert(&mut self, array: &[AtomicU32], hash: u32) {
         let (word, mask) = self.place(hash);
         self.keys += 1;

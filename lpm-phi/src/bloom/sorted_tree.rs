@@ -73,7 +73,7 @@ impl<V: Clone> SortedTree<V> {
 }
 
 /// The items as a unique slice, copied if they are shared.
-fn own<'a, T: Clone>(items: &'a mut Arc<[T]>, copied: &mut u64) -> &'a mut [T] {
+fn make_unique<'a, T: Clone>(items: &'a mut Arc<[T]>, copied: &mut u64) -> &'a mut [T] {
     if Arc::get_mut(items).is_none() {
         *copied += size_of_val(&**items) as u64;
     }
@@ -81,7 +81,7 @@ fn own<'a, T: Clone>(items: &'a mut Arc<[T]>, copied: &mut u64) -> &'a mut [T] {
 }
 
 /// Inserts `item` at `at`. If the node overflows, splits it and returns the upper half.
-fn add<T: Clone>(items: &mut Arc<[T]>, at: usize, item: T, copied: &mut u64) -> Option<Arc<[T]>> {
+fn insert_item<T: Clone>(items: &mut Arc<[T]>, at: usize, item: T, copied: &mut u64) -> Option<Arc<[T]>> {
     *copied += size_of_val(&**items) as u64;
     let (before, behind) = items.split_at(at);
     let more: Arc<[T]> =
@@ -95,7 +95,7 @@ fn add<T: Clone>(items: &mut Arc<[T]>, at: usize, item: T, copied: &mut u64) -> 
     Some(high.into())
 }
 
-fn take<T: Clone>(items: &mut Arc<[T]>, at: usize, copied: &mut u64) {
+fn remove_item<T: Clone>(items: &mut Arc<[T]>, at: usize, copied: &mut u64) {
     *copied += size_of_val(&**items) as u64;
     let (before, behind) = items.split_at(at);
     *items = before.iter().chain(&behind[1..]).cloned().collect();
@@ -115,16 +115,16 @@ impl<V: Clone> Node<V> {
     fn insert(&mut self, key: u64, value: V, copied: &mut u64) -> (Option<V>, Option<(u64, Self)>) {
         match self {
             Self::Leaf(entries) => match entries.binary_search_by_key(&key, |(key, _)| *key) {
-                Ok(at) => (Some(std::mem::replace(&mut own(entries, copied)[at].1, value)), None),
+                Ok(at) => (Some(std::mem::replace(&mut make_unique(entries, copied)[at].1, value)), None),
                 Err(at) => {
-                    let right = add(entries, at, (key, value), copied);
+                    let right = insert_item(entries, at, (key, value), copied);
                     (None, right.map(|right| (right[0].0, Self::Leaf(right))))
                 }
             },
             Self::Inner(nodes) => {
                 let at = child(nodes, key);
-                let (before, right) = own(nodes, copied)[at].1.insert(key, value, copied);
-                let right = right.and_then(|right| add(nodes, at + 1, right, copied));
+                let (before, right) = make_unique(nodes, copied)[at].1.insert(key, value, copied);
+                let right = right.and_then(|right| insert_item(nodes, at + 1, right, copied));
                 (before, right.map(|right| (right[0].0, Self::Inner(right))))
             }
         }
@@ -134,15 +134,15 @@ impl<V: Clone> Node<V> {
         match self {
             Self::Leaf(entries) => {
                 if let Ok(at) = entries.binary_search_by_key(&key, |(key, _)| *key) {
-                    take(entries, at, copied);
+                    remove_item(entries, at, copied);
                 }
             }
             Self::Inner(nodes) => {
                 let at = child(nodes, key);
-                let node = &mut own(nodes, copied)[at].1;
+                let node = &mut make_unique(nodes, copied)[at].1;
                 node.remove(key, copied);
                 if node.is_empty() {
-                    take(nodes, at, copied);
+                    remove_item(nodes, at, copied);
                 }
             }
         }

@@ -22,7 +22,7 @@ use crate::cpe::expand::entries;
 use fib::{Change, Key, NextHopId, Prefix, RibTable};
 use std::ops::RangeInclusive;
 
-/// The name of hash-table slots' next-hop indices in errors.
+/// The limited resource in errors: next hops with an index in hash-table slots.
 pub(crate) const HASHED_HOPS: &str = "distinct next hops behind hashed prefixes";
 
 /// A table that can be changed while readers use it.
@@ -101,7 +101,6 @@ pub(crate) trait Store<K: Key> {
         }
     }
 
-    /// Removes an entry of the `deletions` of [`Self::withdraw`].
     fn delete(&mut self, group: usize, entry: Prefix<K>) {
         if self.is_deep(group) {
             self.set_deep(entry, NextHopId::NONE);

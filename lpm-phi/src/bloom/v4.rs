@@ -53,7 +53,7 @@ const GROUPS: [RangeInclusive<u8>; 3] = [0..=20, 21..=24, 25..=32];
 #[derive(Debug)]
 pub(crate) struct Table4 {
     pub(crate) direct: Array<AtomicU32>,
-    /// Next-hop ids by slots' index.
+    /// Next-hop ids by the index that slots hold.
     pub(crate) hop_ids: Array<AtomicU32>,
     pub(crate) levels: [Level4; 2],
     pub(crate) hash: Hash32,
@@ -63,7 +63,6 @@ pub(crate) struct Table4 {
 pub(crate) struct Level4 {
     pub(crate) filter: Array<AtomicU32>,
     pub(crate) filter_words: u32,
-    /// Bits that a key sets.
     pub(crate) filter_hashes: u32,
     /// Lines of [`LINE_WORDS`] words: primary lines, then overflow lines.
     pub(crate) lines: Array<AtomicU32>,
@@ -122,7 +121,7 @@ struct LevelSize {
 
 impl LevelSize {
     /// Room for `entries`, plus a tenth to grow in place if there is a reserve.
-    fn of(entries: u64, fpr: f64, budget: Budget) -> Result<Self, EngineError> {
+    fn for_entries(entries: u64, fpr: f64, budget: Budget) -> Result<Self, EngineError> {
         let room = entries + if budget.has_reserve() { entries / 10 } else { 0 } + 1024;
         let filter = FilterSize::blocked(room, fpr);
         let fill = if room > LARGE { LARGE_FILL } else { LINE_FILL };
@@ -196,7 +195,7 @@ impl FibTable<u32> for Writer4 {
     ) -> Result<Size4, EngineError> {
         let size = |group: usize| {
             let entries = expanded_entries(routes, &GROUPS[group]);
-            LevelSize::of(entries, params.fpr_for(entries), budget)
+            LevelSize::for_entries(entries, params.fpr_for(entries), budget)
         };
         Ok(Size4([size(1)?, size(2)?]))
     }
@@ -460,7 +459,7 @@ mod tests {
     #[expect(clippy::cast_precision_loss, reason = "counts below 2^30")]
     fn overflow_lines_suffice_and_links_reach_them_all() {
         for entries in [0, 1000, 1 << 20, (LARGE - 1024) * 10 / 11, LARGE, 100_000_000, 700_000_000] {
-            let size = LevelSize::of(entries, 0.3, Budget::Ample).unwrap();
+            let size = LevelSize::for_entries(entries, 0.3, Budget::Ample).unwrap();
             let wanted =
                 overflow_per_line(entries as f64 / f64::from(size.primary)) * f64::from(size.primary);
             assert!(wanted <= f64::from(size.overflow), "{entries} entries: {wanted} lines of {size:?}");

@@ -58,40 +58,40 @@ impl Share {
 pub(super) struct Balance {
     /// IPv4, IPv6.
     shares: [Share; 2],
-    by_hand: bool,
+    is_fixed: bool,
 }
 
 impl Balance {
-    pub(super) fn by_hand(split: f64) -> Self {
-        Self { shares: [Share::new(to_share(split)); 2], by_hand: true }
+    pub(super) fn fixed(split: f64) -> Self {
+        Self { shares: [Share::new(to_share(split)); 2], is_fixed: true }
     }
 
     pub(super) fn even() -> Self {
-        Self { shares: [Share::new(WHOLE / 2); 2], by_hand: false }
+        Self { shares: [Share::new(WHOLE / 2); 2], is_fixed: false }
     }
 
     /// Sets the initial share from the throughputs `rates` of the two halves.
     pub(super) fn profiled(&mut self, family: Family, rates: [f64; 2]) {
         let sum = rates[0] + rates[1];
         if sum.is_finite() && sum > 0.0 {
-            self.shares[at(family)] = Share::new(to_share(rates[0] / sum));
+            self.shares[family_index(family)] = Share::new(to_share(rates[0] / sum));
         }
     }
 
-    pub(super) fn is_by_hand(&self) -> bool {
-        self.by_hand
+    pub(super) fn is_fixed(&self) -> bool {
+        self.is_fixed
     }
 
     /// The first half's share, in units of 1/65536.
     #[inline]
     pub(super) fn share(&self, family: Family) -> u32 {
-        self.shares[at(family)].share
+        self.shares[family_index(family)].share
     }
 
     #[inline]
     pub(super) fn cut(&mut self, family: Family, keys: usize) -> usize {
-        let share = &mut self.shares[at(family)];
-        if self.by_hand {
+        let share = &mut self.shares[family_index(family)];
+        if self.is_fixed {
             // Rounded to the nearest key; a large enough part becomes a whole number of vectors.
             let cut = scale(keys, share.share, 1);
             let even = (cut + GRAIN / 2) & !(GRAIN - 1);
@@ -113,10 +113,10 @@ impl Balance {
     #[inline]
     pub(super) fn judge(&mut self, family: Family, keys: usize, cut: usize, first_late: bool) {
         // A batch without keys for the first half does not measure it.
-        if self.by_hand || cut == 0 || keys < 2 * GRAIN {
+        if self.is_fixed || cut == 0 || keys < 2 * GRAIN {
             return;
         }
-        let share = &mut self.shares[at(family)];
+        let share = &mut self.shares[family_index(family)];
         if cut > GRAIN {
             share.next_pause = PAUSES.0;
         } else if first_late {
@@ -130,7 +130,7 @@ impl Balance {
     }
 }
 
-const fn at(family: Family) -> usize {
+const fn family_index(family: Family) -> usize {
     match family {
         Family::V4 => 0,
         Family::V6 => 1,
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_split_by_hand_is_kept_to_the_key_and_covers_the_batch() {
+    fn a_fixed_split_is_kept_to_the_key_and_covers_the_batch() {
         for (split, keys, cut) in [
             (0.0, 4096, 0),
             (1.0, 4096, 4096),
@@ -165,14 +165,14 @@ mod tests {
             (0.3, 10, 3),
             (0.5, 256, 128),
         ] {
-            let mut balance = Balance::by_hand(split);
+            let mut balance = Balance::fixed(split);
             assert_eq!(balance.cut(Family::V4, keys), cut, "{split} of {keys}");
             balance.judge(Family::V4, keys, cut, true);
             assert_eq!(balance.cut(Family::V4, keys), cut, "fixed");
         }
         for keys in 0..5000 {
             for split in [0.0, 0.01, 0.37, 0.5, 0.99, 1.0] {
-                let cut = Balance::by_hand(split).cut(Family::V6, keys);
+                let cut = Balance::fixed(split).cut(Family::V6, keys);
                 #[expect(clippy::cast_precision_loss, reason = "small")]
                 let off = (cut as f64 - split * keys as f64).abs();
                 assert!(cut <= keys && off <= 9.0, "{split} of {keys}: {cut}");

@@ -252,8 +252,8 @@ impl EngineWriter for CoopEngine {
         let (flights, service) = (PairReader::<Share>::flights(slots), self.service());
         let mut lanes =
             [self.lane_or_out(FIRST, flights, batch_max)?, self.lane_or_out(SECOND, flights, batch_max)?];
-        let mut balance = self.params.split.map_or_else(Balance::even, Balance::by_hand);
-        if !balance.is_by_hand() && batch_max >= profile::BATCH_MIN && service.mask() == BOTH {
+        let mut balance = self.params.split.map_or_else(Balance::even, Balance::fixed);
+        if !balance.is_fixed() && batch_max >= profile::BATCH_MIN && service.mask() == BOTH {
             self.profile(&mut lanes, &mut balance, batch_max);
         }
         let share = Share { balance, tally: self.tallies.register() };

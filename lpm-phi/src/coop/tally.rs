@@ -12,7 +12,6 @@ use serde::Serialize;
 /// The counters of one reader, which alone writes them.
 #[derive(Debug, Default)]
 pub(super) struct ReaderTally {
-    /// Keys handed to each half.
     keys: [AtomicU64; HALVES],
     /// The first half's share by family, in units of 1/65536.
     share: [AtomicU64; HALVES],
@@ -81,7 +80,7 @@ impl Tallies {
     }
 
     /// Figures for [`fib::EngineStats::details`]: keys by half over all readers, the newest reader's shares, and for each half 0 or the
-    /// [number](number) of the reason it is out of service.
+    /// [`number`] of the reason it is out of service.
     #[expect(clippy::cast_precision_loss, reason = "a share of 65536")]
     pub(super) fn details(&self, service: &Service) -> Details {
         #[derive(Serialize)]

@@ -24,7 +24,7 @@ pub struct Levels {
 }
 
 impl Levels {
-    fn of(histogram: &LengthHistogram, lengths: Vec<u8>) -> Self {
+    fn from_lengths(histogram: &LengthHistogram, lengths: Vec<u8>) -> Self {
         let estimate = u64::try_from(histogram.estimate(&lengths)).unwrap_or(u64::MAX);
         Self { lengths, estimate }
     }
@@ -66,7 +66,9 @@ impl Dpcpe {
             LevelSearch::Optimum => optimum(histogram),
             LevelSearch::Greedy => greedy(histogram),
         };
-        Self { choices: choices.into_iter().map(|lengths| Levels::of(histogram, lengths)).collect() }
+        Self {
+            choices: choices.into_iter().map(|lengths| Levels::from_lengths(histogram, lengths)).collect(),
+        }
     }
 
     /// The choice of `levels` levels.

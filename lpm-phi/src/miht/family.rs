@@ -36,7 +36,7 @@ impl<K: TrieKey, W: IndexKey> Family<K, W> {
     /// Returns whether `routes` more routes with `keys` more index keys fit.
     fn holds(&self, keys: usize, routes: usize) -> bool {
         let (table, writer) = self.live();
-        let need = MihtRoom::of(writer.tree.keys() + keys, writer.routes() + routes, self.order);
+        let need = MihtRoom::for_routes(writer.tree.keys() + keys, writer.routes() + routes, self.order);
         table.room().holds(need)
     }
 }
@@ -59,7 +59,7 @@ impl<K: TrieKey, W: IndexKey> FibTable<K> for Family<K, W> {
         budget: Budget,
     ) -> Result<(MihtRoom, Order), EngineError> {
         let order = K::order(params);
-        let room = MihtRoom::of(keys_of::<K, W>(routes, order.k), routes.len(), order);
+        let room = MihtRoom::for_routes(keys_of::<K, W>(routes, order.k), routes.len(), order);
         Ok((if budget.has_reserve() { room.with_reserve() } else { room }, order))
     }
 
@@ -166,11 +166,11 @@ mod tests {
         fn new(order: Order) -> Self {
             let params =
                 MihtParams { v4: order, ..MihtParams::from_options(&EngineOptions::default()).unwrap() };
-            let family = Self::anew(&[], &params);
+            let family = Self::build_family(&[], &params);
             Self { rib: Rib::plain(), params, family }
         }
 
-        fn anew(routes: &[(Prefix4, NextHopId)], params: &MihtParams) -> Family4 {
+        fn build_family(routes: &[(Prefix4, NextHopId)], params: &MihtParams) -> Family4 {
             let size = Family4::size(routes, params, Budget::Ample).unwrap();
             Family4::build(size, routes.to_vec(), params).unwrap()
         }
@@ -187,7 +187,7 @@ mod tests {
                     family.grace_over();
                     family.update(&delta.v4, &rib.v4, &|| {});
                 } else {
-                    *family = Self::anew(&rib.v4.used().collect::<Vec<_>>(), params);
+                    *family = Self::build_family(&rib.v4.used().collect::<Vec<_>>(), params);
                 }
                 Ok(!fits)
             });
@@ -209,7 +209,7 @@ mod tests {
             replaced += usize::from(followed.apply((0..40).map(route)));
         }
         let mut family = followed.family;
-        assert!(replaced < 20, "{replaced} of 200 small deltas made a table anew");
+        assert!(replaced < 20, "{replaced} of 200 small deltas rebuilt the table");
         family.grace_over();
         let [a, b] = family.tables.both();
         let word = |word: &AtomicU64| word.load(Ordering::Relaxed);

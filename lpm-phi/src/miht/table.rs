@@ -33,7 +33,7 @@ pub(super) struct MihtRoom {
 
 impl MihtRoom {
     /// The room that `keys` index keys and `routes` routes need at most.
-    pub(super) fn of(keys: usize, routes: usize, order: Order) -> Self {
+    pub(super) fn for_routes(keys: usize, routes: usize, order: Order) -> Self {
         Self { tree_nodes: TreeWriter::nodes_max(keys, order.m), trie_nodes: routes + 1 }
     }
 

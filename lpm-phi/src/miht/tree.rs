@@ -200,7 +200,7 @@ impl TreeWriter {
                 let (mine, after) = rest.split_at(rest.len().div_ceil(nodes - at));
                 rest = after;
                 let bound = mine.last().map_or(W::MAX, |(key, _)| *key);
-                let node = self.take();
+                let node = self.allocate();
                 let mut mine = NodeEntries(mine.to_vec());
                 if height > 1 {
                     mine.unbind();
@@ -232,12 +232,12 @@ impl TreeWriter {
             if height > 1 {
                 entries.unbind();
             }
-            let right = self.take();
+            let right = self.allocate();
             self.write(store, node, &entries);
             self.write(store, right, &right_entries);
             height += 1;
             let Some((parent, at)) = path.pop() else {
-                let root = self.take();
+                let root = self.allocate();
                 self.write(store, root, &NodeEntries(vec![(bound, node), (W::MAX, right)]));
                 store.root.store(root, Relaxed);
                 store.height.store(height, Relaxed);
@@ -273,7 +273,7 @@ impl TreeWriter {
             // The root has one child left, which becomes the root.
             store.root.store(*child, Relaxed);
             store.height.store(store.height.load(Relaxed) - 1, Relaxed);
-            self.give(node);
+            self.free_node(node);
             return;
         }
         self.write(store, node, &entries);
@@ -299,7 +299,7 @@ impl TreeWriter {
         all.0.extend(right_entries.0);
         if all.0.len() <= self.m {
             self.write(store, left, &all);
-            self.give(right);
+            self.free_node(right);
             siblings.0[left_at] = (right_bound, left);
             siblings.0.remove(left_at + 1);
             return;
@@ -339,14 +339,14 @@ impl TreeWriter {
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "room is reserved for at most 2^32 - 1 nodes")]
-    fn take(&mut self) -> u32 {
+    fn allocate(&mut self) -> u32 {
         self.free.pop().unwrap_or_else(|| {
             self.lens.push(0);
             self.lens.len() as u32 - 1
         })
     }
 
-    fn give(&mut self, node: u32) {
+    fn free_node(&mut self, node: u32) {
         self.lens[node as usize] = 0;
         self.free.push(node);
     }

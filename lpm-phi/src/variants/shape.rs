@@ -106,7 +106,7 @@ impl VariantPlan {
     ///
     /// # Errors
     /// [`EngineError::Full`] for more words than a gather can index, and for impossible levels.
-    pub(super) fn of<K: TableKey>(
+    pub(super) fn for_routes<K: TableKey>(
         routes: &[(Prefix<K>, NextHopId)],
         params: &VariantParams,
         budget: Budget,
@@ -203,7 +203,7 @@ mod tests {
         parameters: &[(&str, &str)],
     ) -> VariantPlan {
         let params = VariantParams::from_options(variant, &EngineOptions::of(parameters)).unwrap();
-        VariantPlan::of(routes, &params, Budget::Ample).unwrap()
+        VariantPlan::for_routes(routes, &params, Budget::Ample).unwrap()
     }
 
     fn generated<K: Key>() -> Vec<(Prefix<K>, NextHopId)> {

@@ -99,7 +99,7 @@ impl<K: TableKey> VariantWriter<K> {
         }
     }
 
-    fn turn(&mut self, start: usize, bit: u32) {
+    fn flip_bit(&mut self, start: usize, bit: u32) {
         let at = start + (bit / 32) as usize;
         self.store(at, self.spare().get(at) ^ 1 << (bit % 32));
     }
@@ -111,16 +111,16 @@ impl<K: TableKey> VariantWriter<K> {
         let Some(place) = place else { return };
         let name = shape.filter_hash;
         let places = place.places(name, key.hash(name));
-        let mut turned = Vec::new();
+        let mut flipped = Vec::new();
         if more {
             self.used[filter] += 1;
-            self.counters[filter].insert(places, |bit| turned.push(bit));
+            self.counters[filter].insert(places, |bit| flipped.push(bit));
         } else {
             self.used[filter] -= 1;
-            self.counters[filter].remove(places, |bit| turned.push(bit));
+            self.counters[filter].remove(places, |bit| flipped.push(bit));
         }
-        for bit in turned {
-            self.turn(place.start, bit);
+        for bit in flipped {
+            self.flip_bit(place.start, bit);
         }
     }
 
@@ -153,7 +153,7 @@ impl<K: TableKey> FibTable<K> for VariantWriter<K> {
         params: &VariantParams,
         budget: Budget,
     ) -> Result<VariantPlan, EngineError> {
-        VariantPlan::of(routes, params, budget)
+        VariantPlan::for_routes(routes, params, budget)
     }
 
     fn size_bytes(plan: &VariantPlan) -> u64 {

@@ -48,11 +48,11 @@ fn boxed(first: First, second: Half, pairs: &[(&str, &str)]) -> Result<Box<dyn E
 }
 
 /// The notifications that a listener got.
-type Told = Arc<Mutex<Vec<(&'static str, Why)>>>;
+type Notifications = Arc<Mutex<Vec<(&'static str, Why)>>>;
 
-fn listener(told: &Told) -> Listener {
-    let told = Arc::clone(told);
-    Box::new(move |name, why| told.lock().unwrap().push((name, why.clone())))
+fn listener(notifications: &Notifications) -> Listener {
+    let notifications = Arc::clone(notifications);
+    Box::new(move |name, why| notifications.lock().unwrap().push((name, why.clone())))
 }
 
 /// The place of a faulty device in a pair; the other half is the oracle.
@@ -91,20 +91,21 @@ impl Role {
 struct Paired {
     engine: Box<dyn EngineWriter>,
     service: Arc<Service>,
-    told: Told,
+    notifications: Notifications,
 }
 
 impl Paired {
     fn coop(first: First, second: Half, pairs: &[(&str, &str)]) -> Self {
-        let told = Told::default();
-        let engine = CoopEngine::new(first, second, params(pairs)).with_listener(listener(&told));
-        Self { service: engine.service(), engine: Box::new(engine), told }
+        let notifications = Notifications::default();
+        let engine = CoopEngine::new(first, second, params(pairs)).with_listener(listener(&notifications));
+        Self { service: engine.service(), engine: Box::new(engine), notifications }
     }
 
     fn fallback(device: FaultyEngine, fallback: Box<dyn EngineWriter>, stall: Duration) -> Self {
-        let told = Told::default();
-        let engine = Fallback::new("fake", Ok(Box::new(device)), fallback, stall, listener(&told)).unwrap();
-        Self { service: engine.service(), engine: Box::new(engine), told }
+        let notifications = Notifications::default();
+        let engine =
+            Fallback::new("fake", Ok(Box::new(device)), fallback, stall, listener(&notifications)).unwrap();
+        Self { service: engine.service(), engine: Box::new(engine), notifications }
     }
 
     /// Adds routes. Returns keys for them, and a reader with three slots of 1024 keys.
@@ -149,7 +150,7 @@ fn a_primary_that_may_hang_and_asks_the_rib_answers_as_the_suite_wants() {
         let coop = boxed(First::Engine(device), bloom, &[PATIENT, ("split", "0.5")])?;
         assert!(coop.info().may_hang);
         let patient = Duration::from_secs(60);
-        Ok(Box::new(Fallback::new("coop", Ok(coop), oracle(), patient, listener(&Told::default()))?))
+        Ok(Box::new(Fallback::new("coop", Ok(coop), oracle(), patient, listener(&Notifications::default()))?))
     };
     conformance::withdraw(&make, Options::default());
     conformance::random_tables(&make, Options::default());
@@ -324,7 +325,7 @@ fn an_error_at_any_call_leaves_the_other_half_to_finish() {
                 let faults = Arc::new(Faults::default());
                 let mut pair = role.pair(&faults, PATIENT, Some("0.5"));
                 let (keyed, mut reader) = pair.loaded();
-                let Paired { mut engine, service, told } = pair;
+                let Paired { mut engine, service, notifications } = pair;
                 faults.fail_from(call, at, How::Device);
                 ask(&keyed, reader.as_mut(), &case);
                 if service.why() == [None, None] {
@@ -335,9 +336,12 @@ fn an_error_at_any_call_leaves_the_other_half_to_finish() {
                 ask(&keyed, reader.as_mut(), &case);
                 apply(engine.as_mut(), |_| 9);
                 assert_eq!(faults.calls(call), calls, "{case}: the failed half is called again");
-                let told = told.lock().unwrap();
-                assert_eq!(told.len(), 1, "{case}: the listener is called once");
-                assert!(told[0].0 == "fake" && matches!(told[0].1, Why::Failed { .. }), "{case}: {told:?}");
+                let notifications = notifications.lock().unwrap();
+                assert_eq!(notifications.len(), 1, "{case}: the listener is called once");
+                assert!(
+                    notifications[0].0 == "fake" && matches!(notifications[0].1, Why::Failed { .. }),
+                    "{case}: {notifications:?}"
+                );
                 let name = if role == Role::Primary { "oracle" } else { "coop" };
                 assert_eq!(engine.info().name, name, "{case}");
             }
@@ -585,13 +589,15 @@ fn a_delta_that_the_fallback_refuses_changes_neither() {
 #[test]
 fn without_a_device_the_fallback_answers_from_the_start() {
     let absent = || EngineError::NoDevice { engine: "gamt", device: "GPU", reason: "no driver".into() };
-    let told = Told::default();
-    let make = |error| Fallback::new("gamt", Err(error), oracle(), Duration::from_secs(60), listener(&told));
+    let notifications = Notifications::default();
+    let make = |error| {
+        Fallback::new("gamt", Err(error), oracle(), Duration::from_secs(60), listener(&notifications))
+    };
     let mut engine = make(absent()).unwrap();
     let service = engine.service();
     assert_eq!((engine.info().name, service.names()), ("oracle", ["gamt", "oracle"]));
     assert_eq!(service.why()[FIRST].unwrap().to_string(), absent().to_string());
-    assert_eq!(*told.lock().unwrap(), [("gamt", Why::Absent(absent()))]);
+    assert_eq!(*notifications.lock().unwrap(), [("gamt", Why::Absent(absent()))]);
     let keyed = Keyed::new(&mut engine);
     ask(&keyed, engine.reader(3, 1024).unwrap().as_mut(), "the fallback");
     // An error that the user has to correct is reported.

@@ -231,7 +231,7 @@ impl FibTable<u128> for Writer6 {
         params: &BloomParams,
         budget: Budget,
     ) -> Result<Sizes, EngineError> {
-        Sizes::of(routes, params, budget)
+        Sizes::for_routes(routes, params, budget)
     }
 
     fn size_bytes(size: &Sizes) -> u64 {

@@ -38,7 +38,7 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    pub(super) fn of(
+    pub(super) fn for_routes(
         sorted: &[(Prefix6, NextHopId)],
         params: &BloomParams,
         budget: Budget,

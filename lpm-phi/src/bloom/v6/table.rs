@@ -36,11 +36,11 @@ pub(crate) struct Table6 {
     /// Chunks of 2^(direct_bits - 16) entries.
     pub(crate) chunks: Array<AtomicU32>,
     pub(crate) direct_bits: u8,
-    /// Next-hop ids by slots' index.
+    /// Next-hop ids by the index that slots hold.
     pub(crate) hop_ids: Array<AtomicU32>,
-    /// The filters of all levels in turn.
+    /// The filters, level after level.
     pub(crate) filter: Array<AtomicU32>,
-    /// The lines of all levels in turn, then overflow lines.
+    /// The lines, level after level, then overflow lines.
     pub(crate) lines: Array<AtomicU64>,
     /// The levels' parameters for kernels; the last entry, for routes past /64, has a filter and no lines.
     pub(crate) levels: LevelTable,
@@ -114,8 +114,7 @@ pub(crate) const fn rest(hi: u64) -> u64 {
     hi << 16
 }
 
-/// The hash that a filter uses for a key below a chunk. It depends on the chunk, so that keys which differ only in the first 16 bits are
-/// distinguished.
+/// The hash that a filter uses for a key below a chunk, which distinguishes keys that differ only in the first 16 bits.
 #[inline]
 pub(crate) const fn filter_hash(hash: u32, chunk: u32) -> u32 {
     hash.wrapping_add(chunk.wrapping_mul(CHUNK_MULTIPLIER))

@@ -9,7 +9,6 @@ use lpm_core::prefetch;
 use std::arch::x86_64::*;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Writes the next hop of each IPv4 key to `out`, which has the same length.
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 pub(in crate::kernel) fn lookup_v4(
     table: &Table4,

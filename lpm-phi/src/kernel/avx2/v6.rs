@@ -11,7 +11,6 @@ use lpm_core::prefetch;
 use std::arch::x86_64::*;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Writes the next hop of each IPv6 key, given as two halves, to `out`; all slices have the same length.
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 pub(in crate::kernel) fn lookup_v6(
     table: &Table6,

@@ -11,7 +11,6 @@ use lpm_core::prefetch;
 use std::arch::x86_64::*;
 use std::sync::atomic::Ordering;
 
-/// Writes the next hop of each IPv4 key to `out`, which has the same length.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 pub(in crate::kernel) fn lookup_v4(
     table: &Table4,

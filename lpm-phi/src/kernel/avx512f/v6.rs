@@ -17,7 +17,6 @@ use std::sync::atomic::Ordering;
 const FEW: usize = 32;
 const _: () = assert!(FEW * LEVELS <= PIECE, "lists hold the probes");
 
-/// Writes the next hop of each IPv6 key, given as two halves, to `out`; all slices have the same length.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 pub(in crate::kernel) fn lookup_v6(
     table: &Table6,

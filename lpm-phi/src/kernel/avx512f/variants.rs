@@ -17,7 +17,6 @@ struct Keys16 {
     high: __m512i,
 }
 
-/// Writes the next hop of each IPv4 key to `out`, which has the same length.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 pub(in crate::kernel) fn lookup_v4(table: &VariantTable, keys: &[u32], out: &mut [NextHopId]) {
     let words = table.live();
@@ -30,7 +29,6 @@ pub(in crate::kernel) fn lookup_v4(table: &VariantTable, keys: &[u32], out: &mut
     }
 }
 
-/// Writes the next hop of each IPv6 key, given as two halves, to `out`; all slices have the same length.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 pub(in crate::kernel) fn lookup_v6(table: &VariantTable, hi: &[u64], lo: &[u64], out: &mut [NextHopId]) {
     let words = table.live();
