@@ -257,8 +257,8 @@ mod tests {
 
     #[test]
     fn an_errno_of_either_sign_is_told_once() {
-        let told = DpdkError::port(PortId(3), "rte_eth_dev_start", -22).to_string();
-        assert_eq!(told, "port 3: rte_eth_dev_start failed: Invalid argument (errno 22)");
+        let text = DpdkError::port(PortId(3), "rte_eth_dev_start", -22).to_string();
+        assert_eq!(text, "port 3: rte_eth_dev_start failed: Invalid argument (errno 22)");
         assert_eq!(DpdkError::call("f", 12), DpdkError::call("f", -12));
     }
 
@@ -272,8 +272,8 @@ mod tests {
     #[test]
     fn an_unknown_port_lists_the_names_that_exist() {
         let known = vec!["net_null0".to_string(), "net_pcap1".into()];
-        let told = DpdkError::UnknownPort { wanted: "eth9".into(), known }.to_string();
-        assert_eq!(told, "there is no port eth9; there are: net_null0, net_pcap1");
+        let text = DpdkError::UnknownPort { wanted: "eth9".into(), known }.to_string();
+        assert_eq!(text, "there is no port eth9; there are: net_null0, net_pcap1");
         let none = DpdkError::UnknownPort { wanted: "4".into(), known: vec![] }.to_string();
         assert_eq!(none, "there is no port 4; there are no ports at all");
     }

@@ -91,11 +91,11 @@ impl Eal {
             return Err(DpdkError::LcoreBusy { lcore, main: true });
         }
         let outcome = Arc::new(JobOutcome { result: Mutex::new(None), set: Condvar::new() });
-        let theirs = Arc::clone(&outcome);
+        let job_outcome = Arc::clone(&outcome);
         let run = Box::new(move || {
             let result = catch_unwind(AssertUnwindSafe(work));
-            *theirs.result() = Some(result);
-            theirs.set.notify_all();
+            *job_outcome.result() = Some(result);
+            job_outcome.set.notify_all();
         });
         let _launch = LAUNCH.lock().unwrap_or_else(PoisonError::into_inner);
         let job = Box::into_raw(Box::new(SentJob { run }));

@@ -21,7 +21,7 @@ pub enum DpdkLogLevel {
 
 impl DpdkLogLevel {
     /// The level for `RTE_LOG_EMERG` (1) to `RTE_LOG_DEBUG` (8).
-    const fn of(level: u32) -> Self {
+    const fn from_rte(level: u32) -> Self {
         match level {
             0..=4 => Self::Error,
             5 => Self::Warning,
@@ -59,26 +59,28 @@ pub fn listen_to_log(listener: Listener, at_end: fn()) -> Result<(), DpdkError> 
         return Ok(());
     }
     let _ = AT_END.set(at_end);
-    // SAFETY: `take` may be called from any thread until the process ends, and `end` at its end; neither unwinds.
-    match unsafe { sys::dffi_log_to(Some(take), Some(end)) } {
+    // SAFETY: `on_text` may be called from any thread until the process ends, and `on_exit` at its end; neither unwinds.
+    match unsafe { sys::dffi_log_to(Some(on_text), Some(on_exit)) } {
         0 => Ok(()),
         errno => Err(DpdkError::call("rte_openlog_stream", errno)),
     }
 }
 
-unsafe extern "C" fn end() {
+unsafe extern "C" fn on_exit() {
     drop(catch_unwind(|| AT_END.get().map(|at_end| at_end())));
 }
 
 /// Receives `bytes` bytes of a message at `text`.
-unsafe extern "C" fn take(level: u32, text: *const std::ffi::c_char, bytes: usize) {
+unsafe extern "C" fn on_text(level: u32, text: *const std::ffi::c_char, bytes: usize) {
     // SAFETY: stdio gives its buffer, which holds this many bytes during this call.
     let text = unsafe { std::slice::from_raw_parts(text.cast::<u8>(), bytes) };
     // Panics are caught here, as the caller is C code.
     drop(catch_unwind(|| {
         let Some(listener) = LISTENER.get() else { return };
         let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
-        split(&mut started, &String::from_utf8_lossy(text), |line| listener(DpdkLogLevel::of(level), line));
+        split(&mut started, &String::from_utf8_lossy(text), |line| {
+            listener(DpdkLogLevel::from_rte(level), line)
+        });
     }));
 }
 
@@ -119,7 +121,7 @@ mod tests {
     fn levels_of_dpdk() {
         use DpdkLogLevel::{Debug, Error, Info, Warning};
         assert_eq!(
-            [1, 4, 5, 6, 7, 8, 9].map(DpdkLogLevel::of),
+            [1, 4, 5, 6, 7, 8, 9].map(DpdkLogLevel::from_rte),
             [Error, Error, Warning, Info, Info, Debug, Debug]
         );
     }

@@ -144,7 +144,7 @@ impl SharedPort {
     }
 
     /// Releases a queue whose handle was dropped.
-    pub(crate) fn give_back(&self, direction: Direction, queue: QueueId) {
+    pub(crate) fn release_queue(&self, direction: Direction, queue: QueueId) {
         if let Some(taken) = self.state().taken(direction).get_mut(usize::from(queue.0)) {
             *taken = false;
         }
@@ -257,7 +257,7 @@ impl Port {
                 must: "free",
             });
         }
-        let (name, device, state) = (name_of(id), DeviceName::of(id), Mutex::default());
+        let (name, device, state) = (name_of(id), DeviceName::of_port(id), Mutex::default());
         let id_now = AtomicU16::new(id.0);
         let inner = Arc::new(SharedPort {
             id: id_now,
@@ -272,7 +272,7 @@ impl Port {
     }
 
     /// Opens a `net_ring` port and makes it the owner of its rings. The caller holds the control lock.
-    pub(crate) fn of_rings(
+    pub(crate) fn open_for_rings(
         eal: &Eal,
         id: PortId,
         device: CString,
@@ -555,7 +555,7 @@ impl Port {
         Ok(())
     }
 
-    fn take(&self, direction: Direction, queue: QueueId) -> Result<(), DpdkError> {
+    fn take_queue(&self, direction: Direction, queue: QueueId) -> Result<(), DpdkError> {
         let port = self.id();
         let mut state = self.inner.state();
         if !state.started {
@@ -579,7 +579,7 @@ impl Port {
     /// # Errors
     /// [`DpdkError::PortState`] if the port is not started, [`DpdkError::UnknownQueue`], [`DpdkError::QueueTaken`].
     pub fn take_rx_queue(&self, queue: QueueId) -> Result<RxQueue, DpdkError> {
-        self.take(Direction::Rx, queue)?;
+        self.take_queue(Direction::Rx, queue)?;
         Ok(RxQueue::new(Arc::clone(&self.inner), queue))
     }
 
@@ -588,7 +588,7 @@ impl Port {
     /// # Errors
     /// As [`Port::take_rx_queue`].
     pub fn take_tx_queue(&self, queue: QueueId) -> Result<TxQueue, DpdkError> {
-        self.take(Direction::Tx, queue)?;
+        self.take_queue(Direction::Tx, queue)?;
         Ok(TxQueue::new(Arc::clone(&self.inner), queue))
     }
 }

@@ -34,7 +34,7 @@ pub(crate) struct DeviceName {
 
 impl DeviceName {
     /// The device of a port; `None` if the driver does not name it. The caller holds the control lock.
-    pub(crate) fn of(port: PortId) -> Option<Self> {
+    pub(crate) fn of_port(port: PortId) -> Option<Self> {
         let mut raw = sys::dffi_device { bus: ptr::null(), name: ptr::null(), arguments: ptr::null() };
         // SAFETY: `raw` is writable for the call.
         if unsafe { sys::dffi_device_of(port.0, &raw mut raw) } != 0 {
@@ -47,7 +47,7 @@ impl DeviceName {
     }
 
     /// Adds the device to its bus with its previous arguments. The caller holds the control lock.
-    pub(crate) fn add(&self) -> Result<(), DpdkError> {
+    pub(crate) fn add_to_bus(&self) -> Result<(), DpdkError> {
         device_add(&self.bus, &self.name, &self.arguments)
     }
 
@@ -58,7 +58,7 @@ impl DeviceName {
         Some(format!("/sys/bus/pci/devices/{domain}{name}"))
     }
 
-    fn is_left_to_us(&self) -> bool {
+    fn has_dpdk_driver(&self) -> bool {
         let driver = self.pci_folder().map(|folder| std::fs::read_link(format!("{folder}/driver")));
         let driver = driver.and_then(|path| path.ok()?.file_name()?.to_str().map(str::to_owned));
         driver.is_some_and(|driver| USER_DRIVERS.contains(&driver.as_str()))
@@ -144,9 +144,9 @@ impl Port {
         let found = || unowned().into_iter().find(|&id| name_of(id) == self.name());
         let mut id = found();
         if let (None, Some(device)) = (id, self.inner.device())
-            && device.is_left_to_us()
+            && device.has_dpdk_driver()
         {
-            device.add()?;
+            device.add_to_bus()?;
             let missing = || DpdkError::named(ADD, self.name(), ENODEV);
             id = Some(found().ok_or_else(missing)?);
         }

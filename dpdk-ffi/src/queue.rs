@@ -17,7 +17,7 @@ struct Taken {
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        self.port.give_back(self.direction, self.queue);
+        self.port.release_queue(self.direction, self.queue);
     }
 }
 
@@ -84,9 +84,9 @@ impl RxQueue {
         // SAFETY: the queue exists and its port stays started while this handle lives (Port refuses to stop), no other thread polls it
         // (one handle, borrowed uniquely), and the burst has room for `room` pointers. The driver gives up the packets that it returns.
         unsafe {
-            let came = usize::from(sys::dffi_rx_burst(self.port, self.queue, burst.free_part(), room));
-            burst.grow(came);
-            came
+            let received = usize::from(sys::dffi_rx_burst(self.port, self.queue, burst.free_part(), room));
+            burst.grow(received);
+            received
         }
     }
 }

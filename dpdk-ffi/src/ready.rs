@@ -64,7 +64,7 @@ struct ReadyTable {
     shared: Arc<ReadyCounters>,
 }
 
-/// The callback of an RX queue: fills `out`, which already has `came` packets, up to `room`.
+/// The callback of an RX queue: fills `out`, which already has `filled` packets, up to `room`.
 ///
 /// # Safety
 /// `argument` must be a [`ReadyTable`] without other users; `out` must have space for `room` pointers.
@@ -72,7 +72,7 @@ unsafe extern "C" fn receive(
     _port: u16,
     _queue: u16,
     out: *mut *mut sys::rte_mbuf,
-    came: u16,
+    filled: u16,
     room: u16,
     argument: *mut c_void,
 ) -> u16 {
@@ -81,7 +81,7 @@ unsafe extern "C" fn receive(
     let shared = &*table.shared;
     let handed = shared.packets.load(Ordering::Relaxed);
     let left = shared.limit.load(Ordering::Relaxed).saturating_sub(handed);
-    let wanted = u64::from((room - came) & !(table.multiple - 1)).min(left);
+    let wanted = u64::from((room - filled) & !(table.multiple - 1)).min(left);
     let packets = table.packets.packets();
     let ready = packets[table.next..].iter().zip(&table.headers[table.next..]);
     let (mut count, mut bytes) = (0_u16, 0);
@@ -98,7 +98,7 @@ unsafe extern "C" fn receive(
         // owner. `out` has space for `room` pointers, and fewer were written.
         unsafe {
             packet.segment().0.cast::<[u8; HEADER_BYTES]>().write_unaligned(*header);
-            out.add(usize::from(came + count)).write(packet.0);
+            out.add(usize::from(filled + count)).write(packet.0);
         }
         bytes += u64::from(packet.pkt_len());
         count += 1;
@@ -109,7 +109,7 @@ unsafe extern "C" fn receive(
     }
     shared.packets.store(handed + u64::from(count), Ordering::Relaxed);
     shared.bytes.store(shared.bytes.load(Ordering::Relaxed) + bytes, Ordering::Relaxed);
-    came + count
+    filled + count
 }
 
 struct Outlet {

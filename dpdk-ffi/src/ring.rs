@@ -233,9 +233,9 @@ impl RingConsumer {
         // SAFETY: the ring lives as long as this end, no more consumers than it was made for exist, and the burst has room for `room`
         // pointers. The producer of a packet gave up its ownership.
         unsafe {
-            let came = sys::dffi_ring_dequeue_burst(self.end.raw(), burst.free_part(), room) as usize;
-            burst.grow(came);
-            came
+            let dequeued = sys::dffi_ring_dequeue_burst(self.end.raw(), burst.free_part(), room) as usize;
+            burst.grow(dequeued);
+            dequeued
         }
     }
 }
@@ -284,7 +284,7 @@ impl RingPort {
         };
         let id = u16::try_from(answer)
             .map_err(|_| DpdkError::named("rte_eth_from_rings", name, DpdkError::last_errno()))?;
-        Port::of_rings(eal, PortId(id), c_string("a device name", &format!("net_ring_{name}"))?, ends)
+        Port::open_for_rings(eal, PortId(id), c_string("a device name", &format!("net_ring_{name}"))?, ends)
     }
 }
 

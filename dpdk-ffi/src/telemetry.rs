@@ -125,7 +125,7 @@ impl Tree {
                 check(unsafe {
                     sys::rte_tel_data_add_dict_container(tree, c_name.as_ptr(), child.raw.as_ptr(), 0)
                 })?;
-                child.given();
+                child.release();
                 Ok(())
             }
             Value::Number(number) if number.is_u64() => {
@@ -161,7 +161,7 @@ impl Tree {
                 child.tree().fill(item)?;
                 // SAFETY: an array of containers was started; it owns the child if the call succeeds.
                 check(unsafe { sys::rte_tel_data_add_array_container(tree, child.raw.as_ptr(), 0) })?;
-                child.given();
+                child.release();
                 Ok(())
             });
         }
@@ -192,7 +192,7 @@ impl Child {
     }
 
     /// Releases ownership to the parent, which frees it.
-    fn given(self) {
+    fn release(self) {
         std::mem::forget(self);
     }
 }

@@ -136,7 +136,7 @@ pub fn report(port: &Port, events: PortEvents) {
 #[expect(clippy::unwrap_used, reason = "a test fails loudly")]
 pub fn add_device(port: &Port) -> Result<(), DpdkError> {
     let _control = control();
-    port.inner.device().unwrap().add()
+    port.inner.device().unwrap().add_to_bus()
 }
 
 /// [`Port::receive_ready`] with a driver that rounds the room down to `multiple`, a power of two, as vector functions do.

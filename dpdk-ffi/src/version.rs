@@ -119,8 +119,8 @@ mod tests {
             ("DPDK 22.11.11", "DPDK 22.+11.11"),
             ("", ""),
         ] {
-            let told = fits(compiled, running).unwrap_err().to_string();
-            assert!(told.contains(compiled) && told.contains(running), "{told}");
+            let text = fits(compiled, running).unwrap_err().to_string();
+            assert!(text.contains(compiled) && text.contains(running), "{text}");
         }
     }
 

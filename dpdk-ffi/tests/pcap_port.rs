@@ -63,8 +63,8 @@ fn a_capture_goes_through_byte_exact() {
             assert_eq!(usize::from(burst.segments(i)), whole.len().div_ceil(2048));
             at += 1;
         }
-        let came = burst.len();
-        assert_eq!((tx.tx_burst(&mut burst), burst.len()), (came, 0));
+        let received = burst.len();
+        assert_eq!((tx.tx_burst(&mut burst), burst.len()), (received, 0));
     }
     assert_eq!((at, pool.in_use()), (500, 0));
     drop((rx, tx));

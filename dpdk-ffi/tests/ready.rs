@@ -45,12 +45,12 @@ fn packets_come_round_as_they_were_until_their_number_is_reached() {
     let Some(eal) = testing::eal() else { return };
     let ReadyRig { pool, port, mut rx, mut tx, ready } = rig(eal, "round", 1000);
     let (frames, mut burst) = (frames(), Burst::with_capacity(eal, 16));
-    let (mut came, mut bytes, mut sent) = (0_usize, 0, 0);
+    let (mut received, mut bytes, mut sent) = (0_usize, 0, 0);
     while rx.rx_burst(&mut burst) > 0 {
         for i in 0..burst.len() {
-            assert_eq!(burst.data(i), frames[came % PACKETS]);
+            assert_eq!(burst.data(i), frames[received % PACKETS]);
             bytes += u64::from(burst.pkt_len(i));
-            came += 1;
+            received += 1;
             // The part that a forwarder changes.
             burst.data_mut(i)[..40].fill(0xee);
         }
@@ -60,7 +60,7 @@ fn packets_come_round_as_they_were_until_their_number_is_reached() {
         assert_eq!(tx.tx_burst(&mut burst), count);
         sent += count as u64;
     }
-    assert_eq!((came, ready.received()), (1000, (1000, bytes)));
+    assert_eq!((received, ready.received()), (1000, (1000, bytes)));
     assert_eq!(port.stats().unwrap().opackets, sent);
     drop((rx, tx));
     drop(port);

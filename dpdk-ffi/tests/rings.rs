@@ -38,7 +38,7 @@ fn packets_go_through_two_ports_in_order_and_unchanged() {
     let (mut rx, mut tx) =
         (receiving.take_rx_queue(QueueId(0)).unwrap(), sending.take_tx_queue(QueueId(0)).unwrap());
     let mut burst = Burst::with_capacity(eal, 32);
-    let mut came = Vec::new();
+    let mut received = Vec::new();
     for round in 0..50_u32 {
         let frames: Vec<Vec<u8>> =
             (0..32_u32).map(|i| vec![(round * 32 + i) as u8; 60 + i as usize]).collect();
@@ -47,11 +47,11 @@ fn packets_go_through_two_ports_in_order_and_unchanged() {
         assert_eq!(rx.rx_burst(&mut burst), 32);
         assert_eq!(tx.tx_burst(&mut burst), 32);
         assert_eq!(consumer.dequeue_burst(&mut burst), 32);
-        came.extend(burst.iter().map(|packet| packet.data().to_vec()).zip(frames));
+        received.extend(burst.iter().map(|packet| packet.data().to_vec()).zip(frames));
         burst.free_all();
     }
-    assert_eq!(came.len(), 1600);
-    assert!(came.iter().all(|(got, put)| got == put));
+    assert_eq!(received.len(), 1600);
+    assert!(received.iter().all(|(got, put)| got == put));
     assert_eq!(pool.in_use(), 0);
     assert_eq!((receiving.stats().unwrap().ipackets, sending.stats().unwrap().opackets), (1600, 1600));
 }
@@ -221,15 +221,15 @@ fn lcores_forward_each_its_own_queue() {
         .zip(&sinks)
         .map(|(feed, sink)| (feed.producer().unwrap(), sink.consumer().unwrap()))
         .collect();
-    let (mut fed, mut came) = ([0; QUEUES as usize], [0; QUEUES as usize]);
+    let (mut fed, mut received) = ([0; QUEUES as usize], [0; QUEUES as usize]);
     let (mut put, mut got) = (Burst::with_capacity(eal, 1), Burst::with_capacity(eal, 64));
-    while came.iter().any(|&came| came < PACKETS) {
+    while received.iter().any(|&received| received < PACKETS) {
         for (queue, (producer, consumer)) in ends.iter_mut().enumerate() {
             if fed[queue] < PACKETS && pool.copy_burst(&mut put, &[[0_u8; 60]]).is_ok() {
                 fed[queue] += producer.enqueue_burst(&mut put);
                 put.free_all();
             }
-            came[queue] += consumer.dequeue_burst(&mut got);
+            received[queue] += consumer.dequeue_burst(&mut got);
             assert!(got.iter().all(|packet| usize::from(packet.data()[0]) == 1 + queue));
             got.free_all();
         }
@@ -237,6 +237,6 @@ fn lcores_forward_each_its_own_queue() {
     for job in jobs {
         assert_eq!(job.wait().unwrap(), PACKETS);
     }
-    assert_eq!((fed, came, pool.in_use()), ([PACKETS; 2], [PACKETS; 2], 0));
+    assert_eq!((fed, received, pool.in_use()), ([PACKETS; 2], [PACKETS; 2], 0));
     port.stop().unwrap();
 }

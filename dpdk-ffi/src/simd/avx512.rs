@@ -91,16 +91,16 @@ pub(super) unsafe fn parse(
     Tally { bytes: _mm512_reduce_add_epi64(bytes).cast_unsigned(), passed: passed as usize }
 }
 
-/// The packets of `of` that meet the rules for IPv4, and the lengths of the IP packets.
+/// The packets of `candidates` that meet the rules for IPv4, and the lengths of the IP packets.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn check_v4(of: __mmask16, columns: &Columns, there: __m512i) -> (__mmask16, __m512i) {
+fn check_v4(candidates: __mmask16, columns: &Columns, there: __m512i) -> (__mmask16, __m512i) {
     let [_, a, b, c, source, destination] = *columns;
     let low = |word| _mm512_and_si512(word, all(0xffff));
     let high = |word| _mm512_srli_epi32::<16>(word);
     let add = |a, b| _mm512_add_epi32(a, b);
     // Frame bytes 17 and 16 become the two low bytes.
     let total = shuffle_bytes(a, [3, 2, 0x80, 0x80]);
-    let mut good = _mm512_mask_cmpge_epu32_mask(of, total, all(IPV4_BYTES));
+    let mut good = _mm512_mask_cmpge_epu32_mask(candidates, total, all(IPV4_BYTES));
     good = _mm512_mask_cmple_epu32_mask(good, total, there);
     let sum = add(add(add(a, b), add(c, source)), destination);
     let sum_high = add(add(add(high(a), high(b)), add(high(c), high(source))), high(destination));
@@ -119,14 +119,19 @@ fn check_v4(of: __mmask16, columns: &Columns, there: __m512i) -> (__mmask16, __m
     (good, total)
 }
 
-/// The packets of `of` that meet the rules for IPv6, and the lengths of the IP packets; `his` are the first halves of the destinations,
+/// The packets of `candidates` that meet the rules for IPv6, and the lengths of the IP packets; `his` are the first halves of the destinations,
 /// host order.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn check_v6(of: __mmask16, columns: &Columns, his: [__m512i; 2], there: __m512i) -> (__mmask16, __m512i) {
+fn check_v6(
+    candidates: __mmask16,
+    columns: &Columns,
+    his: [__m512i; 2],
+    there: __m512i,
+) -> (__mmask16, __m512i) {
     let [_, _, b, source, source_rest, _] = *columns;
     // Frame bytes 19 and 18 become the two low bytes.
     let total = _mm512_add_epi32(shuffle_bytes(b, [1, 0, 0x80, 0x80]), all(IPV6_BYTES));
-    let mut good = _mm512_mask_cmple_epu32_mask(of, total, there);
+    let mut good = _mm512_mask_cmple_epu32_mask(candidates, total, there);
     good = _mm512_mask_cmpgt_epu32_mask(good, _mm512_srli_epi32::<24>(b), all(1));
     // The first half of the source is not 0 and is below fe00::.
     let any = _mm512_or_si512(source, source_rest);
@@ -245,13 +250,13 @@ pub(super) fn merge<T: Copy + Into<u32>>(kinds: &[Kind], lanes: [&[T]; 2], words
         let kinds = unsafe { _mm_maskz_loadu_epi8(first(kinds.len()), kinds.as_ptr().cast()) };
         let mut merged = _mm512_setzero_si512();
         for ((lane, end), kind) in lanes.iter().zip(&mut ends).zip([Kind::V4, Kind::V6]) {
-            let those = _mm_cmpeq_epi8_mask(kinds, _mm_set1_epi8(kind as i8));
+            let matching = _mm_cmpeq_epi8_mask(kinds, _mm_set1_epi8(kind as i8));
             let Some(next) = lane[*end..].first_chunk::<LANES>() else { return };
             let next = next.map(T::into);
             // SAFETY: `next` has 16 words.
             let next = unsafe { _mm512_loadu_si512(next.as_ptr().cast()) };
-            merged = _mm512_mask_expand_epi32(merged, those, next);
-            *end += those.count_ones() as usize;
+            merged = _mm512_mask_expand_epi32(merged, matching, next);
+            *end += matching.count_ones() as usize;
         }
         // SAFETY: `words` has 16 words.
         unsafe { _mm512_storeu_si512(words.as_mut_ptr().cast(), merged) };
@@ -266,7 +271,7 @@ pub(super) fn merge<T: Copy + Into<u32>>(kinds: &[Kind], lanes: [&[T]; 2], words
 pub(super) unsafe fn verdict(
     count: usize,
     table: &[Entry],
-    of: Indexed<'_>,
+    inputs: Indexed<'_>,
     entries: &mut [Entry],
     ports: &mut [u16],
 ) -> bool {
@@ -280,7 +285,7 @@ pub(super) unsafe fn verdict(
         // SAFETY: the arrays have entries for 16 packets from each packet on; an entry is 16 bytes, a vector four entries; unknown
         // indices are replaced by 0, so all offsets are within the table.
         unsafe {
-            let indices = _mm512_loadu_si512(of.indices.as_ptr().add(at).cast());
+            let indices = _mm512_loadu_si512(inputs.indices.as_ptr().add(at).cast());
             let known = _mm512_cmplt_epu32_mask(indices, table_len);
             let mut offsets = [0_u32; LANES];
             _mm512_storeu_si512(offsets.as_mut_ptr().cast(), _mm512_maskz_slli_epi32(known, indices, 4));
@@ -295,7 +300,7 @@ pub(super) unsafe fn verdict(
             let low = _mm512_permutex2var_epi32(a, last_words, b);
             let high = _mm512_permutex2var_epi32(c, last_words, d);
             let words = _mm512_inserti64x4::<1>(low, _mm512_castsi512_si256(high));
-            let ip_lengths = _mm512_loadu_si512(of.lengths.as_ptr().add(at).cast());
+            let ip_lengths = _mm512_loadu_si512(inputs.lengths.as_ptr().add(at).cast());
             let is_long = _mm512_cmpgt_epu32_mask(ip_lengths, _mm512_srli_epi32::<16>(words));
             let words = _mm512_mask_or_epi32(words, !known, words, all(DROP.into()));
             let port = _mm512_cvtepi32_epi16(words);
@@ -359,16 +364,16 @@ pub(super) unsafe fn scatter(
             (ports, [eight(0), eight(1), eight(2), eight(3)])
         };
         for (port, end) in (0..).zip(&mut ends[..outs.len()]) {
-            let those = _mm512_mask_cmpeq_epu16_mask(rest, ports, _mm512_set1_epi16(port));
-            rest &= !those;
-            if those == 0 {
+            let matching = _mm512_mask_cmpeq_epu16_mask(rest, ports, _mm512_set1_epi16(port));
+            rest &= !matching;
+            if matching == 0 {
                 continue;
             }
-            for (those, eight) in those.to_le_bytes().into_iter().zip(eights) {
+            for (matching, eight) in matching.to_le_bytes().into_iter().zip(eights) {
                 // SAFETY: the burst has room for all packets, and PAD more entries (invariant of the burst).
                 unsafe {
-                    _mm512_storeu_si512(end.cast(), _mm512_maskz_compress_epi64(those, eight));
-                    *end = end.add(those.count_ones() as usize);
+                    _mm512_storeu_si512(end.cast(), _mm512_maskz_compress_epi64(matching, eight));
+                    *end = end.add(matching.count_ones() as usize);
                 }
             }
         }

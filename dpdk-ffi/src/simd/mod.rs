@@ -354,19 +354,19 @@ impl Burst {
     pub fn verdict(
         &self,
         table: &[Entry],
-        of: Indexed<'_>,
+        inputs: Indexed<'_>,
         entries: &mut [Entry],
         ports: &mut [u16],
     ) -> bool {
         let count = self.len();
-        let room = of.indices.len().min(of.lengths.len()).min(entries.len()).min(ports.len());
+        let room = inputs.indices.len().min(inputs.lengths.len()).min(entries.len()).min(ports.len());
         assert!(count + PAD <= room, "arrays hold the burst");
         assert!(!table.is_empty() && table.len() <= 1 << 24, "an offset in the table fits 32 bits");
         match self.level().0 {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: this CPU supports a `CheckedLevel`, the arrays have the room, and the table is not empty.
-            Level::Avx512 => unsafe { avx512::verdict(count, table, of, entries, ports) },
-            _ => scalar::verdict(count, table, of, entries, ports),
+            Level::Avx512 => unsafe { avx512::verdict(count, table, inputs, entries, ports) },
+            _ => scalar::verdict(count, table, inputs, entries, ports),
         }
     }
 

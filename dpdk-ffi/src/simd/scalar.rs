@@ -93,13 +93,13 @@ pub(super) fn merge<T: Copy + Into<u32>>(kinds: &[Kind], lanes: [&[T]; 2], words
 pub(super) fn verdict(
     count: usize,
     table: &[Entry],
-    of: Indexed<'_>,
+    inputs: Indexed<'_>,
     entries: &mut [Entry],
     ports: &mut [u16],
 ) -> bool {
     let mut any = false;
     let outs = entries.iter_mut().zip(&mut ports[..count]);
-    for ((index, length), (entry, port)) in of.indices.iter().zip(of.lengths).zip(outs) {
+    for ((index, length), (entry, port)) in inputs.indices.iter().zip(inputs.lengths).zip(outs) {
         let found = table.get(*index as usize);
         *entry = *found.unwrap_or(&table[0]);
         *port = if length.is_above(entry.mtu_bytes) { entry.port.max(Entry::TOO_LONG) } else { entry.port };

@@ -81,9 +81,9 @@ pub(in super::super) unsafe fn parse(
     Tally { bytes: sums.iter().sum::<u64>() + rest.bytes, passed: passed + rest.passed }
 }
 
-/// The packets of `of` that meet the rules for IPv4, and the lengths of the IP packets.
+/// The packets of `candidates` that meet the rules for IPv4, and the lengths of the IP packets.
 #[target_feature(enable = "avx2")]
-fn check_v4(of: __m256i, columns: &Columns, there: __m256i) -> (__m256i, __m256i) {
+fn check_v4(candidates: __m256i, columns: &Columns, there: __m256i) -> (__m256i, __m256i) {
     let [_, a, b, c, source, destination] = *columns;
     let low = |word| _mm256_and_si256(word, all(0xffff));
     let high = |word| _mm256_srli_epi32::<16>(word);
@@ -91,7 +91,7 @@ fn check_v4(of: __m256i, columns: &Columns, there: __m256i) -> (__m256i, __m256i
     let and = |a, b| _mm256_and_si256(a, b);
     // Frame bytes 17 and 16 become the two low bytes.
     let total = shuffle_bytes(a, [3, 2, 0x80, 0x80]);
-    let mut good = and(of, _mm256_cmpgt_epi32(total, all(IPV4_BYTES - 1)));
+    let mut good = and(candidates, _mm256_cmpgt_epi32(total, all(IPV4_BYTES - 1)));
     good = and(good, is_at_most(total, there));
     let sum_low = add(add(add(low(a), low(b)), add(low(c), low(source))), low(destination));
     let sum_high = add(add(add(high(a), high(b)), add(high(c), high(source))), high(destination));
@@ -110,14 +110,14 @@ fn check_v4(of: __m256i, columns: &Columns, there: __m256i) -> (__m256i, __m256i
     (good, total)
 }
 
-/// The packets of `of` that meet the rules for IPv6 without the check of the destination, and the lengths of the IP packets.
+/// The packets of `candidates` that meet the rules for IPv6 without the check of the destination, and the lengths of the IP packets.
 #[target_feature(enable = "avx2")]
-fn check_v6(of: __m256i, columns: &Columns, there: __m256i) -> (__m256i, __m256i) {
+fn check_v6(candidates: __m256i, columns: &Columns, there: __m256i) -> (__m256i, __m256i) {
     let [_, _, b, source, source_rest, _] = *columns;
     let and = |a, b| _mm256_and_si256(a, b);
     // Frame bytes 19 and 18 become the two low bytes.
     let total = _mm256_add_epi32(shuffle_bytes(b, [1, 0, 0x80, 0x80]), all(IPV6_BYTES));
-    let mut good = and(of, is_at_most(total, there));
+    let mut good = and(candidates, is_at_most(total, there));
     good = and(good, _mm256_cmpgt_epi32(_mm256_srli_epi32::<24>(b), all(1)));
     // The first half of the source is not 0 and is below fe00::.
     let none = _mm256_cmpeq_epi32(_mm256_or_si256(source, source_rest), all(0));

@@ -36,8 +36,8 @@ pub(in super::super) unsafe fn rewrite(heads: &[*mut u8], kinds: &[Kind], entrie
         let at = group * LANES;
         let first = kinds[at];
         // SAFETY: `kinds` has 16 entries from `at` on (the caller's contract).
-        let those = unsafe { _mm_loadu_si128(kinds.as_ptr().add(at).cast()) };
-        let equal = _mm_cmpeq_epi8(those, _mm_set1_epi8(first as i8));
+        let group_kinds = unsafe { _mm_loadu_si128(kinds.as_ptr().add(at).cast()) };
+        let equal = _mm_cmpeq_epi8(group_kinds, _mm_set1_epi8(first as i8));
         let is_one_kind = _mm_movemask_epi8(equal) == 0xffff;
         for (k, head) in heads.iter().enumerate() {
             let kind = if is_one_kind { first } else { kinds[at + k] };
