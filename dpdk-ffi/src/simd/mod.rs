@@ -1,16 +1,9 @@
 //! The passes of a datapath over the headers of a burst, as vector kernels with scalar twins.
 //!
-//! A pass is one call a burst over plain arrays:
-//!
-//! | pass | effect |
-//! |---|---|
-//! | note | caches data pointer and lengths of each packet; only the first cache line of an mbuf is read |
-//! | [`Burst::parse`] | checks headers; collects destinations by family |
-//! | [`Burst::merge`] | puts the results of each family in the order of the packets |
-//! | [`Burst::verdict`] | copies the entry of each packet, and finds the packets that need care |
-//! | [`Burst::with_code`] | finds the packets with a code |
-//! | [`Burst::rewrite`] | writes MACs, TTL or hop limit, and IPv4 checksum |
-//! | [`Burst::scatter`] | groups packets by egress port |
+//! A pass is one call a burst over plain arrays. In order: [`Burst::parse`] checks headers and collects destinations by family,
+//! [`Burst::merge`] puts the lookup results in the order of the packets, [`Burst::verdict`] copies the entry of each packet,
+//! [`Burst::rewrite`] writes the headers, [`Burst::scatter`] groups packets by egress port. A pass over headers first caches the data
+//! pointers and lengths of new packets, and reads only the first cache line of an mbuf for that.
 //!
 //! `scalar` defines each pass. `avx2` and `avx512` have kernels with the same signature and result where they are faster; a burst runs
 //! the kernels of its [`Level`]. Arrays have [`PAD`] more entries than packets, because kernels read and write whole vectors; entries

@@ -3,13 +3,7 @@
 //! Each batch is cut in two, and two engines look up the pieces at the same time: in the paper a Xeon Phi and the CPU, here any two. The
 //! first half's engine works while the caller's thread looks up the second half's piece; answers come back in the order of the keys.
 //!
-//! | module | contents |
-//! |---|---|
-//! | `make` | the two halves from their names |
-//! | [`params`] | parameters of `coop` and of its two engines |
-//! | `balance`, `profile` | the cut of a batch: by the throughput measured at start (section 4.4.2), then by which half is waited for |
-//! | `tally` | counts the lookups of each half |
-//!
+//! The cut follows the throughput measured at start (section 4.4.2), then which half is waited for.
 //! [`pair`](lpm_core::pair) has the two writers, and a reader's two halves with double buffering (section 4.4.1).
 //!
 //! **The first half** is a device engine, a CPU engine on helper threads, or a [`First::Group`]: helper threads over the second half's

@@ -45,9 +45,12 @@ fn repaint(
     paint(region, background, &mut within, canvas);
 }
 
-fn sets_and_withdraws(changes: &[Change<u32>]) -> (bool, bool) {
-    let withdraws = changes.iter().any(Change::withdraws);
-    (changes.iter().any(|change| !change.withdraws()), withdraws)
+fn has_sets(changes: &[Change<u32>]) -> bool {
+    changes.iter().any(|change| !change.withdraws())
+}
+
+fn has_withdrawals(changes: &[Change<u32>]) -> bool {
+    changes.iter().any(Change::withdraws)
 }
 
 impl Writer4 {
@@ -172,7 +175,7 @@ impl FibTable<u32> for Writer4 {
 
     fn admits(&self, changes: &[Change<u32>], routes: &RibTable<u32>) -> bool {
         let (default, changes) = split_changes(changes);
-        let paints_twice = default.is_some() && sets_and_withdraws(changes) == (true, true);
+        let paints_twice = default.is_some() && has_sets(changes) && has_withdrawals(changes);
         let long = || changes.iter().filter(|change| change.adds() && change.prefix.len() > 24);
         let nodes = |len| nodes_of(len, long().map(|change| change.prefix));
         let chunks = distinct(nodes(16).filter(|node| self.store.blocks_in_slash16(node << 8) == 0));
@@ -202,9 +205,9 @@ impl FibTable<u32> for Writer4 {
             codes.take(&store.table.ids, change.new);
         }
         let code = |next_hop| codes.code(next_hop);
-        let (sets, withdraws) = sets_and_withdraws(changes);
+        let withdraws = has_withdrawals(changes);
         if let Some(change) = default {
-            if sets {
+            if has_sets(changes) {
                 regions(changes).for_each(|region| repaint(region, routes, code, &mut Coverings(store)));
             }
             store.table.default.publish(change.new.get());
