@@ -1,4 +1,4 @@
-//! Writes what the binary was built from into it: commit, profile, compiler flags. A figure without them is no figure.
+//! Embeds the commit, profile and compiler flags, without which a figure is meaningless.
 
 use std::env;
 use std::path::Path;

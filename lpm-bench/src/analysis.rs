@@ -1,5 +1,4 @@
-//! One sentence a row, of what was counted over the keys and the table, and of what was measured in the run. A cause that nobody
-//! measured is not in it.
+//! The analysis sentence of a row, from counts over keys and table and from measurements of the run. It names no cause that was not measured.
 
 use crate::contenders::BuiltContender;
 use crate::host::HostFacts;
@@ -8,7 +7,6 @@ use crate::report::UpdateRow;
 use crate::wanted::{Contender, PeerLibrary};
 use fib::{Family, Isa};
 
-/// What a lookup of `built` asks on a traffic of `profile`, and what its `ns` nanoseconds are.
 pub(crate) fn sentence(built: &BuiltContender, profile: &Profile, ns: f64, host: &HostFacts) -> String {
     let what = match built.contender {
         Contender::Peer(peer, entry_bytes) => peer_sentence(peer, entry_bytes, built.isa, profile),
@@ -33,11 +31,11 @@ pub(crate) fn sentence(built: &BuiltContender, profile: &Profile, ns: f64, host:
     )
 }
 
-/// Where the memory that lookups read lies in the cache hierarchy.
+/// The cache level that holds the memory of lookups.
 fn fits(built: &BuiltContender, profile: &Profile, host: &HostFacts) -> String {
     let (bytes, what) = match built.contender {
-        // DPDK's tables are mostly empty space: what counts is what the traffic touches. Entries of 2 bytes need half
-        // the lines where neighbours are touched, as many where they are not.
+        // DPDK's tables are mostly empty, so only the memory that the traffic touches counts. 2-byte entries need half the lines where neighbours
+        // are touched, and as many where they are not.
         Contender::Peer(_, 4) => (profile.touched_bytes, "touched"),
         Contender::Peer(..) => (profile.touched_bytes / 2, "touched at least"),
         Contender::Engine(_) if built.contender.is_on_device() => {
@@ -62,8 +60,7 @@ fn peer_sentence(peer: PeerLibrary, entry_bytes: u8, isa: Isa, profile: &Profile
     )
 }
 
-/// How the lookup function of that instruction set takes its keys. An instruction set that a contender has no kernels for runs its
-/// scalar ones.
+/// How the lookup function of that instruction set takes its keys. Without kernels for it a contender runs its scalar ones.
 fn kernel(contender: Contender, isa: Isa) -> &'static str {
     match (contender, isa) {
         (Contender::Peer(PeerLibrary::RteFib | PeerLibrary::RteFib6, _), Isa::Avx512f) => {
@@ -117,7 +114,7 @@ fn miht_sentence(built: &BuiltContender, profile: &Profile) -> String {
     )
 }
 
-/// What updates cost, of the numbers of their row.
+/// The cost of updates, from the row.
 pub(crate) fn update_sentence(row: &UpdateRow) -> String {
     let kept = row.lookup_kept * 100.0;
     let delta_us = row.delta as f64 / row.updates_per_s * 1e6;
@@ -134,7 +131,6 @@ mod tests {
     use crate::wanted::ENGINES;
     use fib::Engine;
 
-    /// A sentence must not tell of kernels that the engine does not have.
     #[test]
     fn an_instruction_set_without_kernels_is_told_as_scalar_code() {
         for Engine { name, isas, .. } in ENGINES.engines() {

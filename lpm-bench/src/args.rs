@@ -1,4 +1,4 @@
-//! The command line. Names are a contract; the values' meaning is on the option itself, so `--help` and the code agree.
+//! The command line. Option names are stable; the text of `--help` is each option's documentation.
 
 use clap::{Args, Parser, Subcommand};
 use fib::traffic::Traffic;
@@ -6,11 +6,10 @@ use fib::{Family, units};
 use serde::{Serialize, Serializer};
 use std::path::PathBuf;
 
-/// Measures engines and their peers on the same keys in one run, and checks every one against the oracle.
+/// Measures engines and their peers on the same keys in one run, and checks each against the oracle.
 #[derive(Debug, Parser)]
 #[command(name = "lpm-bench", version, after_help = EXIT_CODES)]
 pub(crate) struct Cli {
-    /// What to measure.
     #[command(subcommand)]
     pub(crate) command: BenchCommand,
 }
@@ -18,7 +17,7 @@ pub(crate) struct Cli {
 const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed or wrong answers found, 2 bad usage or configuration, \
 3 a named engine's device is absent";
 
-/// What runs unless told: not `rte_lpm`, which takes minutes to load a full table.
+/// The default engines: without `rte_lpm`, which takes minutes to load a full table.
 const DEFAULT_ENGINES: &str =
     if cfg!(feature = "dpdk") { "oracle,bloom,rte_fib,rte_fib6" } else { "oracle,bloom" };
 
@@ -84,32 +83,30 @@ sail-m with --engine-arg fibs=N takes each update in every FIB, N updates in all
 
 Exit codes: 0 done, 1 failed or wrong answers found, 2 bad usage or configuration, 3 a named engine's device is absent";
 
-/// What to measure.
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
     /// Lookups a second of every engine and peer, interleaved in one run
     #[command(after_help = LOOKUP_EXAMPLES)]
     Lookup(LookupArgs),
-    /// Updates a second, and what they cost the lookups beside them
+    /// Updates a second, and their cost for concurrent lookups
     #[command(after_help = UPDATE_EXAMPLES)]
     Update(UpdateArgs),
     /// The figures and tables of a paper, on this host
     #[command(after_help = PAPER_EXAMPLES)]
     Paper(PaperArgs),
-    /// All papers on one page: every number that they state, ours, and what that says
+    /// All papers on one page: every number that they state, ours, and a verdict
     #[command(after_help = REPORT_EXAMPLES)]
     Report(ReportArgs),
 }
 
-/// Which routes.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Routes")]
 pub(crate) struct TableArgs {
-    /// File of routes in any form that fwd-app reads; may be given several times
+    /// File of routes in any form that fwd-app reads; may be repeated
     #[arg(long, value_name = "FILE")]
     pub(crate) fib: Vec<PathBuf>,
 
-    /// Generate routes like today's Internet instead, or besides: v4=ROUTES,v6=ROUTES
+    /// Generate routes like today's Internet, instead or in addition: v4=ROUTES,v6=ROUTES
     #[arg(long, value_name = "SPEC", value_parser = generate)]
     pub(crate) generate: Option<Generate>,
 
@@ -117,29 +114,28 @@ pub(crate) struct TableArgs {
     #[arg(long, value_name = "N", default_value_t = fib::generate::DEFAULT_NEXT_HOPS)]
     pub(crate) next_hops: u32,
 
-    /// Seed of everything drawn at random: routes, traffic, updates, sample
+    /// Seed of routes, traffic, updates and samples
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
 }
 
-/// How engines on a device are driven; their figures are of the wall's seconds, all threads together.
+/// How engines on a device are driven; their figures are by wall time, all threads together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Args, Serialize)]
 #[command(next_help_heading = "Engines on a device")]
 pub(crate) struct DeviceArgs {
-    /// Keys of a batch; of coop without a GPU, 128K at most
+    /// Keys of a batch; for coop without a GPU at most 128K
     #[arg(long, value_name = "N[K|M]", default_value = "256K", value_parser = positive)]
     pub(crate) device_batch: usize,
 
-    /// Batches in flight a thread; coop without a GPU has one, as a call of a CPU engine
+    /// Batches in flight a thread; coop without a GPU has one, like a call of a CPU engine
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) device_slots: u16,
 
-    /// Threads that hand batches over
+    /// Threads that submit batches
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) device_threads: u16,
 }
 
-/// Which engines, and how they are driven.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Engines")]
 pub(crate) struct EngineArgs {
@@ -147,7 +143,7 @@ pub(crate) struct EngineArgs {
     #[arg(long, value_name = "A,B", value_delimiter = ',', default_value = DEFAULT_ENGINES)]
     pub(crate) engines: Vec<String>,
 
-    /// Keys of one call, as a forwarder's batch
+    /// Keys of one call, like a forwarder's batch
     #[arg(long, value_name = "N", default_value = "256", value_parser = positive)]
     pub(crate) call: usize,
 
@@ -163,27 +159,26 @@ pub(crate) struct EngineArgs {
     #[arg(long, value_name = "N[K|M]", default_value = "64K", value_parser = positive)]
     pub(crate) check: usize,
 
-    /// CPU to run lookups on [default: where the system puts it]
+    /// CPU of the lookups [default: not pinned]
     #[arg(long, value_name = "CPU", value_parser = cpu)]
     pub(crate) cpu: Option<usize>,
 
-    /// Memory for an engine's table at most
+    /// Memory limit of an engine's table
     #[arg(long, value_name = "BYTES[K|M|G]", default_value = "4G", value_parser = positive)]
     pub(crate) table_memory: usize,
 
-    /// NUMA node for tables of our CPU engines [default: where the thread that builds them runs]
+    /// NUMA node for tables of our CPU engines [default: the node of the building thread]
     #[arg(long, value_name = "N")]
     pub(crate) table_node: Option<u32>,
 
-    /// A parameter of our engines; may be given several times
+    /// A parameter of our engines; may be repeated
     #[arg(long = "engine-arg", value_name = "NAME=VALUE", value_parser = engine_arg)]
     pub(crate) parameters: Vec<(String, String)>,
 
-    /// Engines on a device.
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
 
-    /// EAL arguments for the peers, in one text [default: chosen by the huge pages there are]
+    /// EAL arguments for the peers, in one text [default: depends on the free huge pages]
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub(crate) eal: Option<String>,
 
@@ -192,14 +187,11 @@ pub(crate) struct EngineArgs {
     pub(crate) json: Option<PathBuf>,
 }
 
-/// `lpm-bench lookup`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct LookupArgs {
-    /// Routes.
     #[command(flatten)]
     pub(crate) table: TableArgs,
 
-    /// Engines.
     #[command(flatten)]
     pub(crate) engine: EngineArgs,
 
@@ -207,12 +199,12 @@ pub(crate) struct LookupArgs {
     #[arg(long, value_name = "A,B", value_delimiter = ',', default_value = "random,table,zipf", value_parser = traffic)]
     pub(crate) traffic: Vec<Traffic>,
 
-    /// Threads that look up together over one table, each pinned; the rate is of all together, by the wall's seconds. Several
-    /// numbers are measured in turn. coop and devices have --device-threads instead [default: one, by its CPU seconds]
+    /// Threads that look up together in one table, each pinned; the rate is of all together, by wall time. Several numbers are measured in
+    /// turn. coop and devices use --device-threads instead [default: one, by its CPU time]
     #[arg(long, value_name = "N,M", value_delimiter = ',', value_parser = threads)]
     pub(crate) threads: Vec<usize>,
 
-    /// CPUs of --threads, dealt out in turn; coop's caller is on the first, its helper threads on the others [default: those this process may use, from --cpu on]
+    /// CPUs of --threads, assigned in turn; coop's caller is on the first, its helper threads on the others [default: the CPUs of this process, from --cpu on]
     #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = cpu, requires = "threads")]
     pub(crate) cpus: Vec<usize>,
 
@@ -221,14 +213,11 @@ pub(crate) struct LookupArgs {
     pub(crate) rounds: usize,
 }
 
-/// `lpm-bench update`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct UpdateArgs {
-    /// Routes.
     #[command(flatten)]
     pub(crate) table: TableArgs,
 
-    /// Engines.
     #[command(flatten)]
     pub(crate) engine: EngineArgs,
 
@@ -236,12 +225,12 @@ pub(crate) struct UpdateArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "generate_updates")]
     pub(crate) updates: Option<PathBuf>,
 
-    /// Generate so many updates that fit the routes
+    /// Generate N updates that fit the routes
     #[arg(long, value_name = "N[K|M]", value_parser = positive)]
     pub(crate) generate_updates: Option<usize>,
 
-    /// What is updated: `feed`, the updates given; `default`, the default route, one change a delta; `third`, every third route gets
-    /// another next hop in one delta
+    /// Updates to measure: `feed`, the updates given; `default`, one change of the default route a delta; `third`, a new next hop for every
+    /// third route in one delta
     #[arg(long, value_name = "A,B", value_delimiter = ',', default_value = "feed")]
     pub(crate) work: Vec<UpdateWork>,
 
@@ -249,7 +238,7 @@ pub(crate) struct UpdateArgs {
     #[arg(long, value_name = "N", default_value = "1", value_parser = positive)]
     pub(crate) delta: usize,
 
-    /// Rates of updates beside the lookups, updates a second; `max` is as fast as they go
+    /// Rates of updates during lookups, updates a second; `max` is unlimited
     #[arg(long, value_name = "A,B", value_delimiter = ',', default_value = "1k,100k,max", value_parser = rate)]
     pub(crate) rates: Vec<UpdateRate>,
 
@@ -261,25 +250,23 @@ pub(crate) struct UpdateArgs {
     #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = seconds)]
     pub(crate) seconds: f64,
 
-    /// CPU to run the updates on [default: where the system puts them]
+    /// CPU of the updates [default: not pinned]
     #[arg(long, value_name = "CPU", value_parser = cpu)]
     pub(crate) writer_cpu: Option<usize>,
 }
 
-/// Which updates are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum UpdateWork {
-    /// Those of a feed or a generator.
+    /// The updates of a feed or a generator.
     Feed,
-    /// The default route gets another next hop, goes, and comes back.
+    /// The default route changes its next hop, is withdrawn and restored.
     Default,
-    /// Every third route gets another next hop, all in one delta.
+    /// Every third route changes its next hop, all in one delta.
     Third,
 }
 
 impl UpdateWork {
-    /// As on the command line.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Feed => "feed",
@@ -289,7 +276,6 @@ impl UpdateWork {
     }
 }
 
-/// A paper whose figures there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Series {
     /// SAIL: bytes on chip and accesses of `SAIL_B`, `SAIL_U`, `SAIL_L` and `SAIL_M`.
@@ -300,21 +286,19 @@ pub(crate) enum Series {
     Gamt,
     /// The poster of GR, which the GAMT paper calls GALE: table 1.
     Poster,
-    /// What no paper has: all engines and DPDK's tables on the same keys.
+    /// All engines and DPDK's tables on the same keys, without a paper.
     Engines,
 }
 
-/// `lpm-bench paper`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct PaperArgs {
     /// Which paper
     pub(crate) series: Series,
 
-    /// Folder for the files, one JSON and one SVG a figure; made if it is not there
+    /// Folder for the files, one JSON and one SVG a figure; created if missing
     #[arg(long, value_name = "FOLDER", default_value = "figures")]
     pub(crate) out: PathBuf,
 
-    /// Routes.
     #[command(flatten)]
     pub(crate) table: TableArgs,
 
@@ -330,7 +314,7 @@ pub(crate) struct PaperArgs {
     #[arg(long)]
     pub(crate) quick: bool,
 
-    /// Capture whose destinations stand for real addresses [default: zipf traffic]
+    /// Capture whose destinations represent real addresses [default: zipf traffic]
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
 
@@ -338,12 +322,12 @@ pub(crate) struct PaperArgs {
     #[arg(long, value_name = "N[K|M]", value_parser = positive)]
     pub(crate) keys: Option<usize>,
 
-    /// Threads: that gamt divides a large batch among [default: one less than there are CPUs, 8 at most]; that bloomfwd goes up
-    /// to [default: as many as there are CPUs]
+    /// Threads: of a large batch of gamt [default: one less than the CPUs, at most 8]; the maximum for bloomfwd [default: the number of
+    /// CPUs]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: Option<u16>,
 
-    /// Memory for an engine's table of bloomfwd at most: what refuses an expansion to few levels [default: 2G, quick 512M]
+    /// Memory limit of bloomfwd's tables, which refuses an expansion to few levels [default: 2G, quick 512M]
     #[arg(long, value_name = "BYTES[K|M|G]", value_parser = positive)]
     table_memory: Option<usize>,
 
@@ -351,7 +335,7 @@ pub(crate) struct PaperArgs {
     #[arg(long, value_name = "S", value_parser = seconds)]
     pub(crate) point_seconds: Option<f64>,
 
-    /// A parameter of gamt's engines, where a figure does not set it, or of the engine bloom; may be given several times
+    /// A parameter of gamt's engines, unless a figure sets it, or of the engine bloom; may be repeated
     #[arg(long = "engine-arg", value_name = "NAME=VALUE", value_parser = engine_arg)]
     pub(crate) parameters: Vec<(String, String)>,
 
@@ -359,23 +343,21 @@ pub(crate) struct PaperArgs {
     #[arg(long)]
     pub(crate) no_pictures: bool,
 
-    /// Keep figures whose files are in the folder already, of this build, these seeds, and as quick
+    /// Keep figures in the folder that are of this build, these seeds, and equally quick
     #[arg(long)]
     pub(crate) resume: bool,
 }
 
-/// `lpm-bench report`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ReportArgs {
-    /// Folder for the page, its JSON and the figures; made if it is not there
+    /// Folder for the page, its JSON and the figures; created if missing
     #[arg(long, value_name = "FOLDER", default_value = "report")]
     pub(crate) out: PathBuf,
 
-    /// Routes.
     #[command(flatten)]
     table: TableArgs,
 
-    /// File of updates, for all data sets [default: those of the tables of FWD_DATA, else generated for each]
+    /// File of updates, for all data sets [default: the updates of the tables in FWD_DATA, else generated for each]
     #[arg(long, value_name = "FILE")]
     updates: Option<PathBuf>,
 
@@ -383,7 +365,7 @@ pub(crate) struct ReportArgs {
     #[arg(long)]
     pub(crate) quick: bool,
 
-    /// Capture whose destinations stand for real addresses [default: zipf traffic]
+    /// Capture whose destinations represent real addresses [default: zipf traffic]
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 
@@ -399,17 +381,17 @@ pub(crate) struct ReportArgs {
     #[arg(long, value_name = "S", value_parser = seconds)]
     point_seconds: Option<f64>,
 
-    /// Go on with a report that was interrupted: keep figures that are there already, of this build, these seeds, and as quick
+    /// Continue an interrupted report: keep figures of this build, these seeds, and equally quick
     #[arg(long)]
     resume: bool,
 
-    /// An older report.json, whose numbers stand beside the new ones
+    /// An older report.json, whose numbers are shown next to the new ones
     #[arg(long, value_name = "FILE")]
     pub(crate) against: Option<PathBuf>,
 }
 
 impl ReportArgs {
-    /// What makes the figures of `series`, in the folder `out`.
+    /// The arguments of `lpm-bench paper SERIES`, with files in `out`.
     pub(crate) fn paper(&self, series: Series, out: PathBuf) -> PaperArgs {
         PaperArgs {
             series,
@@ -431,7 +413,6 @@ impl ReportArgs {
 }
 
 impl PaperArgs {
-    /// Keys of each stream.
     pub(crate) fn keys(&self) -> usize {
         let (quick, full) = match self.series {
             Series::Gamt => (16 << 20, 32 << 20),
@@ -440,19 +421,17 @@ impl PaperArgs {
         self.keys.unwrap_or(if self.quick { quick } else { full })
     }
 
-    /// The number of the device: the parameter `device`, which engines check.
+    /// The parameter `device`, which engines check.
     pub(crate) fn device(&self) -> u32 {
         let told = self.parameters.iter().rev().find(|(name, _)| name == "device");
         told.and_then(|(_, number)| number.parse().ok()).unwrap_or(0)
     }
 
-    /// Threads of a large batch.
     pub(crate) fn threads(&self) -> usize {
         let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         self.threads.map_or((cpus - 1).clamp(1, 8), |threads| usize::from(threads).min(64))
     }
 
-    /// Seconds of each measurement.
     pub(crate) fn seconds(&self) -> f64 {
         self.point_seconds.unwrap_or(if self.quick { 0.1 } else { 0.3 })
     }
@@ -462,14 +441,12 @@ impl PaperArgs {
         if self.quick { 4 } else { 6 }
     }
 
-    /// Bytes of an engine's table at most.
     pub(crate) fn table_memory(&self) -> u64 {
         let bytes = self.table_memory.map(|bytes| bytes as u64);
         bytes.unwrap_or(if self.quick { 512 << 20 } else { 2 << 30 })
     }
 }
 
-/// How many routes to generate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Generate {
     v4: Option<usize>,
@@ -477,7 +454,7 @@ pub(crate) struct Generate {
 }
 
 impl TableArgs {
-    /// The words that name the same routes.
+    /// The words of the command line for the same routes.
     pub(crate) fn words(&self) -> Vec<String> {
         let files = self.fib.iter().flat_map(|file| ["--fib".to_owned(), file.display().to_string()]);
         let families = self.generate.iter().flat_map(|spec| spec.families());
@@ -495,7 +472,6 @@ impl TableArgs {
 }
 
 impl Generate {
-    /// The families to generate, each with its number of routes.
     pub(crate) fn families(self) -> impl Iterator<Item = (Family, usize)> {
         [(Family::V4, self.v4), (Family::V6, self.v6)]
             .into_iter()
@@ -503,12 +479,10 @@ impl Generate {
     }
 }
 
-/// Updates a second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum UpdateRate {
-    /// As fast as the table takes them.
     Max,
-    /// So many a second, evenly spaced.
+    /// This number a second, evenly spaced.
     PerSecond(f64),
 }
 
@@ -530,19 +504,19 @@ impl std::fmt::Display for UpdateRate {
     }
 }
 
-/// A number above 0 with an optional K, M or G (1024, as sizes of arrays go).
+/// A number above 0 with an optional K, M or G (powers of 1024).
 fn positive(text: &str) -> Result<usize, String> {
     let number = units::size(text).and_then(|size| usize::try_from(size).ok());
     number.ok_or_else(|| format!("'{text}' is not a number above 0 such as 256, 64K or 4M"))
 }
 
-/// A CPU's number; the system's own set of CPUs ends at 1023.
+/// A CPU's number; Linux's CPU sets end at 1023.
 fn cpu(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|cpu| *cpu < 1024);
     number.ok_or_else(|| format!("'{text}' is not a CPU's number, 0 to 1023"))
 }
 
-/// A number of threads; far more than any host has CPUs is a slip.
+/// A number of threads, limited to catch typing errors.
 fn threads(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| (1..=1024).contains(number));
     number.ok_or_else(|| format!("'{text}' is not a number of threads, 1 to 1024"))
@@ -600,7 +574,7 @@ mod tests {
     use super::*;
     use clap::CommandFactory;
 
-    /// Examples and the lines of the documentation; their engines may need features that this build has not.
+    /// Examples and the pages' lines parse, also for engines whose features this build lacks.
     #[test]
     fn documented_command_lines_parse() {
         let mut lines = fib::testing::docs::documented("lpm-bench");

@@ -1,7 +1,7 @@
-//! Is it right: a sample of every contender's answers against the oracle; of an engine with several FIBs, against one oracle a FIB.
+//! Compares a sample of every contender's answers with the oracle's; with several FIBs, one oracle a FIB.
 //!
-//! The sample is the first keys of a traffic, in full calls, and as many positions drawn at random. A row of a contender
-//! with wrong answers is still printed, and the run ends with exit code 1.
+//! The sample is the first keys of a traffic, in full calls, and as many keys drawn at random. A contender with wrong answers keeps its row, and
+//! the run ends with exit code 1.
 
 use crate::fault::Fault;
 use crate::keys::KeySet;
@@ -12,23 +12,19 @@ use fib::{Family, FibId, Key, NextHopId, Prefix};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 
-/// The keys that are checked, with the oracle's answers.
+/// The checked keys, with the oracle's answers.
 #[derive(Debug)]
 pub(crate) struct Sample {
     keys: KeySet,
     expected: Vec<u32>,
-    /// The same of each key in its FIB; empty when keys have none.
+    /// The answers of each key's FIB; empty without FIBs.
     expected_in_fibs: Vec<u32>,
 }
 
-/// What a check found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Checked {
-    /// Answers compared.
     pub(crate) checked: u64,
-    /// Answers that differ from the oracle's.
     pub(crate) wrong: u64,
-    /// The first wrong answer, for the person who has to find out why.
     pub(crate) first_wrong: Option<String>,
 }
 
@@ -50,10 +46,10 @@ impl Sample {
         Self { keys, expected, expected_in_fibs }
     }
 
-    /// Compares what `looker` answers in calls of `call` keys.
+    /// Compares the answers of `looker` in calls of `call` keys.
     ///
     /// # Errors
-    /// What the looker says.
+    /// The looker's.
     pub(crate) fn check(&self, looker: &mut dyn Looker, call: usize) -> Result<Checked, Fault> {
         let answers = looker.answers(&self.keys, call)?;
         if answers.len() != self.expected.len() {
@@ -82,8 +78,7 @@ impl Sample {
     }
 }
 
-/// What the oracles say of `keys`, each in its FIB of a router that has `routes` in FIB 0. One FIB after the other, so that there is one
-/// oracle at a time.
+/// The oracles' answers for `keys`, each in its FIB of a router that has `routes` in FIB 0. One FIB at a time, to hold one oracle at a time.
 fn in_fibs<K: Key>(keys: &KeySet, routes: &[(Prefix<K>, NextHopId)]) -> Vec<u32> {
     let Some(fibs) = keys.fibs(0..keys.len()) else { return Vec::new() };
     let mut expected = vec![0; keys.len()];
@@ -119,7 +114,7 @@ mod tests {
         assert!(found.first_wrong.unwrap().contains("the oracle says"));
     }
 
-    /// A looker that says that it has several FIBs and answers all keys in FIB 0.
+    /// Claims to have several FIBs, and answers all keys in FIB 0.
     struct InMain(Box<dyn Looker>);
 
     impl Looker for InMain {

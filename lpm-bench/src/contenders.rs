@@ -1,6 +1,6 @@
-//! From names to tables that can be looked up: builds each contender from the same delta and times that.
+//! Builds each contender from the same delta and measures the time.
 //!
-//! One table an engine, instruction set and family, so that `table_bytes` and `build_s` are of that family alone.
+//! One table for each engine, instruction set and family, so that `table_bytes` and `build_s` are of that family alone.
 
 use crate::args::{DeviceArgs, EngineArgs};
 use crate::device::{Ask, DeviceTable};
@@ -19,52 +19,45 @@ use lpm_phi::coop::CoopEngine;
 use serde::Serialize;
 use std::time::Instant;
 
-/// Keys of a batch of `coop` on a host without a GPU, at most: with fewer, handing them over shows; with more, each core's answers
-/// take more than a quarter of its second-level cache.
+/// Keys of a batch of `coop` without a GPU, at most: smaller batches show the cost of the handover, larger ones take more than a quarter of a
+/// core's second-level cache for answers.
 const COOP_BATCH: usize = 128 << 10;
 
-/// A contender that is built and ready to look up.
 pub(crate) struct BuiltContender {
-    /// The engine's or peer's name in a row.
+    /// The name in a row.
     pub(crate) engine: String,
-    /// Which it is.
     pub(crate) contender: Contender,
-    /// The instruction set of its lookups.
     pub(crate) isa: Isa,
-    /// The family of its routes.
     pub(crate) family: Family,
-    /// Bytes that lookups may read.
     pub(crate) table_bytes: u64,
     /// Seconds to apply all routes.
     pub(crate) build_s: f64,
-    /// Engine-specific figures.
     pub(crate) details: Details,
-    /// The reading side.
     pub(crate) looker: Box<dyn Looker>,
-    /// More of them over the same table, with other numbers of threads.
+    /// Further lookers over the same table, with other numbers of threads.
     pub(crate) more: Vec<Box<dyn Looker>>,
-    /// What the table's memory lies in: `2M`, `thp`, `4K`, or nothing where it is not ours to say.
+    /// Pages of the table: `2M`, `thp`, `4K`, or empty if unknown.
     pub(crate) pages: &'static str,
-    /// The writing side, kept alive.
+    /// The write side, kept alive.
     pub(crate) table: Box<dyn Measurable>,
 }
 
 impl BuiltContender {
-    /// All reading sides, each in turn what is measured.
+    /// All lookers, each measured in turn.
     pub(crate) fn lookers(&mut self) -> impl Iterator<Item = &mut Box<dyn Looker>> {
         std::iter::once(&mut self.looker).chain(self.more.iter_mut())
     }
 
-    /// The reading side with the number `at` among [`Self::lookers`].
+    /// The looker with the number `at` among [`Self::lookers`].
     pub(crate) fn looker_at(&self, at: usize) -> &dyn Looker {
         at.checked_sub(1).and_then(|at| self.more.get(at)).map_or(&*self.looker, |looker| &**looker)
     }
 
-    /// Measures `counts` threads on `cpus`, each number in turn, in place of one thread by its own clock. What works elsewhere
-    /// has its own number of threads.
+    /// Measures each number of `counts` of threads on `cpus` in turn, instead of one thread by its CPU time. Devices and coop keep their number
+    /// of threads.
     ///
     /// # Errors
-    /// What the table says when it makes lookers.
+    /// The table's when it makes lookers.
     pub(crate) fn use_threads(&mut self, counts: &[usize], cpus: &[usize]) -> Result<(), Fault> {
         if counts.is_empty() || self.contender.works_elsewhere() {
             return Ok(());
@@ -81,32 +74,28 @@ impl BuiltContender {
     }
 }
 
-/// A contender that cannot hold the table or lacks its device, and why. A finding, not a failure.
+/// A contender that cannot hold the table or lacks its device. A finding, not a failure.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Refused {
-    /// The engine's or peer's name.
     pub(crate) engine: String,
-    /// The instruction set.
     pub(crate) isa: String,
-    /// The family: ipv4 or ipv6.
     pub(crate) family: String,
-    /// Why.
     pub(crate) reason: String,
 }
 
-/// What makes empty tables: engines of ours, and peers once EAL runs.
+/// Makes empty tables: engines of ours, and peers once EAL runs.
 pub(crate) struct Makers {
     options: EngineOptions,
     call: usize,
     device: DeviceArgs,
-    /// The CPUs of this process but the one that lookups are pinned to; none when they are not.
+    /// The CPUs of this process except the one of the lookups; empty when lookups are not pinned.
     helper_cpus: Vec<usize>,
     #[cfg(feature = "dpdk")]
     peers: Option<Peers>,
 }
 
 impl Makers {
-    /// Makers for `wanted`; EAL is started when a peer is among them.
+    /// Starts EAL if a peer is in `wanted`.
     ///
     /// # Errors
     /// [`Fault::Eal`](crate::fault::Fault) when a peer is wanted and DPDK does not start.
@@ -132,7 +121,7 @@ impl Makers {
         })
     }
 
-    /// Has helper threads run on `cpus` alone, as far as the calling thread is not there; anywhere else when that leaves none.
+    /// Restricts helper threads to `cpus` without the caller's CPU; no restriction when that leaves none.
     pub(crate) fn keep_helpers_on(&mut self, cpus: &[usize]) {
         let named: Vec<_> = self.helper_cpus.iter().copied().filter(|cpu| cpus.contains(cpu)).collect();
         if !named.is_empty() {
@@ -140,7 +129,7 @@ impl Makers {
         }
     }
 
-    /// Puts the helper threads of `coop` on CPUs that the calling thread, pinned to one, is not on.
+    /// Puts the helper threads of `coop` on other CPUs than the pinned calling thread's.
     fn place_helpers(&self, options: &mut EngineOptions) {
         if !self.helper_cpus.is_empty() && !options.parameters.iter().any(|(name, _)| name == "cpus") {
             let cpus: Vec<_> = self.helper_cpus.iter().map(usize::to_string).collect();
@@ -163,7 +152,7 @@ impl Makers {
                 let mut options = EngineOptions { isa: Some(wanted.isa), ..self.options.clone() };
                 match name {
                     CoopEngine::NAME => self.place_helpers(&mut options),
-                    // It has none; what is given is meant for the engines beside it.
+                    // The parameters are for the other engines.
                     OracleEngine::NAME => options.parameters.clear(),
                     _ => {}
                 }
@@ -196,14 +185,12 @@ impl Makers {
     }
 }
 
-/// The CPUs of this process beside `cpu`.
+/// The CPUs of this process without `cpu`.
 fn helper_cpus(cpu: Option<usize>) -> Vec<usize> {
     let Some(cpu) = cpu else { return Vec::new() };
     crate::cpus_allowed().iter().copied().filter(|other| *other != cpu).collect()
 }
 
-/// Builds every contender of `wanted` for every family of `families`, with a progress bar.
-///
 /// # Errors
 /// The first fault that is no refusal, and a refusal of a variant that was named exactly.
 pub(crate) fn build(
@@ -276,7 +263,7 @@ fn build_one(
     })
 }
 
-/// What most of the memory that came to `before` lies in.
+/// The pages of most of the memory mapped since `before`.
 fn pages(before: Mapped, after: Mapped) -> &'static str {
     let grown = [
         (after.huge_bytes.saturating_sub(before.huge_bytes), "2M"),
@@ -290,7 +277,7 @@ fn pages(before: Mapped, after: Mapped) -> &'static str {
         .map_or("", |(_, name)| name)
 }
 
-/// The families to measure: the one asked for, or every one with routes.
+/// The families to measure: `asked`, or every one with routes.
 ///
 /// # Errors
 /// [`Fault::Usage`] when that leaves none.

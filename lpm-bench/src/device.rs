@@ -1,12 +1,11 @@
 //! Engines on a device: several threads, each with several batches in flight.
 //!
-//! A CPU engine is measured as one core's work, in that thread's CPU seconds. A device answers batches that are large and many,
-//! and what hands them over is memory traffic of the host, so here several threads share a sweep, each with a reader and
-//! [`DeviceArgs::device_slots`] batches in flight, and the clock is the wall's. A figure includes everything between keys in the
-//! caller's memory and next hops that the caller can read.
+//! A CPU engine is measured as one core's work by CPU time. A device needs many large batches, whose submission is limited by the host's memory
+//! traffic. So several threads share a sweep, each with a reader and [`DeviceArgs::device_slots`] batches in flight, and the clock is wall time.
+//! A figure covers the way from keys in the caller's memory to next hops in the caller's memory.
 //!
-//! An engine that works on threads of this host beside the caller's (`coop` without a device) is asked as a CPU engine is: one call a
-//! batch, which returns with the answers ([`Ask::Calls`]).
+//! An engine on other threads of this host (`coop` without a device) is called like a CPU engine, with one blocking call a batch
+//! ([`Ask::Calls`]).
 
 use crate::args::DeviceArgs;
 use crate::fault::Fault;
@@ -19,16 +18,15 @@ use std::ops::Range;
 use std::task::Poll;
 use std::time::Instant;
 
-/// How a batch is asked for.
+/// How batches are submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ask {
-    /// Through slots, all of them in flight.
+    /// Through slots, with several batches in flight.
     Slots,
-    /// By one call after the other.
+    /// One blocking call at a time.
     Calls,
 }
 
-/// A device engine's writer.
 pub(crate) struct DeviceTable {
     fed: Fed,
     args: DeviceArgs,
@@ -36,7 +34,6 @@ pub(crate) struct DeviceTable {
 }
 
 impl DeviceTable {
-    /// `writer`, looked up as `args` say.
     pub(crate) fn new(writer: Box<dyn EngineWriter>, args: DeviceArgs, ask: Ask) -> Self {
         let device_slots = if ask == Ask::Calls { 1 } else { args.device_slots };
         let args = DeviceArgs { device_slots, ..args };
@@ -61,7 +58,7 @@ impl Measurable for DeviceTable {
     fn looker(&mut self) -> Result<Box<dyn Looker>, Fault> {
         let lane = || -> Result<DeviceReader, Fault> {
             let reader = self.fed.reader(self.args.device_slots, self.args.device_batch)?;
-            // A reader may have fewer slots, and smaller ones, than it was asked for.
+            // A reader may have fewer and smaller slots than requested.
             let batch = self.args.device_batch.min(reader.batch_max()).max(1);
             let out = vec![NextHopId::NONE; if self.ask == Ask::Calls { batch } else { 0 }];
             Ok(DeviceReader { batch, slots: reader.slots().max(1), reader, ask: self.ask, out })
@@ -71,7 +68,6 @@ impl Measurable for DeviceTable {
     }
 }
 
-/// What one thread works with.
 struct DeviceReader {
     reader: Box<dyn EngineReader>,
     slots: u16,
@@ -82,7 +78,7 @@ struct DeviceReader {
 }
 
 impl DeviceReader {
-    /// Looks up the keys of `range` in this engine; `take` gets the answers to each part, in order.
+    /// Looks up the keys of `range` in this engine; `take` gets the answers of each part, in order.
     fn run(
         &mut self,
         engine: &str,
@@ -102,7 +98,7 @@ impl DeviceReader {
     }
 }
 
-/// Looks up `parts` of `keys`, with `slots` batches in flight. `take` gets the answers to each part in order, and when it was submitted.
+/// Looks up `parts` of `keys`, with `slots` batches in flight. `take` gets each part's answers in order, and the time of its submission.
 pub(crate) fn in_flight(
     reader: &mut dyn EngineReader,
     keys: &KeySet,
@@ -149,7 +145,7 @@ impl Looker for DeviceLooker {
         let sweep =
             |lane: &mut DeviceReader, part| lane.run(engine, keys, part, |answers| _ = black_box(answers));
         if let [lane] = &mut lanes[..] {
-            // On this thread: to make one takes as long as some hundred thousand lookups.
+            // On this thread, since spawning one takes as long as some hundred thousand lookups.
             return sweep(lane, range);
         }
         let share = range.len().div_ceil(lanes.len().max(1)).max(1);

@@ -1,99 +1,75 @@
-//! Why a run ends early, and with which exit code.
-//!
-//! 0: done. 1: a failure, or a wrong answer was found. 2: the command line or the configuration is wrong. 3: a device that
-//! a named engine needs is absent.
+//! Errors that end a run, and their exit codes.
 
 use fib::{EngineError, IsaError};
 use std::any::Any;
 
-/// The exit code of a run that failed or found wrong answers.
+/// The run failed or found wrong answers.
 pub(crate) const FAILED: u8 = 1;
-/// The exit code for bad usage or configuration.
+/// Bad usage or configuration.
 pub(crate) const BAD_USAGE: u8 = 2;
 
-/// The exit code for a device that is absent.
+/// A device that a named engine needs is absent.
 pub(crate) const NO_DEVICE: u8 = 3;
 
-/// What a step of a run gives, unless the run ends there.
 pub(crate) type Result<T, E = Fault> = std::result::Result<T, E>;
 
-/// Why a run ends early.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Fault {
-    /// The command line names what there is not, or contradicts itself.
+    /// The command line is contradictory, or names something unknown.
     #[error("{0}")]
     Usage(String),
     /// A route file or an update file cannot be read.
     #[error(transparent)]
     Feed(#[from] fib::feed::FeedError),
-    /// A table cannot be generated as asked.
     #[error(transparent)]
     Generate(#[from] fib::generate::GenerateError),
-    /// Traffic cannot be made.
     #[error(transparent)]
     Traffic(#[from] fib::traffic::TrafficError),
-    /// An engine refused.
     #[error("{engine}: {source}")]
     Engine {
-        /// The engine's name.
         engine: String,
-        /// What it said.
         source: EngineError,
     },
-    /// A peer refused.
     #[cfg(feature = "dpdk")]
     #[error("{engine}: {source}")]
     Peer {
-        /// The peer's name.
         engine: String,
-        /// What it said.
         source: dpdk_ffi::DpdkError,
     },
-    /// A peer cannot hold the table.
     #[cfg(feature = "dpdk")]
     #[error("{engine}: {what}: {used} needed, at most {limit} fit")]
     PeerFull {
-        /// The peer's name.
         engine: String,
-        /// What ran out.
+        /// The exhausted resource.
         what: &'static str,
-        /// What the table would need.
+        /// The need of the table.
         used: u64,
-        /// What the peer can hold.
+        /// The capacity of the peer.
         limit: u64,
     },
-    /// EAL did not start.
     #[cfg(feature = "dpdk")]
     #[error("DPDK did not start with '{arguments}': {source}")]
     Eal {
-        /// The arguments that EAL was given.
         arguments: String,
-        /// What DPDK said.
         source: dpdk_ffi::DpdkError,
     },
-    /// A thread cannot be pinned.
     #[error("cannot pin a thread to CPU {cpu}; this process may run on: {allowed}")]
     Pin {
-        /// The CPU that was asked for.
         cpu: usize,
-        /// The CPUs there are.
+        /// The permitted CPUs.
         allowed: String,
     },
-    /// A result cannot be written.
     #[error("cannot write {path}: {source}")]
     Write {
-        /// The file.
         path: String,
-        /// What the system said.
         source: std::io::Error,
     },
-    /// A measurement broke its own rules.
+    /// A measurement is invalid.
     #[error("{0}")]
     Measurement(String),
 }
 
 impl Fault {
-    /// The exit code that this ends the process with.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) | Self::Generate(_) | Self::Pin { .. } => BAD_USAGE,
@@ -104,22 +80,21 @@ impl Fault {
         }
     }
 
-    /// What `engine` refused.
     pub(crate) fn refused_by(engine: &str) -> impl Fn(EngineError) -> Self {
         move |source| Self::Engine { engine: engine.to_owned(), source }
     }
 
-    /// What a thread that was joined says when it has panicked.
+    /// A joined thread has panicked.
     pub(crate) fn panicked(_: Box<dyn Any + Send>) -> Self {
         Self::Measurement("a thread of the lookups panicked".into())
     }
 
-    /// Whether this is a device that is absent: no failure of the run where others are measured.
+    /// Whether a device is absent: no failure of the run while others are measured.
     pub(crate) fn is_absence(&self) -> bool {
         matches!(self, Self::Engine { source: EngineError::NoDevice { .. }, .. })
     }
 
-    /// Whether this is a table that does not fit, which is a finding and not a failure of the run.
+    /// Whether a table does not fit, which is a finding and not a failure of the run.
     pub(crate) fn is_refusal(&self) -> bool {
         match self {
             Self::Engine { source: EngineError::Full { .. }, .. } => true,

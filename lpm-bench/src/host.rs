@@ -1,25 +1,20 @@
-//! What a figure depends on besides the code: the host, and what the binary was built from.
+//! Conditions of a figure besides the code: the host and the build.
 
 pub(crate) use fib::host::HostFacts;
 use serde::Serialize;
 
-/// What the binary was built from.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Build {
-    /// The commit.
     pub(crate) commit: &'static str,
     /// Cargo's profile and its optimisation level.
     pub(crate) profile: &'static str,
-    /// The target.
     pub(crate) target: &'static str,
     /// RUSTFLAGS.
     pub(crate) flags: &'static str,
-    /// Version of this crate.
     pub(crate) version: &'static str,
 }
 
 impl Build {
-    /// The build of this binary.
     pub(crate) const THIS: Self = Self {
         commit: env!("LPM_BENCH_COMMIT"),
         profile: env!("LPM_BENCH_PROFILE"),
@@ -28,7 +23,7 @@ impl Build {
         version: env!("CARGO_PKG_VERSION"),
     };
 
-    /// Whether the compiler was asked to optimise; a figure of a debug build means nothing.
+    /// Whether the build is optimised; figures of a debug build are meaningless.
     pub(crate) fn is_optimised(&self) -> bool {
         self.profile.ends_with("opt-level=3")
     }

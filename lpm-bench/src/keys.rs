@@ -1,8 +1,7 @@
-//! The keys of a measurement: one family, one traffic, in every form that an engine or a peer reads.
+//! The keys of a measurement: one family, one traffic, in the forms that engines and peers read.
 //!
-//! Stands between [`fib::traffic`] and [`crate::table::Looker`]. Keys are made once, before any clock runs, and are
-//! streamed: an array is larger than the L2 cache unless `--keys` says otherwise. Invariant: every form that is present
-//! holds the same addresses in the same order.
+//! Keys are made before any measurement, and are streamed: an array is larger than the L2 cache by default.
+//! Invariant: every form holds the same addresses in the same order.
 
 use crate::fault::Fault;
 use crate::tables::RouteSet;
@@ -11,20 +10,18 @@ use fib::traffic::Traffic;
 use fib::{Family, FibId, Fibs, KeyBuffer, Keys};
 use std::ops::Range;
 
-/// The keys of one family and one traffic.
 #[derive(Debug)]
 pub(crate) struct KeySet {
-    /// The traffic, as on the command line.
+    /// As on the command line.
     pub(crate) traffic: String,
     keys: KeyBuffer,
-    /// IPv6 in wire order, what DPDK's functions read; empty unless a peer is in the run.
+    /// IPv6 in wire order, for DPDK's functions; empty without peers.
     bytes: Vec<[u8; 16]>,
-    /// The FIB of each key, for engines that hold several; empty unless one is in the run.
+    /// The FIB of each key; empty without engines of several FIBs.
     fibs: Vec<FibId>,
 }
 
 impl KeySet {
-    /// `count` keys of `traffic` over the routes of `tables`.
     ///
     /// # Errors
     /// [`Fault::Traffic`] when the traffic cannot be made (an unreadable capture, a table without routes).
@@ -47,38 +44,36 @@ impl KeySet {
         Ok(set)
     }
 
-    /// Keys that were drawn elsewhere; `traffic` says how.
+    /// Keys from elsewhere; `traffic` describes them.
     pub(crate) fn of(traffic: String, keys: KeyBuffer) -> Self {
         Self { traffic, keys, bytes: Vec::new(), fibs: Vec::new() }
     }
 
-    /// Deals the keys to `fibs` FIBs at random.
+    /// Assigns the keys to `fibs` FIBs at random.
     pub(crate) fn deal(&mut self, fibs: u32, seed: u64) {
         let mut rng = Seeded::new(seed, 0x6669_6273);
         self.fibs = (0..self.len()).map(|_| FibId(rng.u32() % fibs)).collect();
     }
 
-    /// The FIBs of the keys of `range`; `None` when the keys were dealt to none.
+    /// The FIBs of the keys of `range`; `None` without an assignment.
     pub(crate) fn fibs(&self, range: Range<usize>) -> Option<Fibs<'_>> {
         (!self.fibs.is_empty()).then(|| Fibs::Each(&self.fibs[range]))
     }
 
-    /// The family of all keys.
     pub(crate) fn family(&self) -> Family {
         self.keys.family()
     }
 
-    /// The number of keys.
     pub(crate) fn len(&self) -> usize {
         self.keys.len()
     }
 
-    /// The keys of `range` as engines read them.
+    /// The keys of `range` in the engines' form.
     pub(crate) fn keys(&self, range: Range<usize>) -> Keys<'_> {
         self.keys.keys().part(range)
     }
 
-    /// All IPv4 keys, host order; empty in an IPv6 set.
+    /// All IPv4 keys, host order; empty for IPv6.
     pub(crate) fn v4(&self) -> &[u32] {
         match self.keys.keys() {
             Keys::V4(keys) => keys,
@@ -86,7 +81,7 @@ impl KeySet {
         }
     }
 
-    /// All IPv6 keys in wire order; empty when the set was made without them.
+    /// All IPv6 keys in wire order; empty if made without them.
     #[cfg(feature = "dpdk")]
     pub(crate) fn bytes(&self) -> &[[u8; 16]] {
         &self.bytes
@@ -97,7 +92,6 @@ impl KeySet {
         self.keys.keys().high_bits(at)
     }
 
-    /// A set of the keys at `positions`, in that order.
     pub(crate) fn pick(&self, positions: &[usize]) -> Self {
         let keys = match self.family() {
             Family::V4 => positions.iter().map(|at| self.v4()[*at]).collect(),

@@ -3,13 +3,13 @@
 use lpm_gpu::cu::{Arg, GpuError, Kernel, Shape, Stream};
 use std::time::Duration;
 
-/// How long anything may take before the device is given up.
+/// Time limit of an operation, after which the device counts as lost.
 pub const LIMIT: Duration = Duration::from_secs(30);
 
-/// Microseconds that a launch of `kernel` takes on the device.
+/// Microseconds of a launch of `kernel` on the device.
 ///
 /// # Errors
-/// What the driver says.
+/// The driver's.
 pub fn time_us(
     stream: &mut Stream,
     kernel: &Kernel,
@@ -21,6 +21,6 @@ pub fn time_us(
     stream.launch(kernel, shape, args)?;
     stream.record(&mut end)?;
     end.wait(LIMIT)?;
-    // The clock counts half microseconds: less than one tick is one.
+    // The clock's resolution is half a microsecond: round up to one tick.
     end.elapsed_us_since(&start).map(|us| us.max(0.5))
 }

@@ -1,6 +1,6 @@
-//! What the programs of this crate share: `lpm-bench`, `gpu-ceilings` and `gpu-concurrent`.
+//! Common parts of the programs `lpm-bench`, `gpu-ceilings` and `gpu-concurrent`.
 //!
-//! | module | what lives there |
+//! | module | contents |
 //! |---|---|
 //! | [`launch`] | a kernel on a GPU, timed |
 //! | [`progress`] | bars on standard error |

@@ -15,10 +15,10 @@ use crate::wanted::{self, Contender};
 use fib::{Family, Isa};
 use lpm_bench::stats::{median, quantile};
 
-/// Does all of it; the report is complete even when answers were wrong.
+/// The whole run; the report is complete even with wrong answers.
 ///
 /// # Errors
-/// Any [`Fault`]; wrong answers are none, they are in the rows.
+/// Any [`Fault`]; wrong answers are in the rows.
 pub(crate) fn run(args: &LookupArgs) -> Result<RunReport<LookupRow>, Fault> {
     check_node(args.engine.table_node)?;
     let host = HostFacts::read();
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &LookupArgs) -> Result<RunReport<LookupRow>, Fault> {
     let families = contenders::families(args.engine.family, &tables)?;
     let mut makers = Makers::new(&EngineArgs { cpu, ..args.engine.clone() }, &wanted, &tables)?;
     makers.keep_helpers_on(&args.cpus);
-    // After EAL, which pins the calling thread as it likes.
+    // EAL has pinned the calling thread.
     crate::pin(cpu)?;
     let (mut built, refused) = contenders::build(&mut makers, &wanted, &families, &tables)?;
     if built.is_empty() {
@@ -53,13 +53,13 @@ pub(crate) fn run(args: &LookupArgs) -> Result<RunReport<LookupRow>, Fault> {
     Ok(RunReport::new("lookup", host, &tables, how, (rows, refused)))
 }
 
-/// Refuses a NUMA node that this host does not have, whatever the engines.
+/// Refuses a NUMA node that this host does not have.
 pub(crate) fn check_node(node: Option<u32>) -> Result<(), Fault> {
     let checked = node.map_or(Ok(()), lpm_core::memory::check_node);
     checked.map_err(|why| Fault::Usage(format!("--table-node {why}")))
 }
 
-/// The CPUs of `--threads`, in the order in which they are dealt out.
+/// The CPUs of `--threads`, in the order of their use.
 fn cpus(args: &LookupArgs) -> Vec<usize> {
     if !args.cpus.is_empty() {
         return args.cpus.clone();
@@ -71,7 +71,6 @@ fn cpus(args: &LookupArgs) -> Vec<usize> {
     cpus
 }
 
-/// One stream a family and traffic.
 fn streams(
     args: &LookupArgs,
     families: &[Family],
@@ -95,10 +94,10 @@ fn streams(
     Ok(streams)
 }
 
-/// What the check of each looker of each contender on each stream found, `[stream][contender][looker]`.
+/// The results of all checks: `[stream][contender][looker]`.
 pub(crate) type Checks = Vec<Vec<Vec<Checked>>>;
 
-/// Checks every contender on every stream of its family, before any clock runs.
+/// Checks every contender on every stream of its family, before any measurement.
 pub(crate) fn check_all(
     args: &LookupArgs,
     built: &mut [BuiltContender],
@@ -125,7 +124,7 @@ pub(crate) fn check_all(
 
 fn profile(keys: &KeySet, built: &[BuiltContender], tables: &RouteSet) -> Profile {
     let blocks = Blocks::of(tables, keys.family());
-    // The width of the engine's direct array, where it says so; else that of the paper (section 3.2).
+    // The engine's direct array has this width if it reports one, else the paper's (section 3.2).
     let told = built
         .iter()
         .filter(|one| one.family == keys.family())
@@ -142,7 +141,7 @@ fn whole(bits: f64) -> u8 {
     bits as u8
 }
 
-/// One row a contender and stream, streams together, contenders in the order they were named.
+/// One row a contender and stream, grouped by stream, contenders in the order of their names on the command line.
 pub(crate) fn rows(
     built: &[BuiltContender],
     streams: &[KeySet],
@@ -156,7 +155,7 @@ pub(crate) fn rows(
         let here: Vec<_> = series.iter().filter(|one| one.stream == stream).collect();
         let peers = || here.iter().filter(|one| is_peer(&built[one.contender]));
         for one in &here {
-            // Of as many threads, if there are such.
+            // With the same number of threads, if measured.
             let is_equal = |other: &&&Series| threads(built, other) == threads(built, one);
             let any = !peers().any(|other| is_equal(&other));
             let peers = || peers().filter(|other| any || is_equal(other));
@@ -171,7 +170,7 @@ pub(crate) fn rows(
                 row.ratio_best = Some(ratio(one, best));
                 row.ratio_best_to = Some(label(&built[best.contender]));
             }
-            // What comes first of a contender has the number of threads that was named first.
+            // The first looker has the first number of threads.
             if let Some(base) = here.iter().find(|base| base.contender == one.contender && base.looker == 0)
                 && one.looker > 0
             {
@@ -235,7 +234,7 @@ fn is_peer(built: &BuiltContender) -> bool {
     matches!(built.contender, Contender::Peer(..))
 }
 
-/// The peer that ratios are told against: `rte_fib` or `rte_fib6` as most use it, 4-byte entries and AVX-512.
+/// The peer of `ratio`: `rte_fib` or `rte_fib6` with 4-byte entries and AVX-512.
 fn is_yardstick(built: &BuiltContender) -> bool {
     matches!(built.engine.as_str(), "rte_fib" | "rte_fib6") && built.isa == Isa::Avx512f
 }
@@ -244,7 +243,7 @@ fn label(built: &BuiltContender) -> String {
     format!("{} {}", built.engine, built.isa)
 }
 
-/// The median over the rounds of the ratio within a round.
+/// The median of the ratios within a round.
 fn ratio(one: &Series, to: &Series) -> f64 {
     let ratios: Vec<_> = one.mlps.iter().zip(&to.mlps).map(|(one, to)| one / to).collect();
     median(&ratios)
@@ -293,7 +292,6 @@ mod tests {
             let line = "--generate v4=2000 --engines bloom:scalar,coop:scalar --traffic table --threads 2";
             let report = run(&args(&format!("{line} --cpus {cpus}"))).unwrap();
             assert!(report.rows.len() == 2 && report.rows.iter().all(|row| row.wrong == 0), "{cpus}");
-            // This thread is the caller of coop's lookups.
             let mine = core_affinity::get_core_ids().unwrap();
             assert_eq!(
                 mine.iter().map(|core| core.id.to_string()).collect::<Vec<_>>(),
@@ -302,7 +300,7 @@ mod tests {
         }
     }
 
-    /// Each key in a FIB of its own, checked against as many oracles; the engine beside it looks up in FIB 0.
+    /// Each key in a random FIB, checked against that FIB's oracle; the other engine looks up in FIB 0.
     #[test]
     fn an_engine_of_several_fibs_answers_in_all_of_them() {
         let line = "--generate v4=3000 --engines sail-m,oracle --engine-arg fibs=5 --traffic random,table";

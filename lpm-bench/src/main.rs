@@ -1,20 +1,20 @@
-//! Measures every engine and the peers of DPDK on the same work, and checks every one against the oracle.
+//! Measures engines and the peers of DPDK on the same work, and checks each against the oracle.
 //!
 //! ```text
 //! routes -> contenders (one table each) -> check against the oracle -> rounds of interleaved sweeps -> rows
 //! ```
-//! | module | what lives there |
+//! | module | contents |
 //! |---|---|
 //! | `args` | the command line |
-//! | `tables`, `keys` | routes and key streams, made once, before any clock runs |
+//! | `tables`, `keys` | routes and key streams, made before any measurement |
 //! | `wanted`, `contenders` | from names to built tables |
-//! | `table`, `device`, `peers` | what can be measured: engines of ours, on a CPU or a device, and DPDK's libraries (feature `dpdk`) |
+//! | `table`, `device`, `peers` | measured tables: engines of ours on a CPU or a device, and DPDK's libraries (feature `dpdk`) |
 //! | `threads` | several threads over one table |
 //! | `check` | a sample of every contender's answers against the oracle |
-//! | `measure` | the clock |
-//! | `profile`, `analysis` | what a traffic asks of a table, and the sentence of what was counted and measured |
-//! | `host`, `report` | what a figure depends on; rows for people and programs |
-//! | `updates`, `pace` | updates as deltas, forward and back again; when they are applied |
+//! | `measure` | rates of lookups |
+//! | `profile`, `analysis` | properties of a traffic over a table; the analysis sentence of a row |
+//! | `host`, `report` | conditions of a figure; rows as text and JSON |
+//! | `updates`, `pace` | updates as deltas, forward and backward; their application |
 //! | `lookup`, `update`, `paper` | the subcommands |
 
 #![forbid(unsafe_code)]
@@ -60,7 +60,7 @@ fn main() -> ExitCode {
             finish(&report, &report::lookup_table(&report.rows), args.engine.json.as_deref()).map(|()| code)
         }),
         BenchCommand::Update(args) => update::run(&args).and_then(|report| {
-            // A peer that refused updates answers wrong from then on; that is a finding about the peer, in its row.
+            // A peer that refused updates has wrong answers from then on: a finding in its row, no failure.
             let code = exit_code_of(report.rows.iter().filter(|row| row.refused == 0).map(|row| row.wrong));
             finish(&report, &report::update_table(&report.rows), args.engine.json.as_deref()).map(|()| code)
         }),
@@ -76,12 +76,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// 0, or [`FAILED`] when any row has wrong answers.
 fn exit_code_of(mut wrong: impl Iterator<Item = u64>) -> u8 {
     if wrong.any(|wrong| wrong > 0) { FAILED } else { 0 }
 }
 
-/// Prints the report and writes its JSON.
 fn finish<Row: Serialize>(report: &RunReport<Row>, table: &str, json: Option<&Path>) -> Result<(), Fault> {
     if !report.build.is_optimised() {
         eprintln!("lpm-bench: warning: built with {}; its figures mean nothing", report.build.profile);
@@ -105,7 +103,7 @@ fn finish<Row: Serialize>(report: &RunReport<Row>, table: &str, json: Option<&Pa
     }
 }
 
-/// Pins the calling thread to `cpu`, when one is named.
+/// Pins the calling thread to `cpu`, if given.
 ///
 /// # Errors
 /// [`Fault::Pin`] when the process may not run there.
@@ -119,7 +117,7 @@ fn pin(cpu: Option<usize>) -> Result<(), Fault> {
     Err(Fault::Pin { cpu, allowed: allowed.join(", ") })
 }
 
-/// The CPUs that this process may use, as they were before a thread of it was pinned.
+/// The CPUs of this process before any thread was pinned.
 fn cpus_allowed() -> &'static [usize] {
     static ALLOWED: OnceLock<Vec<usize>> = OnceLock::new();
     ALLOWED.get_or_init(|| {

@@ -1,13 +1,11 @@
-//! The clock: every contender on every stream, in turn, round after round, in one process.
+//! Rates of every contender on every stream, interleaved round by round in one process.
 //!
-//! A shared machine changes under a run. Interleaving lets every contender see the same changes, so ratios taken inside
-//! a round hold where absolute figures do not. A measurement is one sweep over a stream, after an untimed sweep over its
-//! first quarter, because the contender before has evicted what this one needs.
+//! A shared host varies during a run. With interleaving every contender meets the same variation, so ratios within a round hold where absolute
+//! figures do not. A measurement is one sweep over a stream, after an untimed sweep over its first quarter, which refills the caches after the
+//! contender before.
 //!
-//! Seconds are the thread's CPU seconds: on a quiet host they are the wall's, on a shared one they leave out the moments
-//! in which another process had the CPU. What such a process does to the caches remains, so the share of wall time that
-//! the thread was on a CPU is kept with each figure. An engine on a device, and several threads together, are measured in the
-//! wall's seconds.
+//! Rates are by the thread's CPU time, which excludes the time of other processes on the CPU but not their effect on the caches. So each
+//! figure has its share of wall time on a CPU. Devices and several threads together are measured by wall time.
 
 use crate::contenders::BuiltContender;
 use crate::fault::Fault;
@@ -16,34 +14,31 @@ use crate::table::{Looker, Sweep};
 use lpm_bench::progress::bar;
 use std::time::{Duration, Instant};
 
-/// A sweep is cut to about so many seconds; the oracle would take minutes over a full stream.
+/// The length of a sweep in seconds; the oracle would take minutes over a full stream.
 const SWEEP_MAX_S: f64 = 0.5;
-/// A sweep is never cut below so many keys.
+/// The least keys of a sweep.
 const SWEEP_MIN_KEYS: usize = 1 << 14;
-/// One sweep in so many is warmed up untimed.
+/// The warm-up covers one key in this number.
 const WARM_SHARE: usize = 4;
 
-/// The rates of one contender on one stream.
 #[derive(Clone, Debug)]
 pub(crate) struct Series {
-    /// Which contender, an index.
+    /// Index of the contender.
     pub(crate) contender: usize,
-    /// Which of its lookers, an index.
+    /// Index among its lookers.
     pub(crate) looker: usize,
-    /// Which stream, an index.
+    /// Index of the stream.
     pub(crate) stream: usize,
     /// Keys of a sweep.
     pub(crate) keys: usize,
-    /// Millions of lookups a CPU second (on a device: a second), one a round.
+    /// Millions of lookups a second of the looker's clock, one a round.
     pub(crate) mlps: Vec<f64>,
-    /// CPU seconds over wall seconds, one a round; below 1 something else had the CPU.
+    /// CPU seconds over wall seconds, one a round; below 1 other processes had the CPU.
     pub(crate) on_cpu: Vec<f64>,
 }
 
-/// Runs `rounds` rounds of every contender on every stream of its family.
-///
 /// # Errors
-/// What a looker says; [`Fault::Measurement`] when the clock stands still.
+/// The looker's; [`Fault::Measurement`] when the clock stands still.
 pub(crate) fn run(
     built: &mut [BuiltContender],
     streams: &[KeySet],
@@ -80,7 +75,7 @@ pub(crate) fn run(
     Ok(series)
 }
 
-/// Millions of lookups a second of the contender's clock over the first `count` keys, and CPU seconds over wall seconds.
+/// Millions of lookups a second over the first `count` keys, and CPU seconds over wall seconds.
 fn timed_sweep(one: &mut dyn Looker, keys: &KeySet, count: usize, call: usize) -> Result<(f64, f64), Fault> {
     let Sweep { took_s, on_cpu } = one.timed(keys, 0..count, call)?;
     if took_s <= 0.0 {
@@ -89,22 +84,18 @@ fn timed_sweep(one: &mut dyn Looker, keys: &KeySet, count: usize, call: usize) -
     Ok((count as f64 / took_s / 1e6, on_cpu))
 }
 
-/// Keys that were looked up one after the other, and what that took.
+/// A number of lookups and their time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stretch {
-    /// Keys.
     pub(crate) keys: u64,
-    /// CPU seconds of the thread.
     pub(crate) cpu_s: f64,
-    /// Seconds of the wall.
     pub(crate) wall_s: f64,
 }
 
-/// Looks keys up from `at` on, again from the start after the last, `part` at a time, until `is_over` says so, which gets the time since
-/// the start.
+/// Looks up keys from `at` on, `part` at a time and cyclically, until `is_over`, which gets the elapsed time, returns true.
 ///
 /// # Errors
-/// What the looker says.
+/// The looker's.
 pub(crate) fn sweep_until(
     looker: &mut dyn Looker,
     keys: &KeySet,
@@ -132,7 +123,7 @@ pub(crate) fn cpu_s() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// How many keys a sweep of this contender takes: the whole stream, or what it does in [`SWEEP_MAX_S`].
+/// Keys of this contender's sweep: the whole stream, or as many as it does in [`SWEEP_MAX_S`].
 fn sweep_keys(one: &mut dyn Looker, keys: &KeySet, call: usize) -> Result<usize, Fault> {
     let probe = keys.len().min(SWEEP_MIN_KEYS.max(one.grain()));
     let (mlps, _) = timed_sweep(one, keys, probe, call)?;
@@ -142,7 +133,7 @@ fn sweep_keys(one: &mut dyn Looker, keys: &KeySet, call: usize) -> Result<usize,
         reason = "a positive count far below 2^53; saturates"
     )]
     let fits = (mlps * 1e6 * SWEEP_MAX_S) as usize;
-    // Whole calls, so that no sweep ends in a short one that the others do not have.
+    // Whole calls, so that every call of a sweep is full.
     let fits = fits.max(probe) / call * call;
     Ok(if fits == 0 { keys.len() } else { fits.min(keys.len()) })
 }

@@ -1,4 +1,4 @@
-//! When updates are applied: with nothing beside them, as fast as they go and every contender in turn; beside lookups at a rate.
+//! Application of updates: alone and unlimited, contenders in turn; or at a rate during lookups.
 
 use crate::args::UpdateRate;
 use crate::fault::Fault;
@@ -7,28 +7,27 @@ use crate::updates::Player;
 use lpm_bench::stats::{median, quantile};
 use std::time::{Duration, Instant};
 
-/// A writer that has longer to wait than this sleeps; below, it yields.
+/// A writer sleeps for longer waits, and yields for shorter ones.
 const SLEEP_MIN: Duration = Duration::from_micros(200);
 
-/// Updates of a contender with nothing beside them.
+/// Updates of a contender without lookups.
 #[derive(Debug, Default)]
 pub(crate) struct Undisturbed {
     /// Updates a second, one a round.
     rates: Vec<f64>,
-    /// How long each delta took, microseconds.
+    /// Microseconds of each delta.
     took_us: Vec<f64>,
     own_s: f64,
     own_changes: u64,
-    /// Whether the updates have been applied to the end.
+    /// Whether all updates have been applied.
     is_whole: bool,
-    /// Changes that the table refused.
     pub(crate) refused: u64,
-    /// What it said of the first.
+    /// The message of the first refusal.
     pub(crate) first_refusal: Option<String>,
 }
 
 impl Undisturbed {
-    /// A round: deltas for `round_s` seconds at least, in the first one to the end.
+    /// A round: deltas for at least `round_s` seconds; in the first round all deltas.
     ///
     /// # Errors
     /// As [`Measurable::apply`].
@@ -64,29 +63,28 @@ impl Undisturbed {
         Ok(())
     }
 
-    /// Updates a second, median over the rounds.
     pub(crate) fn updates_per_s(&self) -> f64 {
         median(&self.rates)
     }
 
-    /// Updates a second by the seconds of an engine of ours alone.
+    /// Updates a second by the time inside an engine of ours.
     pub(crate) fn engine_updates_per_s(&self) -> Option<f64> {
         (self.own_s > 0.0).then(|| self.own_changes as f64 / self.own_s)
     }
 
-    /// This rate over that of `other`, median over the rounds of the ratio within a round.
+    /// Ratio to the rate of `other`, median of the ratios within a round.
     pub(crate) fn ratio(&self, other: &Self) -> f64 {
         let ratios: Vec<_> = self.rates.iter().zip(&other.rates).map(|(rate, other)| rate / other).collect();
         median(&ratios)
     }
 
-    /// `share` of the deltas took less, microseconds.
+    /// The quantile `share` of the time of a delta, microseconds.
     pub(crate) fn apply_us(&self, share: f64) -> f64 {
         quantile(&self.took_us, share)
     }
 }
 
-/// A writer that applies updates at a rate, from the intended moments on: one that falls behind catches up.
+/// A writer that applies updates at a rate; when late it catches up with the schedule.
 pub(crate) struct Pace {
     rate: UpdateRate,
     changes: u64,
@@ -94,12 +92,11 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// A writer that has applied nothing yet.
     pub(crate) fn new(rate: UpdateRate) -> Self {
         Self { rate, changes: 0, took_s: 0.0 }
     }
 
-    /// Applies deltas until `deadline`; how many changes were refused.
+    /// Applies deltas until `deadline`; returns the number of refused changes.
     ///
     /// # Errors
     /// As [`Measurable::apply`].
@@ -131,7 +128,7 @@ impl Pace {
         Ok(refused)
     }
 
-    /// Updates a second that were reached.
+    /// Updates a second reached.
     pub(crate) fn reached(&self) -> f64 {
         if self.took_s > 0.0 { self.changes as f64 / self.took_s } else { 0.0 }
     }

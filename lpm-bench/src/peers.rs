@@ -1,7 +1,7 @@
-//! DPDK's lookup libraries as contenders: sized for the table, filled route by route, each driven by its own interface.
+//! DPDK's lookup libraries as contenders: sized for the table, filled route by route, driven through their native interfaces.
 //!
-//! EAL is started once, only when a peer is wanted, with huge pages where enough are free. A peer without them pays for
-//! 4 KB pages, which the report says, because our engines take huge pages by themselves.
+//! EAL is started once, only for peers, with huge pages if enough are free. Otherwise peers use 4 KB pages, which the report states, since our
+//! engines take huge pages without EAL.
 
 use crate::args::EngineArgs;
 use crate::fault::Fault;
@@ -21,28 +21,24 @@ use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 
-/// Bytes that a RIB node of `rte_fib` takes: 192 in its mempool, which pads nodes apart over memory channels, and 8 in
-/// the mempool's ring (measured: 200). Two nodes a route are reserved.
+/// Bytes of a RIB node of `rte_fib`: 192 in its mempool, which pads nodes over memory channels, and 8 in the mempool's ring. Two nodes a
+/// route are reserved.
 const NODE_BYTES: u64 = 208;
-/// Memory of EAL itself and slack for its heap, bytes.
+/// EAL itself, and slack for its heap.
 const EAL_BYTES: u64 = 96 << 20;
-/// Bytes of a huge page.
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
-/// How often a filling table tells how far it is.
+/// Routes between two progress reports.
 const TELL_EVERY: usize = 4096;
 
-/// EAL, and what it needs to make peers.
+/// EAL, and the sizes of the peers' tables.
 pub(crate) struct Peers {
     eal: Eal,
     made: u32,
     groups: [Groups; 2],
-    /// Whether DPDK's tables lie in huge pages.
     huge_pages: bool,
 }
 
 impl Peers {
-    /// Starts EAL with memory for every peer of `wanted`.
-    ///
     /// # Errors
     /// [`Fault::Eal`] when it does not start; its log is on standard error.
     pub(crate) fn start(args: &EngineArgs, wanted: &[Wanted], tables: &RouteSet) -> Result<Self, Fault> {
@@ -68,7 +64,7 @@ impl Peers {
     /// An empty table of `peer` for the routes of `family`.
     ///
     /// # Errors
-    /// [`Fault::PeerFull`] when its entries cannot number what the table needs; [`Fault::Peer`] when DPDK refuses.
+    /// [`Fault::PeerFull`] when its entries cannot number the groups of the table; [`Fault::Peer`] when DPDK refuses.
     pub(crate) fn make(
         &mut self,
         contender: Contender,
@@ -103,7 +99,7 @@ impl Peers {
         made.map_err(|source| Fault::Peer { engine, source })
     }
 
-    /// Room for the routes and a share more for updates, or why there cannot be.
+    /// The size for the routes and a margin for updates, or why it is impossible.
     fn config(
         &self,
         contender: Contender,
@@ -147,13 +143,12 @@ impl Peers {
     }
 }
 
-/// Second-level groups of 256 entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Groups {
     /// Groups that the routes fill.
     used: usize,
-    /// Groups that `rte_fib6` wants to be able to number before it takes the routes. It counts for each route the bytes
-    /// by which it is longer than the route that covers it, as if no two routes shared a group (`trie_modify`).
+    /// Groups that `rte_fib6` must be able to number before it takes the routes. For each route it counts the bytes by which the route is longer
+    /// than the covering route, as if no two routes shared a group (`trie_modify`).
     reserved: usize,
 }
 
@@ -165,7 +160,7 @@ impl Groups {
     }
 }
 
-/// See [`Groups::reserved`]; `routes` are sorted, so a covering route comes before what it covers.
+/// See [`Groups::reserved`]; `routes` are sorted, so a covering route comes first.
 fn reserved(routes: &[(Prefix6, NextHopId)]) -> usize {
     let bytes_past_24 = |len: u8| usize::from(len.max(24).div_ceil(8)) - 3;
     let mut covers: Vec<Prefix6> = Vec::new();
@@ -181,17 +176,17 @@ fn reserved(routes: &[(Prefix6, NextHopId)]) -> usize {
     all
 }
 
-/// A sixteenth more, and some more still for small tables, so that updates find room.
+/// A margin for updates of a sixteenth, and more for small tables.
 fn routes_max(routes: usize) -> usize {
     routes + routes / 16 + 4096
 }
 
-/// A quarter more, and some more still for small tables: what long prefixes need moves more under updates.
+/// A margin of a quarter, and more for small tables: the need of long prefixes varies more under updates.
 fn with_spare(needed: usize) -> usize {
     needed + needed / 4 + 4096
 }
 
-/// What a peer takes from EAL's memory: two arrays, and RIB nodes or rules.
+/// A peer's part of EAL's memory: two arrays, and RIB nodes or rules.
 fn memory_bytes(wanted: Wanted, tables: &RouteSet, groups: [Groups; 2]) -> u64 {
     let Contender::Peer(peer, entry_bytes) = wanted.contender else { return 0 };
     let v6 = usize::from(wanted.contender.has_family(Family::V6));
@@ -201,12 +196,11 @@ fn memory_bytes(wanted: Wanted, tables: &RouteSet, groups: [Groups; 2]) -> u64 {
     let arrays = ((1 << 24) + groups * 256) * u64::from(entry_bytes);
     match peer {
         PeerLibrary::RteFib | PeerLibrary::RteFib6 => arrays + routes * 2 * NODE_BYTES,
-        // A rule, its slot in a hash table, and a pool of group numbers.
         PeerLibrary::RteLpm | PeerLibrary::RteLpm6 => arrays + routes * 128,
     }
 }
 
-/// EAL's arguments: huge pages when enough are free, ordinary memory otherwise; no devices, no files, one lcore.
+/// EAL's arguments: huge pages if enough are free, ordinary memory otherwise; no devices, no files, one lcore.
 fn arguments(cpu: Option<usize>, bytes: u64, huge_pages_free: u64) -> Vec<String> {
     let huge = bytes.div_ceil(HUGE_PAGE_BYTES) <= huge_pages_free;
     let cpus = match cpu {
@@ -253,13 +247,11 @@ where
     })
 }
 
-/// What this crate must know of a library besides what `dpdk-ffi` says.
+/// The parts of a library's interface that depend on its key type.
 trait Drive: Library<Key: Send, Answer: Send> + Send + 'static {
-    /// All keys of a set, in the library's form.
     fn keys(set: &KeySet) -> &[Self::Key];
-    /// The changes of a delta that are of the library's family: address, length, next hop (0: withdraw).
+    /// The changes of a delta in the library's family: address, length, next hop (0: withdraw).
     fn changes(delta: &Routes) -> impl Iterator<Item = (Self::Key, u8, u32)>;
-    /// An address as a person reads it.
     fn text(address: Self::Key) -> IpAddr;
 }
 
@@ -304,7 +296,7 @@ struct PeerTable<L: Drive> {
 impl<L: Drive> PeerTable<L> {
     fn change(&mut self, address: L::Key, len: u8, next_hop: u32) -> Result<(), DpdkError> {
         if next_hop == 0 {
-            // A withdraw of what is not there is no error.
+            // Withdrawing a missing route is no error.
             return self.table.delete(address, len).map(|_| ());
         }
         self.table.add(address, len, next_hop)
@@ -336,7 +328,7 @@ impl<L: Drive> Measurable for PeerTable<L> {
     }
 
     fn table_bytes(&self) -> u64 {
-        // The largest next hop tells the size of an entry; rte_lpm's 24 and rte_lpm6's 21 bits lie in 4 bytes.
+        // The largest next hop shows the size of an entry; rte_lpm's 24 and rte_lpm6's 21 bits are in 4 bytes.
         let entry_bytes = if self.table.next_hop_max() == EntryBytes::Two.limit() { 2 } else { 4 };
         ((1 << 24) + self.groups * 256) * entry_bytes
     }
@@ -368,7 +360,7 @@ impl<L: Drive> PeerLooker<L> {
         Fault::Peer { engine: self.engine.clone(), source }
     }
 
-    /// Looks up `range` of `keys` call by call and hands each call's answers to `take`.
+    /// Looks up `range` of `keys` call by call; `take` gets each call's answers.
     #[inline]
     fn each(
         &mut self,
@@ -436,8 +428,8 @@ mod tests {
             "2001:db8::/29 5",
         ];
         let groups = Groups::of(&RouteSet::of_routes(&routes), Family::V6);
-        // The /29 takes one byte past 24 bits, the /32 under it none, each /48 two more; in truth all share one group
-        // each below 24, 32 and 40 bits.
+        // The /29 takes one byte past 24 bits, the /32 under it none, each /48 two more; in fact each level below 24, 32 and 40 bits shares one
+        // group.
         assert_eq!(groups, Groups { used: 3, reserved: 5 });
     }
 

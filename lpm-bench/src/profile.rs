@@ -1,21 +1,18 @@
-//! What a traffic asks of a table, counted from the routes and not from a clock: the ground of every analysis sentence.
-//!
-//! Counted over the first [`KEYS`] keys of a stream (lengths over the first [`LENGTH_KEYS`], as the oracle is slow).
+//! Properties of a traffic over a table, counted from the routes without a clock: the basis of the analysis sentences.
 
 use crate::keys::KeySet;
 use crate::tables::RouteSet;
 use fib::{Family, Key, Prefix};
 use std::collections::HashSet;
 
-/// Keys that lines and loads are counted over.
+/// Keys for the counts of lines and loads.
 const KEYS: usize = 1 << 20;
-/// Keys that matched lengths are counted over.
+/// Keys for the counts of lengths, fewer since the oracle is slow.
 const LENGTH_KEYS: usize = 1 << 14;
-/// Entries of a 64-byte line with 4-byte entries.
 const ENTRIES_A_LINE: u32 = 16;
 
-/// The blocks of a table that hold prefixes longer than the block, at the depths 24, 32, .. where DPDK's tables have a
-/// second-level group, and at the width of a direct array.
+/// The blocks of a table with prefixes longer than the block, at the depths of DPDK's second-level groups (24, 32, ..), and at the width of a
+/// direct array.
 #[derive(Debug)]
 pub(crate) struct Blocks {
     family: Family,
@@ -23,7 +20,6 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    /// The blocks of `family` at the depths at which DPDK's tables have groups.
     pub(crate) fn of(tables: &RouteSet, family: Family) -> Self {
         let (mut longer, depths) = (HashSet::new(), Self::group_depths(family));
         match family {
@@ -33,7 +29,7 @@ impl Blocks {
         Self { family, longer }
     }
 
-    /// The blocks of `family` at `depths` that routes which change answers make.
+    /// The blocks of `family` at `depths`, from routes that change an answer.
     fn of_used(tables: &RouteSet, family: Family, depths: &[u8]) -> Self {
         let mut longer = HashSet::new();
         match family {
@@ -43,18 +39,18 @@ impl Blocks {
         Self { family, longer }
     }
 
-    /// The depths at which DPDK's tables have groups: after 24 bits, then after each byte.
+    /// The depths of DPDK's groups: after 24 bits, then after each byte.
     fn group_depths(family: Family) -> Vec<u8> {
         (24..family.bits()).step_by(8).collect()
     }
 
     #[cfg(any(feature = "dpdk", test))]
-    /// How many there are: the second-level groups that a DIR24_8 or TRIE table needs.
+    /// The second-level groups of a DIR24_8 or TRIE table.
     pub(crate) fn count(&self) -> usize {
         self.longer.len()
     }
 
-    /// Whether the block of `depth` bits around `key` (aligned to the most significant bit) holds longer prefixes.
+    /// Whether the block of `depth` bits around `key` (aligned to the most significant bit) has longer prefixes.
     fn has_longer(&self, depth: u8, key: u128) -> bool {
         self.longer.contains(&(depth, key & u128::mask(depth)))
     }
@@ -68,29 +64,26 @@ fn mark<K: Key>(prefixes: impl Iterator<Item = Prefix<K>>, depths: &[u8], longer
     }
 }
 
-/// What a traffic asks of a table.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Profile {
-    /// Share of keys that have a route.
+    /// Share of keys with a route.
     pub(crate) matched: f64,
-    /// Mean length of the longest match, over the keys that have one.
+    /// Mean length of the longest match, over keys with a route.
     pub(crate) len_mean: f64,
-    /// Share of keys below which, in a direct array of [`Profile::direct_bits`], something longer lies that changes an answer.
+    /// Share of keys whose entry in a direct array of [`Profile::direct_bits`] has longer prefixes that change an answer.
     pub(crate) below_direct: f64,
-    /// The width that `below_direct` is counted at.
     pub(crate) direct_bits: u8,
     /// Hash probes of the oracle a key.
     pub(crate) oracle_probes: f64,
-    /// Dependent loads after the first that DIR24_8 or TRIE need a key.
+    /// Dependent loads of DIR24_8 or TRIE a key, after the first.
     pub(crate) group_loads: f64,
-    /// Bytes of 64-byte lines that these keys touch in an array of 2^24 4-byte entries and its groups.
+    /// Bytes of the 64-byte lines that these keys touch in an array of 2^24 4-byte entries and its groups.
     pub(crate) touched_bytes: u64,
-    /// Keys that lines and loads were counted over.
+    /// Keys for the counts of lines and loads.
     pub(crate) keys: usize,
 }
 
 impl Profile {
-    /// Counts for `keys` over `tables`, which have these `blocks`.
     pub(crate) fn of(keys: &KeySet, tables: &RouteSet, blocks: &Blocks, direct_bits: u8) -> Self {
         let mut profile = Self { direct_bits, ..Self::default() };
         profile.count_lengths(keys, tables, direct_bits);
@@ -132,7 +125,7 @@ impl Profile {
                     break;
                 }
                 loads += 1;
-                // A group has 256 entries: 16 lines, told apart by the first 4 of its 8 bits.
+                // A group has 256 entries: 16 lines, selected by the first 4 of its 8 bits.
                 group_lines.insert((*depth, key & u128::mask(depth + 4)));
             }
         }

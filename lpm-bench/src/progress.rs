@@ -3,14 +3,14 @@
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::Duration;
 
-/// A bar of `steps`, as `template` has it.
+/// A bar of `steps` in the form of `template`.
 #[must_use]
 pub fn bar(template: &str, steps: usize) -> ProgressBar {
     let style = ProgressStyle::with_template(template);
     ProgressBar::new(steps as u64).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-/// The same with a wheel that turns while a step takes its time.
+/// The same with a spinner that turns during a step.
 #[must_use]
 pub fn wheel(template: &str, steps: usize) -> ProgressBar {
     let bar = bar(template, steps);

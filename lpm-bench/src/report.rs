@@ -1,4 +1,4 @@
-//! Rows: what a person reads on the screen and a program reads in the JSON, from one struct.
+//! The rows of a report, printed as text and written as JSON from one struct.
 
 use crate::args::{UpdateRate, UpdateWork};
 use crate::contenders::Refused;
@@ -10,158 +10,125 @@ use lpm_bench::text::{Column, table};
 use serde::Serialize;
 use std::path::Path;
 
-/// One engine on one traffic. The first ten names are a contract; more may come.
+/// One engine on one traffic. The first ten names are stable; more may be added.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct LookupRow {
     /// Engine or peer; `-2b` after a peer with 2-byte entries.
     pub(crate) engine: String,
-    /// Instruction set of the lookups.
     pub(crate) isa: String,
-    /// ipv4 or ipv6.
     pub(crate) family: String,
-    /// Traffic, as on the command line.
     pub(crate) traffic: String,
     /// Millions of lookups a second of `clock`, median of the rounds.
     pub(crate) mlps_median: f64,
-    /// The best round.
     pub(crate) mlps_best: f64,
-    /// Bytes that lookups may read.
     pub(crate) table_bytes: u64,
-    /// Seconds to build the table.
     pub(crate) build_s: f64,
     /// Answers compared with the oracle's.
     pub(crate) checked: u64,
-    /// Answers that were wrong.
     pub(crate) wrong: u64,
-    /// The worst round.
     pub(crate) mlps_worst: f64,
-    /// Half of the rounds lie within this share of the median: (third quartile - first) / median.
+    /// Interquartile range over the median.
     pub(crate) spread: f64,
-    /// CPU seconds over wall seconds, median of the rounds; well below 1 the host was busy with something else.
+    /// CPU seconds over wall seconds, median of the rounds; well below 1 the host was busy.
     pub(crate) on_cpu: f64,
-    /// Nanoseconds a lookup, of the median.
+    /// Of the median.
     pub(crate) ns_per_lookup: f64,
-    /// Which seconds: `cpu` of the thread that looks up, or of the `wall` for engines on a device.
+    /// `cpu`: CPU seconds of the looking-up thread; `wall`: wall time, for engines on a device.
     pub(crate) clock: &'static str,
-    /// Core cycles a lookup, of the median and the estimated clock.
+    /// Of the median, by the estimated clock frequency.
     pub(crate) cycles_per_lookup: f64,
     /// Keys of a sweep.
     pub(crate) keys: usize,
-    /// Threads that look up, over one table; of engines on a device and of coop, those that hand batches over.
+    /// Threads that look up in one table; for devices and coop, the threads that submit batches.
     pub(crate) threads: usize,
-    /// This rate over that of the first number of `--threads`, median over the rounds; absent in rows of that number.
+    /// Ratio to the rate with the first number of `--threads`, median over the rounds; absent in rows of that number.
     pub(crate) speedup: Option<f64>,
-    /// The pages that the table lies in: `2M` (reserved), `thp` (transparent), `4K`; empty where it is not ours to say.
+    /// Pages of the table: `2M` (reserved), `thp` (transparent), `4K`; empty if unknown.
     pub(crate) pages: &'static str,
-    /// This rate over that of `ratio_to`, median over the rounds of the ratio within a round; absent without peers.
+    /// Ratio of the rate to `ratio_to`'s, median of the ratios within a round; absent without peers.
     pub(crate) ratio: Option<f64>,
-    /// The peer of `ratio`: 4-byte `rte_fib` or `rte_fib6` with AVX-512 where there is one.
+    /// 4-byte `rte_fib` or `rte_fib6`, with AVX-512 if available.
     pub(crate) ratio_to: Option<String>,
-    /// The same against the fastest peer on this traffic.
+    /// The same for the fastest peer on this traffic.
     pub(crate) ratio_best: Option<f64>,
-    /// The peer of `ratio_best`.
     pub(crate) ratio_best_to: Option<String>,
-    /// One sentence of what was counted and measured.
     pub(crate) analysis: String,
-    /// The first wrong answer.
     pub(crate) first_wrong: Option<String>,
-    /// Engine-specific figures.
     pub(crate) details: Details,
 }
 
-/// One engine at one rate of updates. The first five names are a contract; more may come.
+/// One engine at one rate of updates. The first five names are stable; more may be added.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct UpdateRow {
-    /// Engine or peer.
     pub(crate) engine: String,
-    /// Updates a second with no lookups beside them, from what is told to what lookups find: what the table keeps of routes included, the
-    /// RIB of an engine of ours.
+    /// Without lookups, from the change of a route to the new answer of lookups: includes the RIB of our engines.
     pub(crate) updates_per_s: f64,
-    /// Updates a second by the seconds that an engine of ours itself took; `None` of a peer, which has its RIB in it.
+    /// By the time inside an engine of ours; `None` for a peer, whose RIB is part of it.
     pub(crate) engine_updates_per_s: Option<f64>,
-    /// `updates_per_s` over that of `ratio_best_to`, median over the rounds of the ratio within a round; absent without peers.
+    /// Ratio of `updates_per_s` to `ratio_best_to`'s, median of the ratios within a round; absent without peers.
     pub(crate) ratio_best: Option<f64>,
     /// The peer with the most updates a second.
     pub(crate) ratio_best_to: Option<String>,
-    /// Millions of lookups a second of `clock` with no updates beside them.
+    /// Without updates, by `clock`.
     pub(crate) lookup_mlps_idle: f64,
-    /// Millions of lookups a second of `clock` while updates run at `rate`.
+    /// During updates at `rate`, by `clock`.
     pub(crate) lookup_mlps_under: f64,
-    /// Updates a second asked for: a number, or `max` for as fast as they go.
+    /// Requested updates a second, or `max`.
     pub(crate) rate: UpdateRate,
-    /// Instruction set of the lookups.
     pub(crate) isa: String,
-    /// ipv4 or ipv6.
     pub(crate) family: String,
-    /// Traffic of the lookups.
     pub(crate) traffic: String,
-    /// Updates a second that were reached beside the lookups.
+    /// Updates a second reached during lookups.
     pub(crate) updates_per_s_under: f64,
     /// `lookup_mlps_under` over `lookup_mlps_idle`, median of the ratio within a turn.
     pub(crate) lookup_kept: f64,
-    /// CPU seconds over wall seconds of the lookups beside updates; well below 1 the two shared a CPU.
+    /// CPU seconds over wall seconds of the lookups during updates; well below 1 lookups and updates shared a CPU.
     pub(crate) on_cpu_under: f64,
-    /// Which seconds: `cpu` of the thread that looks up, or of the `wall` for engines on a device.
+    /// As in [`LookupRow`].
     pub(crate) clock: &'static str,
-    /// What is updated: `feed`, the `default` route, or a `third` of the routes at once.
+    /// `feed`, the `default` route, or a `third` of the routes at once.
     pub(crate) work: UpdateWork,
-    /// Updates of one delta.
     pub(crate) delta: usize,
-    /// Half of the deltas of the undisturbed run took less, microseconds.
+    /// Microseconds of a delta in the run without lookups.
     pub(crate) apply_us_median: f64,
-    /// The slowest delta of the undisturbed run, microseconds.
     pub(crate) apply_us_max: f64,
-    /// 99 of 100 deltas of the undisturbed run took less, microseconds.
     pub(crate) apply_us_p99: f64,
-    /// Updates of the family that the feed told, those that change nothing included.
+    /// Updates of the family in the feed, redundant ones included.
     pub(crate) updates_told: usize,
-    /// Updates that the table refused (peers only; engines of ours refuse with an error).
+    /// Updates that a peer refused; engines of ours return an error instead.
     pub(crate) refused: u64,
-    /// What the table said of the first update that it refused, in the undisturbed run.
+    /// The message of the first refused update in the run without lookups.
     pub(crate) first_refusal: Option<String>,
     /// Answers compared with the oracle's after all updates.
     pub(crate) checked: u64,
-    /// Answers that were wrong.
     pub(crate) wrong: u64,
-    /// The first wrong answer.
     pub(crate) first_wrong: Option<String>,
-    /// One sentence of what was counted and measured.
     pub(crate) analysis: String,
 }
 
-/// Everything that a run found: the JSON document.
+/// The JSON document of a run.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct RunReport<Row: Serialize> {
-    /// `lookup` or `update`.
     pub(crate) kind: &'static str,
-    /// The host.
     pub(crate) host: HostFacts,
-    /// The build.
     pub(crate) build: Build,
-    /// The arguments, as given.
     pub(crate) arguments: Vec<String>,
-    /// Where the routes came from.
+    /// The source of the routes.
     pub(crate) table: String,
     /// XXH3 over the sorted routes.
     pub(crate) table_hash: String,
-    /// IPv4 routes.
     pub(crate) routes_v4: usize,
-    /// IPv6 routes.
     pub(crate) routes_v6: usize,
-    /// The seed of everything drawn.
     pub(crate) seed: u64,
-    /// Keys of a call.
     pub(crate) call: usize,
-    /// Rounds; 1 in an update run.
+    /// 1 in an update run.
     pub(crate) rounds: usize,
-    /// The rows.
     pub(crate) rows: Vec<Row>,
     /// Contenders that cannot hold the table.
     pub(crate) refused: Vec<Refused>,
 }
 
 impl<Row: Serialize> RunReport<Row> {
-    /// What a run of `kind` found on `host` over `tables`.
     pub(crate) fn new(
         kind: &'static str,
         host: HostFacts,
@@ -186,7 +153,7 @@ impl<Row: Serialize> RunReport<Row> {
         }
     }
 
-    /// Writes the document to `path`, whole or not at all.
+    /// Writes the document to `path` atomically.
     ///
     /// # Errors
     /// [`Fault::Write`].
@@ -195,7 +162,7 @@ impl<Row: Serialize> RunReport<Row> {
         fib::output::write_json(path, self).map_err(failed)
     }
 
-    /// What stands above the table on the screen.
+    /// The lines above the table.
     pub(crate) fn heading(&self) -> String {
         format!(
             "{}\ncommit {} {} {}\ntable {} hash {}\n{} keys a call, {} rounds, seed {}",
@@ -211,7 +178,7 @@ impl<Row: Serialize> RunReport<Row> {
         )
     }
 
-    /// What stands below it: who cannot hold the table.
+    /// The contenders that cannot hold the table, below it.
     pub(crate) fn refusals(&self) -> String {
         self.refused
             .iter()
@@ -224,7 +191,7 @@ fn ratio(ratio: Option<f64>) -> String {
     ratio.map_or_else(|| "-".into(), |ratio| format!("{ratio:.2}"))
 }
 
-/// The rows as a person reads them, and under each traffic why.
+/// The rows as text, with the analysis below each traffic.
 pub(crate) fn lookup_table(rows: &[LookupRow]) -> String {
     let first = rows.iter().find_map(|row| row.ratio_to.clone()).unwrap_or_else(|| "peer".into());
     let first = format!("/ {}", first.split(' ').next().unwrap_or("peer").trim_end_matches('6'));
@@ -269,7 +236,6 @@ pub(crate) fn lookup_table(rows: &[LookupRow]) -> String {
     text
 }
 
-/// The rows of an update run as a person reads them.
 pub(crate) fn update_table(rows: &[UpdateRow]) -> String {
     let columns: [Column<'_, UpdateRow>; 18] = [
         ("family", |row| row.family.clone()),
@@ -293,7 +259,7 @@ pub(crate) fn update_table(rows: &[UpdateRow]) -> String {
     ];
     let table = table(&columns, 5, rows);
     let mut text = format!("{table}\n\nWhy:\n");
-    // One line an engine and work, not a rate.
+    // One line for each engine and work, not for each rate.
     let mut told = Vec::new();
     for row in rows {
         let name = format!("{} {} {} {}", row.family, row.engine, row.isa, row.work.name());

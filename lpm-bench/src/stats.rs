@@ -1,26 +1,26 @@
-//! Median, quantiles and spread of what was measured.
+//! Median, quantiles and spread of measurements.
 
 use serde::Serialize;
 
-/// What the rounds of a measurement gave.
+/// The spread of the rounds of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
     /// The median round.
     pub median: f64,
-    /// The least.
+    /// The minimum.
     pub min: f64,
-    /// The greatest.
+    /// The maximum.
     pub max: f64,
 }
 
 impl Spread {
-    /// Of `rounds`, which are not empty.
+    /// The spread of `rounds`, which are not empty.
     #[must_use]
     pub fn of(rounds: &[f64]) -> Self {
         Self { median: median(rounds), min: quantile(rounds, 0.0), max: quantile(rounds, 1.0) }
     }
 
-    /// The same in another unit: each value as `to` has it. Where `to` turns the order round, the least becomes the greatest.
+    /// The same in another unit: `to` converts each value, and may reverse the order.
     #[must_use]
     pub fn map(self, to: impl Fn(f64) -> f64) -> Self {
         let (one, other) = (to(self.min), to(self.max));
@@ -29,7 +29,7 @@ impl Spread {
 }
 
 impl From<f64> for Spread {
-    /// A number that has no rounds, such as a count.
+    /// A number without rounds, such as a count.
     fn from(value: f64) -> Self {
         Self { median: value, min: value, max: value }
     }
@@ -41,13 +41,13 @@ impl FromIterator<f64> for Spread {
     }
 }
 
-/// The value that half of `values` are below. `values` is not empty.
+/// The median of `values`, which are not empty.
 #[must_use]
 pub fn median(values: &[f64]) -> f64 {
     quantile(values, 0.5)
 }
 
-/// The value that `share` of `values` are below, interpolated between neighbours; NaN without values.
+/// The quantile `share` of `values`, interpolated between neighbours; NaN without values.
 #[must_use]
 pub fn quantile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();

@@ -1,8 +1,8 @@
-//! What can be measured: a table that takes deltas, and lookers that read it.
+//! Measured tables: a [`Measurable`] takes deltas, its [`Looker`]s read.
 //!
-//! An engine of ours and a peer of DPDK look alike here, but each is driven through its own interface: an engine gets
-//! [`fib::Keys`] and writes [`NextHopId`]s, a peer gets its own key type and writes its own answers. Nothing is converted
-//! while a clock runs. Answers go to one reused array of a call's size, as a forwarder's batch would.
+//! Engines of ours and peers of DPDK share these traits, but each is driven through its native interface: an engine gets [`fib::Keys`] and
+//! writes [`NextHopId`]s, a peer gets its own key type and writes its own answers. So no conversion is timed. Answers go to one reused array
+//! of a call's size, as in a forwarder's batch.
 
 use crate::fault::Fault;
 use crate::keys::KeySet;
@@ -16,29 +16,25 @@ use std::hint::black_box;
 use std::ops::Range;
 use std::time::Instant;
 
-/// What became of a delta.
+/// The result of a delta.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Applied {
-    /// Changes that took effect.
     pub(crate) changes: u64,
-    /// Of the seconds that it took, those in an engine of ours; the others were the RIB's. One delta in [`DELTAS_A_TIMED_ONE`] has it.
+    /// Seconds inside an engine of ours; the rest is the RIB's. Measured in one of [`DELTAS_A_TIMED_ONE`] deltas.
     pub(crate) own_s: Option<f64>,
-    /// Changes that the table refused; it goes on without them, so its answers are wrong from then on. Engines of ours
-    /// refuse a whole delta with an error instead.
+    /// Changes that a peer refused: it continues without them, so its answers are wrong from then on. Engines of ours return an error.
     pub(crate) refused: u64,
-    /// What the table said of the first change that it refused.
+    /// The message of the first refused change.
     pub(crate) first_refusal: Option<String>,
 }
 
-/// The writing side of what is measured.
+/// The write side of a measured table.
 pub(crate) trait Measurable {
-    /// Applies `delta`.
-    ///
     /// # Errors
     /// [`Fault::Engine`] when an engine refuses it.
     fn apply(&mut self, delta: &Routes) -> Result<Applied, Fault>;
 
-    /// Applies the first delta; tables that take it route by route tell how many are in from time to time.
+    /// Applies the first delta; peers, which apply it route by route, report their progress.
     ///
     /// # Errors
     /// As [`Self::apply`].
@@ -46,34 +42,32 @@ pub(crate) trait Measurable {
         self.apply(delta)
     }
 
-    /// Bytes that lookups may read.
     fn table_bytes(&self) -> u64;
 
-    /// Engine-specific figures.
     fn details(&self) -> Details;
 
-    /// A looker for this table, which may go to another thread.
+    /// A reader of this table, which may go to another thread.
     ///
     /// # Errors
     /// [`Fault::Engine`] when the engine makes no reader.
     fn looker(&mut self) -> Result<Box<dyn Looker>, Fault>;
 }
 
-/// The reading side of what is measured.
+/// The read side of a measured table.
 pub(crate) trait Looker: Send {
-    /// Looks up the keys of `range` in calls of `call` keys; the answers are written and forgotten.
+    /// Looks up the keys of `range` in calls of `call` keys; the answers are overwritten.
     ///
     /// # Errors
-    /// [`Fault::Engine`] or a peer's own; none is expected with keys of the right family.
+    /// [`Fault::Engine`] or a peer's own; keys of the right family should cause no error.
     fn sweep(&mut self, keys: &KeySet, range: Range<usize>, call: usize) -> Result<(), Fault>;
 
-    /// The next-hop ids of all keys, looked up the same way; 0 is no route.
+    /// The next-hop ids of all keys, looked up in the same way; 0 is no route.
     ///
     /// # Errors
     /// As [`Self::sweep`].
     fn answers(&mut self, keys: &KeySet, call: usize) -> Result<Vec<u32>, Fault>;
 
-    /// As [`Self::sweep`], and how long that took by its clock.
+    /// As [`Self::sweep`]; returns the time by its clock.
     ///
     /// # Errors
     /// As [`Self::sweep`].
@@ -85,47 +79,45 @@ pub(crate) trait Looker: Send {
         Ok(Sweep { took_s, on_cpu: cpu_s / wall_s })
     }
 
-    /// Threads that share a sweep; of a device, those that hand batches over.
+    /// Threads that share a sweep; for a device, those that submit batches.
     fn threads(&self) -> usize {
         1
     }
 
-    /// Which seconds its sweeps are counted in.
     fn clock(&self) -> Clock {
         Clock::Cpu
     }
 
-    /// FIBs of the table. With several, each key is looked up in the FIB that its set names, if it names any.
+    /// FIBs of the table. With several, each key is looked up in the FIB that its set names, else in FIB 0.
     fn fibs(&self) -> u32 {
         1
     }
 
-    /// Keys that a sweep should have at least, so that its beginning and end do not show.
+    /// The least keys of a sweep, so that its start and end do not matter.
     fn grain(&self) -> usize {
         1
     }
 }
 
-/// How long a sweep took.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sweep {
-    /// Seconds of the looker's clock.
+    /// By the looker's clock.
     pub(crate) took_s: f64,
-    /// CPU seconds over wall seconds, of one thread on average.
+    /// CPU seconds over wall seconds, mean of the threads.
     pub(crate) on_cpu: f64,
 }
 
-/// Which seconds a rate is of.
+/// The clock of a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Clock {
-    /// CPU seconds of the thread that looks up.
+    /// CPU time of the looking-up thread.
     Cpu,
-    /// Seconds of the wall: others do the work.
+    /// Wall time, when other threads or a device do the work.
     Wall,
 }
 
 impl Clock {
-    /// As rows have it.
+    /// The name in rows.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Cpu => "cpu",
@@ -134,24 +126,23 @@ impl Clock {
     }
 }
 
-/// Each part of `range`, at most `call` keys long.
+/// Splits `range` into parts of at most `call` keys.
 pub(crate) fn calls(range: Range<usize>, call: usize) -> impl Iterator<Item = Range<usize>> {
     let end = range.end;
     range.step_by(call.max(1)).map(move |start| start..end.min(start + call.max(1)))
 }
 
-/// Reading the clock twice takes a twelfth of the time of an update: the engine's own time is taken of one delta in so many.
+/// Deltas a measurement of the engine's own time, since two clock reads take a twelfth of an update.
 const DELTAS_A_TIMED_ONE: u32 = 16;
 
-/// The seed of the variations of a table that the further FIBs of an engine have.
 const VARIATION_SEED: u64 = 1;
 
-/// The next hop of a route of the table in FIB `fib`: its own in FIB 0, that of a variation of the table in the others.
+/// The next hop of a route in FIB `fib`: unchanged in FIB 0, varied in the others.
 pub(crate) fn next_hop_in<K: Key>(fib: FibId, prefix: Prefix<K>, next_hop: NextHopId) -> NextHopId {
     variation(VARIATION_SEED, fib, prefix, next_hop)
 }
 
-/// `delta` as FIB `fib` is told of it.
+/// `delta` for FIB `fib`.
 fn told_in(fib: FibId, delta: &Routes) -> Cow<'_, Routes> {
     fn all<K: Key>(fib: FibId, routes: &[Route<K>]) -> Vec<Route<K>> {
         let varied = routes.iter().map(|route| {
@@ -166,8 +157,8 @@ fn told_in(fib: FibId, delta: &Routes) -> Cow<'_, Routes> {
     Cow::Owned(Routes { v4: all(fib, &delta.v4), v6: all(fib, &delta.v6) })
 }
 
-/// An engine of ours and the RIB of each of its FIBs: what an update costs is counted from what is told on, as of a peer, which keeps its
-/// routes itself. A delta goes to every FIB, and is counted once for each.
+/// An engine of ours with the RIB of each of its FIBs, so that its update times include the RIB as a peer's do. A delta goes to every FIB,
+/// and is counted once for each.
 pub(crate) struct Fed {
     pub(crate) engine: String,
     pub(crate) writer: Box<dyn EngineWriter>,
@@ -176,13 +167,13 @@ pub(crate) struct Fed {
 }
 
 impl Fed {
-    /// `writer`, fed by RIBs like `rib`, which is empty.
+    /// `writer`, with copies of the empty `rib`.
     pub(crate) fn new(writer: Box<dyn EngineWriter>, rib: Rib) -> Self {
         let ribs = vec![rib; writer.info().fibs as usize];
         Self { engine: writer.info().name.to_owned(), writer, ribs, deltas: 0 }
     }
 
-    /// `writer` with `routes`, for figures of a paper: no route is left out.
+    /// `writer` with all `routes`, for figures of a paper.
     ///
     /// # Errors
     /// As [`Measurable::apply`].
@@ -191,15 +182,13 @@ impl Fed {
         fed.apply(routes).map(|_| fed)
     }
 
-    /// A reader of the engine.
-    ///
     /// # Errors
     /// [`Fault::Engine`].
     pub(crate) fn reader(&self, slots: u16, batch: usize) -> Result<Box<dyn EngineReader>, Fault> {
         self.writer.reader(slots, batch).map_err(|source| self.refused(source))
     }
 
-    /// A looker that looks up in calls of `call` keys at most.
+    /// A looker for calls of at most `call` keys.
     ///
     /// # Errors
     /// As [`Measurable::looker`].
@@ -209,7 +198,6 @@ impl Fed {
         Ok(Box::new(EngineLooker { engine, reader: self.reader(1, call)?, fibs, out }))
     }
 
-    /// As [`Measurable::apply`].
     pub(crate) fn apply(&mut self, delta: &Routes) -> Result<Applied, Fault> {
         let is_timed = self.deltas.is_multiple_of(DELTAS_A_TIMED_ONE);
         self.deltas = self.deltas.wrapping_add(1);
@@ -230,20 +218,17 @@ impl Fed {
         Ok(Applied { changes, own_s, ..Applied::default() })
     }
 
-    /// What the engine refused.
     pub(crate) fn refused(&self, source: EngineError) -> Fault {
         Fault::Engine { engine: self.engine.clone(), source }
     }
 }
 
-/// An engine of ours.
 pub(crate) struct EngineTable {
     fed: Fed,
     call: usize,
 }
 
 impl EngineTable {
-    /// `writer`, looked up in calls of `call` keys.
     pub(crate) fn new(writer: Box<dyn EngineWriter>, call: usize) -> Self {
         let rib = Rib::of(writer.as_ref());
         Self { fed: Fed::new(writer, rib), call }
@@ -276,7 +261,7 @@ struct EngineLooker {
 }
 
 impl EngineLooker {
-    /// Looks up `part` of `keys`, as many as there are places in `self.out` at most. Returns the answers.
+    /// Looks up `part` of `keys`, at most `self.out.len()` keys.
     fn look_up(&mut self, keys: &KeySet, part: Range<usize>) -> Result<&[NextHopId], Fault> {
         let out = &mut self.out[..part.len()];
         let looked_up = match keys.fibs(part.clone()) {
@@ -319,19 +304,17 @@ pub(crate) mod tests {
     use fib::traffic::Traffic;
     use fib::{EngineOptions, Family};
 
-    /// The oracle as a table without routes, looked up in calls of `call` keys.
     pub(crate) fn empty_oracle(call: usize) -> EngineTable {
         EngineTable::new(Box::new(OracleEngine::new(&EngineOptions::default())), call)
     }
 
-    /// The same with the routes of `family` in `tables`.
     pub(crate) fn oracle(tables: &RouteSet, family: Family, call: usize) -> EngineTable {
         let mut table = empty_oracle(call);
         table.apply(&tables.told_of(family)).unwrap();
         table
     }
 
-    /// A table that holds the truth and whose looker gets every 1000th answer wrong.
+    /// A table with the right routes whose looker returns every 1000th answer wrong.
     pub(crate) struct Liar(pub(crate) EngineTable);
 
     struct LyingLooker(Box<dyn Looker>);

@@ -1,6 +1,5 @@
-//! The routes of a run: loaded or generated once, and the oracle over them.
-//!
-//! Every contender is built from the same [`Routes`], and every answer is compared with the same oracle.
+//! The routes of a run, loaded or generated once, and their oracle. Every contender is built from the same [`Routes`] and checked against
+//! the same oracle.
 
 use crate::args::TableArgs;
 use crate::fault::Fault;
@@ -14,20 +13,18 @@ use lpm_bench::progress::bar;
 use std::fmt::Write as _;
 use std::time::Instant;
 
-/// The routes of a run.
 #[derive(Debug)]
 pub(crate) struct RouteSet {
-    /// IPv4 routes, sorted.
+    /// Sorted.
     pub(crate) v4: Vec<(Prefix4, NextHopId)>,
-    /// IPv6 routes, sorted.
+    /// Sorted.
     pub(crate) v6: Vec<(Prefix6, NextHopId)>,
     /// All routes, with nothing dirty.
     pub(crate) rib: Rib,
-    /// The gateways behind the ids, so that an update file interns into the same space.
+    /// The gateways of the ids, so that an update file uses the same ids.
     pub(crate) hops: NextHopTable,
-    /// Longest-prefix match by the definition.
     pub(crate) oracle: OraclePair,
-    /// Where the routes came from, for the report.
+    /// The source of the routes, for the report.
     pub(crate) source: String,
     /// As [`table_hash`].
     pub(crate) hash: String,
@@ -36,8 +33,6 @@ pub(crate) struct RouteSet {
 }
 
 impl RouteSet {
-    /// Loads or generates what `args` names.
-    ///
     /// # Errors
     /// [`Fault::Feed`], [`Fault::Generate`]; [`Fault::Usage`] when no table is named.
     pub(crate) fn load(args: &TableArgs) -> Result<Self, Fault> {
@@ -83,7 +78,6 @@ impl RouteSet {
         Ok(tables)
     }
 
-    /// The routes of `rib`, sorted, with their oracle and hash.
     pub(crate) fn of_rib(mut rib: Rib, source: String) -> Self {
         rib.take_delta();
         let (v4, v6) = (rib.v4.sorted(), rib.v6.sorted());
@@ -92,7 +86,7 @@ impl RouteSet {
         Self { v4, v6, rib, hops: NextHopTable::new(), oracle, source, hash, load_s: 0.0 }
     }
 
-    /// Routes from lines of `PREFIX ID`, for tests.
+    /// Routes from lines of `PREFIX ID`.
     #[cfg(test)]
     pub(crate) fn of_routes(lines: &[&str]) -> Self {
         let mut rib = Rib::new();
@@ -103,7 +97,6 @@ impl RouteSet {
         Self::of_rib(rib, "test".into())
     }
 
-    /// The number of routes of a family.
     pub(crate) fn routes(&self, family: Family) -> usize {
         match family {
             Family::V4 => self.v4.len(),
@@ -119,7 +112,7 @@ impl RouteSet {
         }
     }
 
-    /// What the oracle says of the key at `at`: the length of its longest match, and the next hop.
+    /// The length and next hop of the longest match of the key at `at`, by the oracle.
     pub(crate) fn longest_match(&self, keys: &KeySet, at: usize) -> Option<(u8, NextHopId)> {
         match keys.family() {
             Family::V4 => self.oracle.v4.longest_match(keys.v4()[at]),

@@ -2,10 +2,10 @@
 
 use comfy_table::{CellAlignment, Table, presets};
 
-/// A column of a table of rows: its heading, and what a row has in it.
+/// A column: its heading, and the text for a row.
 pub type Column<'a, Row> = (&'a str, fn(&Row) -> String);
 
-/// A table of `rows` whose first `texts` columns are texts, the others numbers.
+/// A table of `rows` whose first `texts` columns are text, aligned left; the others are numbers.
 #[must_use]
 pub fn table<Row>(columns: &[Column<'_, Row>], texts: usize, rows: &[Row]) -> Table {
     let mut table = Table::new();

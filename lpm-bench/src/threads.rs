@@ -1,7 +1,7 @@
-//! Several threads over one table (section 4.3.1 of the Bloomfwd paper), each with its own looker and pinned to its own CPU.
+//! Several threads over one table (section 4.3.1 of the Bloomfwd paper), each with a looker and pinned to a CPU.
 //!
-//! A sweep's keys are handed out dynamically, a few calls at a time, as in the paper's OpenMP loop: a thread that is descheduled delays
-//! only its own part. Time is wall time, from the start of the first thread, once all are ready, to the end of the last.
+//! Threads take a few calls of a sweep at a time, like the paper's dynamic OpenMP loop, so a descheduled thread delays only its part. Time is
+//! wall time from the start of the first thread, once all are ready, to the end of the last.
 
 use crate::fault::Fault;
 use crate::keys::KeySet;
@@ -12,31 +12,30 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;
 use std::time::Instant;
 
-/// Calls that a thread takes at once: about 10 us of work, so that neither taking them nor the end of a sweep costs much.
+/// Calls that a thread takes at once: enough work to make taking them cheap, and short enough for an even end of a sweep.
 pub(crate) const CALLS_A_PART: usize = 16;
-/// Spins between two yields of a thread that waits for the others.
+/// Spins of a waiting thread between two yields.
 const SPINS_A_YIELD: u32 = 1 << 10;
 
-/// A looker, and the CPU that its thread is pinned to.
+/// A looker, and the CPU of its thread.
 struct PinnedLooker {
     looker: Box<dyn Looker>,
     cpu: Option<usize>,
 }
 
-/// Threads that share each sweep.
 pub(crate) struct Threads {
     lanes: Vec<PinnedLooker>,
     calls_a_part: usize,
 }
 
-/// One thread's share of a sweep: when it ran, and its CPU seconds.
+/// One thread's part of a sweep: its start, end and CPU seconds.
 struct Stint {
     start: Instant,
     end: Instant,
     cpu_s: f64,
 }
 
-/// A sweep in progress: where the next part begins, and how many threads are ready.
+/// A sweep in progress: the start of the next part, and the number of ready threads.
 struct Deal {
     next: AtomicUsize,
     end: usize,
@@ -45,11 +44,11 @@ struct Deal {
 }
 
 impl Threads {
-    /// `count` threads (at least one), each with a looker that `make` makes, pinned to `cpus` in turn, or not pinned if there are none.
-    /// A thread takes `calls_a_part` calls at once.
+    /// `count` threads, at least one, with lookers from `make`, pinned to `cpus` in turn, or not pinned without CPUs. A thread takes
+    /// `calls_a_part` calls at once.
     ///
     /// # Errors
-    /// What `make` says.
+    /// The errors of `make`.
     pub(crate) fn new(
         count: usize,
         cpus: &[usize],
@@ -64,7 +63,7 @@ impl Threads {
     }
 }
 
-/// Runs `work` on all `lanes`, each on a thread of its own; returns the results in the order of the lanes.
+/// Runs `work` on all `lanes`, each on a separate thread; returns the results in the order of the lanes.
 ///
 /// # Errors
 /// The first error in that order; [`Fault::Measurement`] when a thread panicked.
@@ -83,7 +82,6 @@ pub(crate) fn each<L: Send, T: Send>(
 }
 
 impl Deal {
-    /// Waits until `all` threads are ready.
     fn await_all(&self, all: usize) {
         self.ready.fetch_add(1, Ordering::AcqRel);
         let mut spins = 0_u32;
@@ -97,7 +95,7 @@ impl Deal {
         }
     }
 
-    /// The next part, until there is none.
+    /// The next part; `None` at the end.
     fn take(&self) -> Option<Range<usize>> {
         let from = self.next.fetch_add(self.part, Ordering::Relaxed);
         (from < self.end).then(|| from..self.end.min(from + self.part))
@@ -206,7 +204,7 @@ mod tests {
         assert_eq!(answers.iter().filter(|answer| **answer != 1).count(), 1);
     }
 
-    /// A looker that records which ranges it swept, and on how many CPUs it was allowed to run.
+    /// Records the ranges that it swept, and the number of CPUs it was allowed to run on.
     struct Scribe<'a>(&'a Mutex<Vec<(Range<usize>, usize)>>);
 
     impl Looker for Scribe<'static> {

@@ -1,9 +1,8 @@
-//! `lpm-bench update`: updates a second, and what they cost the lookups beside them.
+//! `lpm-bench update`: updates a second, and their cost for concurrent lookups.
 //!
-//! Three figures a contender: updates with nothing beside them, lookups with nothing beside them, and lookups while the
-//! calling thread applies updates at a rate. Lookups run on a thread of their own, in CPU seconds of that thread. Contenders without
-//! lookups are measured in turn, and so are idle and loaded lookups of each, several times, so that a neighbour on the host disturbs
-//! both.
+//! A contender has three figures: updates alone, lookups alone, and lookups while the calling thread applies updates at a rate. Lookups run on a
+//! separate thread, by its CPU time. Updates alone are measured for all contenders in turn; idle and loaded lookups of a contender alternate, so
+//! that other load on the host disturbs both.
 
 use crate::analysis;
 use crate::args::{UpdateArgs, UpdateRate, UpdateWork};
@@ -27,17 +26,17 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Every contender applies updates alone so many times, in turn with the others.
+/// Rounds of updates alone.
 const ROUNDS: u32 = 5;
-/// Idle and loaded lookups are measured so many times in turn.
+/// Alternations of idle and loaded lookups.
 const TURNS: u32 = 3;
-/// Keys between two looks at the clock or the stop flag.
+/// Keys between two checks of the clock or the stop flag.
 const PART_KEYS: usize = 1 << 16;
 
-/// Does all of it.
+/// The whole run.
 ///
 /// # Errors
-/// Any [`Fault`]; wrong answers are none, they are in the rows.
+/// Any [`Fault`]; wrong answers are in the rows.
 pub(crate) fn run(args: &UpdateArgs) -> Result<RunReport<UpdateRow>, Fault> {
     crate::lookup::check_node(args.engine.table_node)?;
     let host = HostFacts::read();
@@ -46,7 +45,7 @@ pub(crate) fn run(args: &UpdateArgs) -> Result<RunReport<UpdateRow>, Fault> {
     let mut tables = RouteSet::load(&args.table)?;
     let told = updates::read(args, &mut tables)?;
     let mut makers = Makers::new(&args.engine, &wanted, &tables)?;
-    // After EAL, which pins the calling thread as it likes.
+    // EAL has pinned the calling thread.
     crate::pin(args.writer_cpu)?;
     let (mut rows, mut refused) = (Vec::new(), Vec::new());
     let families = contenders::families(args.engine.family, &tables)?;
@@ -73,19 +72,18 @@ pub(crate) fn run(args: &UpdateArgs) -> Result<RunReport<UpdateRow>, Fault> {
     Ok(RunReport::new("update", host, &tables, how, (rows, refused)))
 }
 
-/// What every contender of a family is put through.
+/// The measurements of every contender of a family.
 struct Work<'a> {
     args: &'a UpdateArgs,
     kind: UpdateWork,
     family: Family,
     stream: &'a UpdateStream,
-    /// What the lookups run over.
     keys: KeySet,
-    /// Answers after all updates: over the whole table, and over what the updates touched.
+    /// Keys for the check after all updates: of the whole table, and of the changed prefixes.
     samples: [Sample; 2],
 }
 
-/// What the thread of the lookups did in one turn.
+/// The lookups of one turn.
 struct Lookups {
     /// Millions of lookups a second of the looker's clock.
     mlps: f64,
@@ -109,7 +107,6 @@ impl<'a> Work<'a> {
         Ok(Self { args, kind, family, stream, keys, samples })
     }
 
-    /// All rows.
     fn measure(&self, built: Vec<BuiltContender>) -> Result<Vec<UpdateRow>, Fault> {
         let mut alone: Vec<_> = built.iter().map(|_| Undisturbed::default()).collect();
         let mut players: Vec<_> = built.iter().map(|_| Player::new(&self.stream.deltas)).collect();
@@ -138,7 +135,7 @@ impl<'a> Work<'a> {
         Ok(rows)
     }
 
-    /// The rows of a contender: lookups alone and beside updates, in turn.
+    /// The rows of a contender: lookups without and with updates, in turn.
     fn measure_beside(
         &self,
         built: BuiltContender,
@@ -147,7 +144,7 @@ impl<'a> Work<'a> {
         ratio: Option<(f64, String)>,
     ) -> Result<Vec<UpdateRow>, Fault> {
         let BuiltContender { engine, contender, isa, mut table, mut looker, .. } = built;
-        // Updates of a feed come at a rate; those that a link that goes causes come at once.
+        // A feed's updates arrive at a rate; the updates of a link failure arrive at once.
         let rates = if self.kind == UpdateWork::Feed { &*self.args.rates } else { &[UpdateRate::Max] };
         let bar = bar("beside  [{bar:40}] {msg} {elapsed}", rates.len() * TURNS as usize);
         bar.set_message(format!("{engine} {isa} {}", self.family));
@@ -210,7 +207,7 @@ impl<'a> Work<'a> {
         Ok(rows)
     }
 
-    /// Lookups while `beside` runs on this thread, which gets the moment it must end.
+    /// Lookups while this thread runs the closure until the given moment.
     fn lookups(
         &self,
         looker: &mut dyn Looker,
@@ -237,7 +234,7 @@ impl<'a> Work<'a> {
         })
     }
 
-    /// Sweeps part by part, round and round, until told to stop.
+    /// Sweeps part by part, cyclically, until `stop`.
     fn sweep_until(&self, looker: &mut dyn Looker, stop: &AtomicBool) -> Result<Lookups, Fault> {
         let (part, clock, call) = (PART_KEYS.max(looker.grain()), looker.clock(), self.args.engine.call);
         let is_over = |_| stop.load(Ordering::Relaxed);
@@ -249,7 +246,7 @@ impl<'a> Work<'a> {
         Ok(Lookups { mlps: swept.keys as f64 / took_s / 1e6, on_cpu: swept.cpu_s / swept.wall_s })
     }
 
-    /// Goes on to the end of a pass and compares with the oracle there.
+    /// Continues to the end of a pass, and compares with the oracle there.
     fn check(
         &self,
         table: &mut dyn Measurable,

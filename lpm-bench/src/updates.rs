@@ -1,7 +1,7 @@
-//! Updates as deltas of one family, forward and back again.
+//! Updates as deltas of one family, forward and backward.
 //!
-//! Forward is what the feed says; backward undoes it delta by delta, so that updates can run for as long as a measurement
-//! needs and the table never drifts. Updates that change nothing (a route told again as it is) are left out, as a RIB does.
+//! Backward reverts the feed delta by delta, so that updates can repeat for any time without a drift of the table. Updates that change nothing
+//! are left out, as a RIB does.
 
 use crate::args::{UpdateArgs, UpdateWork};
 use crate::fault::Fault;
@@ -11,18 +11,16 @@ use fib::{Change, Family, IpPrefix, Key, NextHopId, NextHopTable, Prefix, Rib, R
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Deltas of one family.
 #[derive(Debug, Default)]
 pub(crate) struct Deltas {
-    /// In order.
     pub(crate) forward: Vec<Routes>,
-    /// What undoes them, in the order to apply: the last delta's undoing first.
+    /// The reverting deltas in order of application: the last delta's first.
     pub(crate) backward: Vec<Routes>,
 }
 
 impl Deltas {
-    /// What `parts` of updates change in `rib`, a delta each; `NONE` is a withdraw. `each` is told every change: the prefix, and its
-    /// next hops before and after.
+    /// The changes of `parts` of updates in `rib`, a delta each; `NONE` is a withdraw. `each` gets every change: the prefix, and its next hops
+    /// before and after.
     pub(crate) fn of<Part: Iterator<Item = (IpPrefix, NextHopId)>>(
         rib: &mut Rib,
         parts: impl Iterator<Item = Part>,
@@ -30,7 +28,7 @@ impl Deltas {
     ) -> Self {
         let mut deltas = Self::default();
         for part in parts {
-            // The last word on a prefix counts, as in a RIB's dirty set.
+            // The last update of a prefix counts, as in a RIB's dirty set.
             let latest: BTreeMap<IpPrefix, NextHopId> = part.collect();
             let (mut there, mut back) = (Routes::new(), Routes::new());
             for (prefix, id) in latest {
@@ -50,7 +48,7 @@ impl Deltas {
         deltas
     }
 
-    /// As changes of IPv4 routes: forward, and back.
+    /// The changes of IPv4 routes: forward, and backward.
     pub(crate) fn updates_v4(&self) -> [Vec<Vec<Change<u32>>>; 2] {
         let both = self.forward.iter().zip(self.backward.iter().rev());
         let change = |(there, back): (&Route<u32>, &Route<u32>)| Change {
@@ -65,12 +63,11 @@ impl Deltas {
         [forward, backward]
     }
 
-    /// Changes of one pass forward.
     pub(crate) fn changes(&self) -> usize {
         self.forward.iter().map(Routes::len).sum()
     }
 
-    /// New IPv4 routes, changed ones and withdrawn ones of a pass forward.
+    /// The numbers of new, changed and withdrawn IPv4 routes of a pass forward.
     pub(crate) fn kinds(&self) -> [usize; 3] {
         let before =
             self.backward.iter().rev().flat_map(|delta| delta.v4.iter().map(|change| change.next_hop));
@@ -83,20 +80,19 @@ impl Deltas {
     }
 }
 
-/// The deltas of a stream of updates, and what they lead to.
+/// The deltas of a stream of updates, and their result.
 #[derive(Debug)]
 pub(crate) struct UpdateStream {
-    /// The deltas.
     pub(crate) deltas: Deltas,
-    /// The routes after all of them.
+    /// The routes after all deltas.
     pub(crate) after: RouteSet,
-    /// One route for each prefix that changed, so that keys can be drawn from what the updates touched.
+    /// One route for each changed prefix, to draw keys from.
     pub(crate) touched: RouteSet,
-    /// Updates of the family that were told.
+    /// Updates of the family in the stream, redundant ones included.
     pub(crate) told: usize,
 }
 
-/// Gives the updates of the file `path` to `each`, with their next hops; warns when the file is cut short.
+/// Passes the updates of the file `path` to `each`, with their next hops; warns of a truncated file.
 ///
 /// # Errors
 /// [`Fault::Feed`]; [`Fault::Usage`] when a next hop cannot have an id.
@@ -117,10 +113,10 @@ pub(crate) fn read_file(
     Ok(())
 }
 
-/// All updates that the arguments name, as `(prefix, next hop)`; `NONE` is a withdraw.
+/// All updates of the arguments, as `(prefix, next hop)`; `NONE` is a withdraw.
 ///
 /// # Errors
-/// As [`read_file`]; [`Fault::Usage`] when no updates are named and some are to be measured.
+/// As [`read_file`]; [`Fault::Usage`] when the feed is to be measured and no updates are named.
 pub(crate) fn read(args: &UpdateArgs, tables: &mut RouteSet) -> Result<Vec<(IpPrefix, NextHopId)>, Fault> {
     match (&args.updates, args.generate_updates) {
         _ if !args.work.contains(&UpdateWork::Feed) => Ok(Vec::new()),
@@ -136,12 +132,12 @@ pub(crate) fn read(args: &UpdateArgs, tables: &mut RouteSet) -> Result<Vec<(IpPr
     }
 }
 
-/// Another next hop of a table that has so many.
+/// A different next hop of a table with this number of next hops.
 fn other(next_hop: NextHopId, next_hops: u32) -> NextHopId {
     NextHopId::from_answer(next_hop.get() % next_hops.max(2) + 1)
 }
 
-/// The default route of `family`: it comes with two next hops one after the other, and goes.
+/// The default route of `family`: two next hops in turn, then a withdraw.
 fn of_default(family: Family, tables: &RouteSet) -> Vec<(IpPrefix, NextHopId)> {
     let (default, old) = match family {
         Family::V4 => (IpPrefix::V4(Prefix::DEFAULT), tables.rib.v4.get(Prefix::DEFAULT)),
@@ -152,7 +148,7 @@ fn of_default(family: Family, tables: &RouteSet) -> Vec<(IpPrefix, NextHopId)> {
     [first, other(first, next_hops), NextHopId::NONE].map(|next_hop| (default, next_hop)).into()
 }
 
-/// Another next hop for every third route of `family`.
+/// A different next hop for every third route of `family`.
 fn of_third(family: Family, tables: &RouteSet) -> Vec<(IpPrefix, NextHopId)> {
     fn third<K: Key>(routes: &[(Prefix<K>, NextHopId)], next_hops: u32) -> Vec<(IpPrefix, NextHopId)> {
         let third = routes.iter().step_by(3);
@@ -166,7 +162,7 @@ fn of_third(family: Family, tables: &RouteSet) -> Vec<(IpPrefix, NextHopId)> {
 }
 
 impl UpdateStream {
-    /// The updates of `work` and `family`; `told` are those of the feed.
+    /// The updates of `work` and `family`; the last argument is the feed.
     pub(crate) fn of_work(
         work: UpdateWork,
         family: Family,
@@ -181,7 +177,7 @@ impl UpdateStream {
         }
     }
 
-    /// The updates of `family` among `told`, `delta` of them a delta, over the routes of `tables`.
+    /// The updates of `family` in deltas of `delta`, over the routes of `tables`.
     pub(crate) fn of(
         family: Family,
         told: &[(IpPrefix, NextHopId)],
@@ -199,13 +195,12 @@ impl UpdateStream {
         Self { deltas, after, touched, told: told.len() }
     }
 
-    /// Changes of one delta, on average.
+    /// Mean number of changes of a delta.
     pub(crate) fn delta(&self) -> usize {
         self.deltas.changes() / self.deltas.forward.len().max(1)
     }
 }
 
-/// The routes of `family` alone.
 pub(crate) fn of_family(rib: &Rib, family: Family) -> Rib {
     match family {
         Family::V4 => Rib { v4: rib.v4.clone(), ..Rib::new() },
@@ -213,7 +208,7 @@ pub(crate) fn of_family(rib: &Rib, family: Family) -> Rib {
     }
 }
 
-/// Where in its deltas a table is: forward to the end, back to the start, and again.
+/// A table's position in its deltas: forward to the end, back to the start, and again.
 #[derive(Debug)]
 pub(crate) struct Player<'a> {
     deltas: &'a Deltas,
@@ -221,12 +216,11 @@ pub(crate) struct Player<'a> {
 }
 
 impl<'a> Player<'a> {
-    /// A player at the start.
     pub(crate) fn new(deltas: &'a Deltas) -> Self {
         Self { deltas, at: 0 }
     }
 
-    /// The next delta to apply; `None` when there are none.
+    /// The next delta to apply; `None` without deltas.
     pub(crate) fn step(&mut self) -> Option<&'a Routes> {
         let count = self.deltas.forward.len();
         let delta = match self.at.checked_sub(count) {
@@ -237,7 +231,6 @@ impl<'a> Player<'a> {
         delta
     }
 
-    /// Whether the table is where `forward` ends.
     pub(crate) fn is_at_end(&self) -> bool {
         self.at == self.deltas.forward.len()
     }

@@ -1,24 +1,20 @@
-//! Which contenders the command line names: each engine with its instruction set, each peer with its variant.
+//! The contenders named on the command line: engines with their instruction sets, peers with their variants.
 //!
-//! A bare name stands for every variant this host has, `all` for all of them, `best` for each in its last, which is its fastest,
-//! instruction set. Naming one variant exactly (`bloom:avx512f`, `rte_fib-2b`) makes
-//! its absence or refusal an error instead of a note.
+//! A bare name selects every variant for this host, `all` all contenders, `best` each in its last and fastest instruction set. If a variant is
+//! named exactly (`bloom:avx512f`, `rte_fib-2b`), its absence or refusal is an error instead of a note.
 
 use crate::fault::Fault;
 use fib::{Family, Isa, Registry};
 use lpm_phi::coop::CoopEngine;
 use std::fmt;
 
-/// A library of DPDK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PeerLibrary {
-    /// `rte_fib`, DIR24_8.
+    /// DIR24_8.
     RteFib,
-    /// `rte_fib6`, TRIE.
+    /// TRIE.
     RteFib6,
-    /// `rte_lpm`.
     RteLpm,
-    /// `rte_lpm6`.
     RteLpm6,
 }
 
@@ -40,33 +36,29 @@ impl PeerLibrary {
     }
 }
 
-/// An engine or a peer, one variant of it.
+/// A variant of an engine or peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Contender {
-    /// An engine of ours.
     Engine(&'static str),
-    /// A peer with entries of so many bytes.
+    /// A peer and its bytes an entry.
     Peer(PeerLibrary, u8),
 }
 
 impl Contender {
-    /// Whether it runs on a device.
     pub(crate) fn is_on_device(self) -> bool {
         matches!(self, Self::Engine(name) if ENGINES.is_device(name))
     }
 
-    /// The `isa` of a row: that of its lookups on the CPU, `ptx` for those of a device.
+    /// The `isa` of a row: the instruction set on the CPU, or `ptx` on a device.
     pub(crate) fn isa_name(self, isa: Isa) -> String {
         if self.is_on_device() { "ptx".to_owned() } else { isa.to_string() }
     }
 
-    /// Whether others than the calling thread do the work, so that it is measured in the wall's seconds with many batches in
-    /// flight.
+    /// Whether a device or other threads do the work: then a rate is by wall time, with many batches in flight.
     pub(crate) fn works_elsewhere(self) -> bool {
         self.is_on_device() || self == Self::Engine(CoopEngine::NAME)
     }
 
-    /// The families it looks up.
     pub(crate) fn has_family(self, family: Family) -> bool {
         match self {
             Self::Engine(name) => ENGINES.find(name).is_ok_and(|engine| engine.families.contains(&family)),
@@ -76,7 +68,7 @@ impl Contender {
 }
 
 impl fmt::Display for Contender {
-    /// The `engine` of a row: 4-byte entries go without a suffix.
+    /// The `engine` of a row: 4-byte entries have no suffix.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Engine(name) => f.write_str(name),
@@ -86,29 +78,24 @@ impl fmt::Display for Contender {
     }
 }
 
-/// One contender to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    /// The engine or peer.
     pub(crate) contender: Contender,
-    /// The instruction set of its lookups.
     pub(crate) isa: Isa,
-    /// Whether exactly this variant was named, so that a refusal is an error.
+    /// Named exactly, so a refusal is an error.
     pub(crate) exact: bool,
-    /// Whether only `all` stands for it, so that the absence of its device is none.
+    /// Selected by `all` alone, so the absence of its device is no error.
     pub(crate) optional: bool,
 }
 
-/// Only plain code.
 const PLAIN: &[Isa] = &[Isa::Scalar];
-/// Plain code and AVX-512: what the Bloomfwd paper compares, and what DPDK has.
+/// The two that the Bloomfwd paper compares, and that DPDK has.
 const PLAIN_AND_AVX512: &[Isa] = &[Isa::Scalar, Isa::Avx512f];
 
-/// Our engines.
 pub(crate) const ENGINES: Registry =
     Registry::new(&[fib::ENGINES, lpm_cpu::ENGINES, lpm_phi::ENGINES, lpm_gpu::ENGINES]);
 
-/// Every contender that `names` stand for, each once, in the order of the names.
+/// Expands `names` to contenders, without duplicates, in the order of the names.
 ///
 /// # Errors
 /// [`Fault::Usage`] for a name that is unknown, a variant that does not exist or that this host cannot run, and a peer
@@ -136,7 +123,7 @@ fn expand_one(name: &str) -> Result<Vec<Wanted>, Fault> {
         let mut all = names.map(expand_one).collect::<Result<Vec<_>, _>>()?.concat();
         all.iter_mut().for_each(|wanted| wanted.optional = true);
         if name == "best" {
-            // Those of a contender stand together, instruction sets in ascending order.
+            // Variants of a contender stay together, in ascending order of instruction sets.
             all.reverse();
             all.sort_by_key(|wanted| wanted.contender.to_string());
             all.dedup_by_key(|wanted| wanted.contender);
@@ -185,7 +172,7 @@ fn mark(found: Vec<(Contender, Isa)>, exact: bool) -> Vec<Wanted> {
     found.into_iter().map(|(contender, isa)| Wanted { contender, isa, exact, optional: false }).collect()
 }
 
-/// The instruction sets to run: the one asked for, or all of `isas` that this CPU has.
+/// The instruction sets to run: `asked`, or all of `isas` that this CPU has.
 fn variants<'a>(
     name: &str,
     isas: &'a [Isa],
@@ -198,7 +185,6 @@ fn variants<'a>(
     Ok(isas.iter().copied().filter(move |isa| asked.map_or(isa.is_available(), |asked| asked == *isa)))
 }
 
-/// The names there are, for messages.
 fn known() -> String {
     let peers = PeerLibrary::ALL.iter().map(|peer| peer.base());
     let names: Vec<_> = ENGINES.names().into_iter().chain(peers).collect();

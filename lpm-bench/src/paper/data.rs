@@ -1,5 +1,5 @@
-//! The data sets: routes, and updates of them if the paper uses any. The GAMT paper has four route collectors of 2013 with a day's
-//! updates each, the Bloomfwd paper seven IPv4 tables and four IPv6 ones of 2016.
+//! The data sets: routes, and updates if the paper uses any. The GAMT paper has four route collectors of 2013 with a day's updates each, the
+//! Bloomfwd paper seven IPv4 tables and four IPv6 tables of 2016.
 
 use super::{Family, Fault, NextHopId, Paper, PaperArgs, Result, Rib, RouteSet, Value, json};
 use crate::args::TableArgs;
@@ -9,31 +9,30 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-/// Tables in the folder that `FWD_DATA` names, the one closest in time to the paper first, each with the updates there that are closest
-/// in time to it.
+/// Tables in the folder that `FWD_DATA` names, the closest in time to the paper first, each with the updates closest in time to it.
 const KNOWN: [(&str, &str); 3] = [
     ("v4-201405.txt.xz", "updates-linx-201412.txt.xz"),
     ("v4-202401.txt.xz", "updates-ris-20190101.txt.xz"),
     ("v6-202401.txt.xz", "updates-ris-20190101.txt.xz"),
 ];
-/// The most updates to generate. A quick run uses at most half as many of any stream.
+/// Generated updates at most. A quick run uses at most half as many of any stream.
 const UPDATES: usize = 200_000;
 /// Generated updates per second of their time stamps: about the mean of one collector in the paper (table 1, rrc12).
 const UPDATES_A_STAMP: usize = 64;
 
-/// An update, as both kinds of next hops have it.
+/// An update with both kinds of next hops.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TimedUpdate {
     pub(super) time_s: f64,
     pub(super) prefix: IpPrefix,
-    /// The new next hop if next hops are origins of routes (as in the tables).
+    /// The new next hop, taken from the origin of the route (as in the tables).
     by_origin: NextHopId,
-    /// The new next hop if next hops are the peers that sent the updates.
+    /// The new next hop, taken from the peer that sent the update.
     by_peer: NextHopId,
 }
 
-/// What is taken as the next hop of an update. A collector hears each route from all its peers. By origin, most of their updates
-/// change nothing; by peer, each one changes the next hop, as in a router that forwards to the peer it heard from last.
+/// The choice of next hops. A collector gets each route from all its peers. By origin, most updates change nothing; by peer, each one changes
+/// the next hop, as in a router that forwards to the latest peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hops {
     Origin,
@@ -42,26 +41,23 @@ pub(super) enum Hops {
 }
 
 impl Hops {
-    /// Both, with their names.
     pub(super) const ALL: [(Self, &'static str); 2] = [(Self::Origin, "by origin"), (Self::Peer, "by peer")];
 }
 
-/// The routes that updates begin with.
+/// The routes before the updates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Start {
-    /// What the stream itself leads to: each prefix as the stream last says. The stream then changes what its own peers had.
+    /// The final state of the stream, which then changes only its peers' routes.
     OwnState,
-    /// The data set's table, which another router had: the stream also brings what that one lacked.
+    /// The data set's table, from another router: the stream also adds routes that this router lacked.
     Table,
 }
 
 impl Start {
-    /// Both, with their names.
     pub(super) const ALL: [(Self, &'static str); 2] =
         [(Self::OwnState, "own state"), (Self::Table, "the table")];
 }
 
-/// Routes, and updates of them.
 #[derive(Debug)]
 pub(super) struct DataSet {
     pub(super) name: String,
@@ -93,7 +89,7 @@ impl DataSet {
         })
     }
 
-    /// The first `count` updates of `family`, as lines that `lpm-bench update` reads.
+    /// The first `count` updates of `family`, in the format of `lpm-bench update`.
     pub(super) fn told_lines(&self, family: Family, count: usize) -> String {
         let line = |told: &TimedUpdate| match told.by_origin {
             NextHopId::NONE => format!("w {}\n", told.prefix),
@@ -102,7 +98,7 @@ impl DataSet {
         self.told_of(family).take(count).map(line).collect()
     }
 
-    /// Its IPv4 routes up to /24, and the updates of such.
+    /// Its IPv4 routes up to /24, and their updates.
     pub(super) fn up_to_24(&self) -> Self {
         let mut rib = Rib::new();
         let routes = self.tables.v4.iter().filter(|(prefix, _)| prefix.len() <= 24);
@@ -122,7 +118,7 @@ impl DataSet {
         self.told.iter().filter(move |told| told.prefix.family() == family)
     }
 
-    /// The routes of `family` that updates begin with; none is left out.
+    /// All routes of `family` before the updates.
     pub(super) fn start(&self, family: Family, hops: Hops, start: Start) -> Rib {
         let mut rib = Rib::plain();
         match start {
@@ -147,7 +143,7 @@ impl DataSet {
     }
 
     fn read_updates(&mut self, path: &Path) -> Result<()> {
-        // No peer has the id of an origin, which is 255 at most.
+        // Ids of origins are at most 255.
         const FIRST_PEER: usize = 256;
         let mut peers: BTreeMap<IpAddr, u32> = BTreeMap::new();
         read_file(path, &mut self.tables.hops, |update, by_origin| {
@@ -173,8 +169,8 @@ impl DataSet {
     }
 }
 
-/// All data sets: each `--fib` file and the `--generate` table; without either, the files of `FWD_DATA`; without these, the sets
-/// that the paper generates.
+/// All data sets: each `--fib` file and the `--generate` table; without either, the files of `FWD_DATA`; without these, the paper's
+/// generated sets.
 pub(super) fn load(args: &PaperArgs, paper: &Paper) -> Result<Vec<DataSet>> {
     let of = |fib, generate| TableArgs { fib, generate, ..args.table.clone() };
     let file = |path: &Path, updates: Option<PathBuf>| {
@@ -204,14 +200,14 @@ pub(super) fn load(args: &PaperArgs, paper: &Paper) -> Result<Vec<DataSet>> {
     tables.into_iter().map(make).collect()
 }
 
-/// A further data set: a table generated with its own `seed`, without updates.
+/// A further data set: a table generated with this `seed`, without updates.
 pub(super) fn generated(args: &PaperArgs, name: &str, spec: &str, seed: u64) -> Result<DataSet> {
     let spec = crate::args::generate(spec).map_err(Fault::Usage)?;
     let table = TableArgs { fib: vec![], generate: Some(spec), seed, ..args.table.clone() };
     set(args, name.to_owned(), &table, None)
 }
 
-/// A data set. `updates` is `None` if the paper uses no updates, else the file of updates, if there is one.
+/// A data set. `updates` is `None` if the paper uses no updates, else the optional file of updates.
 fn set(args: &PaperArgs, name: String, table: &TableArgs, updates: Option<Option<&Path>>) -> Result<DataSet> {
     let tables = RouteSet::load(table)?;
     let mut set =
@@ -238,7 +234,6 @@ pub(super) mod tests {
     use crate::args::{BenchCommand, Cli};
     use clap::Parser;
 
-    /// The arguments of `lpm-bench paper gamt` with `line`.
     fn args(line: &str) -> PaperArgs {
         let line = format!("lpm-bench paper gamt --out none {line}");
         let BenchCommand::Paper(args) = Cli::parse_from(line.split_whitespace()).command else {
@@ -247,12 +242,12 @@ pub(super) mod tests {
         args
     }
 
-    /// What figures of `paper` are made with, without a device.
+    /// The context of figures of `paper`, without a device.
     pub(in crate::paper) fn bench(line: &str, paper: &Paper) -> Bench {
         Bench::new(args(line), paper, Err("a test".into()), 1).unwrap()
     }
 
-    /// The same with these routes and updates, the lines of two files.
+    /// The same with these routes and updates, as lines of two files.
     pub(in crate::paper) fn bench_of(routes: &str, updates: &str, paper: &Paper) -> Bench {
         let folder = tempfile::tempdir().unwrap();
         let files = ["r.txt", "u.txt"].map(|name| folder.path().join(name));
@@ -289,7 +284,7 @@ pub(super) mod tests {
         let lines = "1 a 10.1.0.0/16 192.0.2.1\n2 a 10.1.0.0/16 192.0.2.2\n2 a 10.2.0.0/16 192.0.2.1\n";
         let set = bench_of("10.0.0.0/8 1\n", lines, &gamt::PAPER).sets.remove(0);
         let deltas = |start| set.deltas(Family::V4, None, Hops::Origin, start);
-        // The route of the first line is there with the second's next hop; the third line changes nothing.
+        // The route of the first line starts with the second's next hop; the third line changes nothing.
         assert_eq!(set.start(Family::V4, Hops::Origin, Start::OwnState).len(), 2);
         assert_eq!((deltas(Start::OwnState).changes(), deltas(Start::OwnState).kinds()), (2, [0, 2, 0]));
         assert_eq!((deltas(Start::Table).changes(), deltas(Start::Table).kinds()), (3, [2, 1, 0]));

@@ -1,4 +1,4 @@
-//! A closed loop of batches in flight on an engine: its rate and its latency, also beside updates.
+//! A closed loop of batches in flight on an engine: its rate and latency, also during updates.
 
 use super::{EngineError, Fault, Fed, KeySet, Result, Spread};
 use crate::device::in_flight;
@@ -11,7 +11,6 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// The result of a closed loop.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Driven<Number = f64> {
     /// Millions of lookups per second of wall time.
@@ -24,7 +23,6 @@ pub(super) struct Driven<Number = f64> {
 }
 
 impl Driven<Spread> {
-    /// The result of several rounds.
     pub(super) fn of(rounds: &[Driven]) -> Self {
         let spread = |of: fn(&Driven) -> f64| rounds.iter().map(of).collect();
         Self {
@@ -36,11 +34,10 @@ impl Driven<Spread> {
     }
 }
 
-/// What a closed loop looks up.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load<'a> {
     pub(super) keys: &'a KeySet,
-    /// Keys of a batch of each reader.
+    /// Keys of a batch.
     pub(super) batch: usize,
     /// Batches in flight of each reader.
     pub(super) slots: u16,
@@ -48,12 +45,12 @@ pub(super) struct Load<'a> {
     pub(super) seconds: f64,
 }
 
-/// Keeps batches in flight on all `readers`, each on a thread of its own if there are several.
+/// Keeps batches in flight on all `readers`, several readers on a thread each.
 pub(super) fn drive(readers: &mut [Box<dyn EngineReader>], load: Load<'_>) -> Result<Driven, EngineError> {
     if let [reader] = readers {
         return drive_one(&mut **reader, load, 0);
     }
-    // Each begins at another position of the keys, so that no two look the same keys up at the same time.
+    // Different start positions, so that readers never look up the same keys at the same time.
     let share = load.keys.len() / readers.len().max(1);
     let driven = std::thread::scope(|scope| {
         let begin = |(number, reader): (usize, &mut Box<dyn EngineReader>)| {
@@ -114,7 +111,7 @@ fn run(
     })
 }
 
-/// Applies deltas at `rate` changes a second until told to stop. Returns changes a second.
+/// Applies deltas at `rate` changes a second until `done`. Returns changes a second.
 fn follow(player: &mut Player<'_>, fed: &mut Fed, rate: f64, done: &AtomicBool) -> Result<f64> {
     let start = Instant::now();
     let mut changes = 0;
@@ -130,7 +127,7 @@ fn follow(player: &mut Player<'_>, fed: &mut Fed, rate: f64, done: &AtomicBool) 
     Ok(changes as f64 / start.elapsed().as_secs_f64())
 }
 
-/// Drives `readers` of an engine on threads of their own while this thread applies deltas to it, at `rate` changes per second (0: none).
+/// Drives `readers` on separate threads while this thread applies deltas to their engine, at `rate` changes per second (0: none).
 pub(super) fn beside(
     fed: &mut Fed,
     readers: &mut [Box<dyn EngineReader>],
@@ -144,7 +141,7 @@ pub(super) fn beside(
             done.store(true, Ordering::Release);
             driven
         });
-        // An error of the updates leaves the lookups to end by the clock.
+        // On an error of the updates the lookups still run to the end of their time.
         let updates = follow(player, fed, rate, &done);
         (lookups.join(), updates)
     });

@@ -1,5 +1,4 @@
-//! A figure: its texts, which are in a file beside each paper (`figures.toml`), series of points, rows for tables, and our numbers for
-//! the paper's claims.
+//! A figure: its texts from `figures.toml` in each paper's folder, series of points, rows for tables, and our numbers for the paper's claims.
 
 use super::claims::{Claim, Judged, Ours};
 use crate::check::Sample;
@@ -12,49 +11,42 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
-/// The most claims that are all printed. Of a longer list, only those are whose number is not exactly the paper's.
+/// Up to this number of claims all are printed; of a longer list, only claims whose number is not exactly the paper's.
 const LIST_MAX: usize = 40;
 
-/// A figure or a table of the paper, made here. `figures.toml` has what comes before the measurements.
+/// A figure or a table of the paper, made here. `figures.toml` has the fields that do not depend on measurements.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Figure {
-    /// Its title in the paper.
     pub(crate) title: String,
-    /// The label of the x axis.
     pub(crate) x: String,
     pub(crate) x_log: bool,
-    /// Whether a logarithmic x axis is to the base of ten; else to that of two.
+    /// Whether a logarithmic x axis has base ten; else base two.
     pub(crate) x_tens: bool,
-    /// Names of the positions on the x axis if they are not numbers; position 0 has the first name.
+    /// Names of the positions on the x axis if they are not numbers, from position 0 on.
     pub(crate) x_names: Vec<String>,
-    /// What was looked up or applied.
+    /// The traffic or updates.
     #[serde(skip_deserializing)]
     pub(crate) traffic: Vec<String>,
-    /// Graphs over the same x axis.
     pub(crate) panels: Vec<Panel>,
-    /// The measurements, row by row.
     #[serde(skip_deserializing)]
     pub(crate) rows: Vec<Value>,
-    /// The paper's numbers, judged by ours.
     #[serde(skip_deserializing)]
     pub(crate) claims: Vec<Judged>,
-    /// Our numbers, until they are sorted to claims; then those for which the paper has none.
+    /// Our numbers, until they are matched to claims; then those without a claim.
     #[serde(skip_deserializing)]
     pub(crate) own: Vec<Own>,
-    /// How to read the numbers.
     pub(crate) note: String,
     /// Why the figure, or a part that needs other hardware, was not made.
     #[serde(skip_deserializing)]
     pub(crate) skipped: Option<String>,
-    /// Answers compared with the oracle's, and those that were wrong.
+    /// Answers compared with the oracle's, and the wrong ones.
     #[serde(skip_deserializing)]
     pub(crate) checked: u64,
     #[serde(skip_deserializing)]
     pub(crate) wrong: u64,
 }
 
-/// One graph.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Panel {
@@ -76,7 +68,6 @@ pub(crate) struct PanelLine {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Point {
     pub(crate) x: f64,
-    /// What its rounds gave.
     pub(crate) y: Spread,
 }
 
@@ -86,7 +77,7 @@ impl Serialize for Point {
     }
 }
 
-/// A number of ours before it is sorted to a claim, or for which the paper states none.
+/// A number of ours before it is matched to a claim, or without a claim.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Own {
     #[serde(flatten)]
@@ -95,7 +86,6 @@ pub(crate) struct Own {
     unit: &'static str,
 }
 
-/// The file of a figure.
 #[derive(Debug, Serialize)]
 pub(crate) struct Document<'a> {
     #[serde(flatten)]
@@ -112,7 +102,7 @@ pub(crate) struct Document<'a> {
     pub(crate) data: Vec<Value>,
 }
 
-/// A row with the fields `more` besides its own.
+/// A row with the additional fields `more`.
 pub(crate) fn with(mut row: Value, more: Value) -> Value {
     if let (Value::Object(row), Value::Object(more)) = (&mut row, more) {
         row.extend(more);
@@ -134,22 +124,20 @@ impl Figure {
         Ok(())
     }
 
-    /// Puts `value` where the note has `{word}`.
+    /// Replaces `{word}` in the note.
     pub(crate) fn fill(&mut self, word: &str, value: &impl ToString) {
         self.note = self.note.replace(&format!("{{{word}}}"), &value.to_string());
     }
 
-    /// Names the positions on the x axis.
     pub(crate) fn name_places(&mut self, names: impl IntoIterator<Item = impl ToString>) {
         self.x_names = names.into_iter().map(|name| name.to_string()).collect();
     }
 
-    /// Adds a point to the line `line` of graph `panel`.
     pub(crate) fn add(&mut self, panel: usize, line: &str, x: impl Into<f64>, y: impl Into<Spread>) {
         self.panels[panel].add(line, x, y);
     }
 
-    /// Hands in our number for the claim with the words `what`.
+    /// Records our number for the claim with the words `what`.
     pub(crate) fn ours(&mut self, what: &str, value: impl Into<Option<f64>>) {
         self.ours_of(what, "", value);
     }
@@ -159,25 +147,25 @@ impl Figure {
         self.own(what, of, "", value);
     }
 
-    /// Hands in a number for which the paper has none.
+    /// Records a number without a claim.
     pub(crate) fn own(&mut self, what: &str, of: &str, unit: &'static str, value: impl Into<Option<f64>>) {
         let ours = Ours { of: of.into(), value: value.into() };
         self.own.push(Own { ours, what: what.into(), unit });
     }
 
-    /// The number that was handed in with these words, before it is sorted to a claim.
+    /// The number recorded under these words, before it is matched to a claim.
     #[cfg(test)]
     pub(crate) fn ours_at(&self, what: &str, of: &str) -> Option<f64> {
         self.own.iter().find(|own| own.what == what && own.ours.of == of)?.ours.value
     }
 
-    /// Adds a cell of one of the paper's tables, beside ours.
+    /// Adds a cell of one of the paper's tables with ours.
     pub(crate) fn cell<'a>(&mut self, cell: Claim, ours: impl IntoIterator<Item = (&'a str, Option<f64>)>) {
         let ours = ours.into_iter().map(|(of, value)| Ours { of: of.into(), value }).collect();
         self.claims.push(Judged::new(cell, ours));
     }
 
-    /// Judges `claims` by the numbers that were handed in.
+    /// Judges `claims` by the recorded numbers.
     pub(crate) fn judge(&mut self, claims: impl IntoIterator<Item = Claim>) {
         for claim in claims {
             let ours = self.own.extract_if(.., |one| one.what == claim.what).map(|one| one.ours).collect();
@@ -185,7 +173,7 @@ impl Figure {
         }
     }
 
-    /// Compares a looker's answers with the oracle's, in calls as long as it takes, and counts them.
+    /// Compares a looker's answers with the oracle's, in calls of its grain, and counts them.
     pub(crate) fn check(&mut self, sample: &Sample, looker: &mut dyn Looker) -> Result<()> {
         let found = sample.check(looker, usize::MAX)?;
         self.checked += found.checked;
@@ -194,7 +182,6 @@ impl Figure {
         Ok(())
     }
 
-    /// Counts a property that was checked.
     pub(crate) fn check_that(&mut self, holds: bool) {
         self.checked += 1;
         self.wrong += u64::from(!holds);
@@ -243,7 +230,6 @@ impl Panel {
         Self { y: y.into(), ..Self::default() }
     }
 
-    /// The same with a logarithmic y axis.
     pub(crate) fn log(y: impl Into<String>) -> Self {
         Self { y_log: true, ..Self::new(y) }
     }
@@ -260,33 +246,29 @@ impl Panel {
         }
     }
 
-    /// The points of the line `name`; none if there is no such line.
     pub(crate) fn points(&self, name: &str) -> &[Point] {
         self.series.iter().find(|line| line.name == name).map_or(&[], |line| &line.points)
     }
 
-    /// The median of the line `name` at `x`.
     pub(crate) fn at(&self, name: &str, x: impl Into<f64>) -> Option<f64> {
         let x = x.into();
         self.points(name).iter().find(|point| (point.x - x).abs() < 1e-9).map(|point| point.y.median)
     }
 
-    /// The point of the line `name` with the greatest median.
     fn best(&self, name: &str) -> Option<&Point> {
         self.points(name).iter().max_by(|a, b| a.y.median.total_cmp(&b.y.median))
     }
 
-    /// The greatest median of the line `name`.
     pub(crate) fn most(&self, name: &str) -> Option<f64> {
         self.best(name).map(|point| point.y.median)
     }
 
-    /// Where that is.
+    /// The x of the greatest median.
     pub(crate) fn best_x(&self, name: &str) -> Option<f64> {
         self.best(name).map(|point| point.x)
     }
 
-    /// Where the line `name` is least.
+    /// The x of the least median.
     pub(crate) fn least_x(&self, name: &str) -> Option<f64> {
         self.points(name).iter().min_by(|a, b| a.y.median.total_cmp(&b.y.median)).map(|point| point.x)
     }
@@ -298,17 +280,14 @@ impl Panel {
     }
 }
 
-/// The greatest of `values`, if there is any.
 pub(crate) fn most(values: &[f64]) -> Option<f64> {
     values.iter().copied().reduce(f64::max)
 }
 
-/// The least of `values`, if there is any.
 pub(crate) fn least(values: &[f64]) -> Option<f64> {
     values.iter().copied().reduce(f64::min)
 }
 
-/// `one` over `other`.
 pub(crate) fn over(one: Option<f64>, other: Option<f64>) -> Option<f64> {
     Some(one? / other?)
 }

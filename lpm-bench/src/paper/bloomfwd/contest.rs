@@ -1,10 +1,10 @@
-//! What a figure compares: engines on an instruction set with parameters, over the routes of one family. Each is built, and its answers are
-//! checked, before it is timed.
+//! The subjects of a figure: engines with an instruction set and parameters, over the routes of one family. Each is built, and its answers
+//! are checked, before it is measured.
 //!
-//! Every subject looks the same keys up, in turn, round after round, on any number of threads. The load of a shared machine changes
-//! during a run; taking turns lets every subject see the same changes, and each point has the least and the greatest of its rounds.
-//! Threads share the keys of a round as in the paper's OpenMP loops (`dynamic`, chunk 1: one call at a time), each pinned to a CPU, and a
-//! rate is per second of the wall, from the first thread's start to the last one's end. Rounds take the keys of both seeds in turn.
+//! Subjects take turns with the same keys, round after round, on any number of threads, so that variation of a shared host affects all
+//! equally; each point has the minimum and maximum of its rounds. Threads share the keys of a round as in the paper's OpenMP loops (`dynamic`,
+//! chunk 1: one call at a time), each pinned to a CPU. A rate is by wall time, from the first thread's start to the last one's end. Rounds
+//! alternate between the keys of both seeds.
 
 use crate::paper::{
     Bench, Family, Fault, Fed, Figure, Isa, KeySet, Result, RouteSet, Spread, Stream, Value, json, with,
@@ -19,10 +19,8 @@ use lpm_phi::variants::{BASELINE, NAIVE};
 use serde_json::Map;
 use std::time::Instant;
 
-/// Keys of a call, as in a forwarder's batch.
 pub(super) const CALL: usize = 256;
 
-/// An engine with its configuration, which a figure compares with others.
 #[derive(Clone, Debug)]
 pub(super) struct Subject {
     pub(super) name: String,
@@ -42,19 +40,17 @@ impl Subject {
         Self { name: format!("bloom, {isa}"), engine: bloom::NAME, isa, parameters }
     }
 
-    /// The engine `bloom` on each of `isas`, and first on the best instruction set of this CPU if that is not among them.
+    /// The engine `bloom` on each of `isas`, after the best instruction set of this CPU if that is not among them.
     pub(super) fn blooms(bench: &Bench, isas: &[Isa]) -> Vec<Self> {
         let best = [Isa::detect()].into_iter().filter(|best| !isas.contains(best));
         best.chain(isas.iter().copied()).map(|isa| Self::bloom(bench, isa)).collect()
     }
 
-    /// `bloom` and Bloomfwd on each of `isas`.
     pub(super) fn both(bench: &Bench, isas: &[Isa]) -> Vec<Self> {
         let blooms = Self::blooms(bench, isas).into_iter();
         blooms.chain(isas.iter().map(|isa| Self::bloomfwd(*isa))).collect()
     }
 
-    /// These, and MIHT.
     pub(super) fn both_and_mihts(bench: &Bench, isas: &[Isa]) -> Vec<Self> {
         Self::both(bench, isas).into_iter().chain(Self::mihts()).collect()
     }
@@ -74,14 +70,14 @@ impl Subject {
         Self::paper(format!("Naive, {isa}"), NAIVE, isa, "h2")
     }
 
-    /// In the paper's form where it differs from ours.
+    /// The paper's form.
     fn paper(name: String, engine: &'static str, isa: Isa, hash: &str) -> Self {
         let parameters = [("hash", hash), ("fpr", "0.3"), ("filters", "paper"), ("buckets", "even")];
         Self::new(name, engine, isa, &parameters)
     }
 
-    /// MIHT as in the paper: (16, 16) for IPv4, (32, 32) for IPv6, one key after the other without prefetches (section 5.1). And
-    /// ours, in which 64 keys descend together.
+    /// MIHT as in the paper: (16, 16) for IPv4, (32, 32) for IPv6, one key at a time without prefetches (section 5.1). And ours, with 64 keys
+    /// at a time.
     pub(super) fn mihts() -> [Self; 2] {
         let parameters = [("k4", "16"), ("m4", "16"), ("k6", "32"), ("m6", "32")];
         let miht = |name: &str| Self::new(name.into(), miht::NAME, Isa::Scalar, &parameters);
@@ -115,24 +111,21 @@ impl Subject {
     }
 }
 
-/// The names of the two lines that figures compare with others: Bloomfwd on the first of `isas`, and `bloom` on the best of this CPU.
+/// The lines that figures compare with others: Bloomfwd on the first of `isas`, and `bloom` on the best of this CPU.
 pub(super) fn leaders(bench: &Bench, isas: &[Isa]) -> [String; 2] {
     let first = isas.first().copied().unwrap_or(Isa::Scalar);
     [Subject::bloomfwd(first).name, Subject::bloom(bench, Isa::detect()).name]
 }
 
-/// A subject with its routes.
 pub(super) struct FilledEngine {
-    /// That of its line.
     pub(super) name: String,
     table: Fed,
     pub(super) details: Details,
-    /// The fields of a row that every measurement has.
+    /// The fields of every row.
     fields: Value,
 }
 
 impl FilledEngine {
-    /// The row of a measurement.
     pub(super) fn row(&self, rate: &LookupRate) -> Value {
         let LookupRate { mlps, on_cpu, threads } = rate;
         let rate = json!({ "threads": threads, "mlps": mlps, "on_cpu": on_cpu, "clock": "wall" });
@@ -140,8 +133,8 @@ impl FilledEngine {
     }
 }
 
-/// Builds `subjects` over the routes of `family` in `tables`, as many at a time as this host has CPUs, and checks each on
-/// traffic drawn from the table. A subject that refuses the table gets a row with the reason, and is left out.
+/// Builds `subjects` over the routes of `family` in `tables`, one a CPU at a time, and checks each on traffic from the table. A subject that
+/// refuses the table gets a row with the reason, and is left out.
 pub(super) fn build(
     bench: &Bench,
     figure: &mut Figure,
@@ -187,25 +180,24 @@ pub(super) fn build(
     Ok(built)
 }
 
-/// Keys of the first measurement, whose rate tells how many a round takes.
+/// Keys of the first measurement, whose rate determines the keys of a round.
 const PROBE: usize = 64 * CALL;
-/// The most passes over all keys in a round: each begins with the start of the threads.
+/// Limit of passes over all keys in a round, since each includes a start of the threads.
 const PASSES_MAX: usize = 8;
-/// The warm-up, as a share of a round's keys: the previous subject has evicted this one's tables from the caches.
+/// The warm-up is one key in this number: the subject before has evicted this one's tables from the caches.
 const WARM_SHARE: usize = 4;
 
-/// The lookup rate of a subject.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LookupRate {
     /// Millions of lookups a second, all threads together.
     pub(super) mlps: Spread,
-    /// CPU seconds over wall seconds of a thread: below 1 something else had its CPU.
+    /// CPU seconds over wall seconds of a thread: below 1 other processes had its CPU.
     on_cpu: f64,
     pub(super) threads: usize,
 }
 
-/// Measures each of `built` on a stream with all CPUs, and checks a sample of its answers first. Adds the rates to graph `panel` at `x`,
-/// and a row of each with the fields that `more` has for it.
+/// Measures each of `built` on a stream with all CPUs, after a check of a sample. Adds the rates to graph `panel` at `x`, and a row of each
+/// with the fields of `more`.
 pub(super) fn show(
     bench: &Bench,
     figure: &mut Figure,
@@ -222,11 +214,11 @@ pub(super) fn show(
     Ok(())
 }
 
-/// Measures each of `built` on a stream with each number of threads in `counts`, in turn, and checks a sample of its answers first.
-/// Returns for each of `built` one rate per number of threads.
+/// Measures each of `built` on a stream with each number of threads in `counts`, in turn, after a check of a sample. Returns a rate for each
+/// subject and number of threads.
 ///
 /// # Errors
-/// The error of an engine; [`Fault::Measurement`] when a thread panicked or the clock stood still.
+/// The engine's; [`Fault::Measurement`] when a thread panicked or the clock stood still.
 pub(super) fn run_counts(
     bench: &Bench,
     figure: &mut Figure,
@@ -260,17 +252,17 @@ pub(super) fn run_counts(
     Ok(all.iter().map(|contestants| contestants.iter().map(Contestant::rate).collect()).collect())
 }
 
-/// Threads over a subject's table, and what their rounds gave.
+/// Threads over a subject's table, and their results.
 struct Contestant {
     threads: Threads,
-    /// Where the next measurement begins.
+    /// The start of the next measurement.
     at: usize,
     mlps: Vec<f64>,
     on_cpu: Vec<f64>,
 }
 
 impl Contestant {
-    /// One round of about so many seconds.
+    /// One round of about this length.
     fn measure(&mut self, keys: &KeySet, seconds: f64) -> Result<()> {
         let probe = PROBE.min(keys.len());
         let (mlps, _) = self.sweep(keys, probe)?;
@@ -287,8 +279,7 @@ impl Contestant {
         Ok(())
     }
 
-    /// Looks up about `count` keys, from where the last sweep ended. Returns millions of lookups a second, and CPU seconds over wall
-    /// seconds.
+    /// Looks up about `count` keys from the end of the last sweep on. Returns millions of lookups a second, and CPU seconds over wall seconds.
     fn sweep(&mut self, keys: &KeySet, count: usize) -> Result<(f64, f64)> {
         let (mut done, mut wall_s, mut cpu_s) = (0, 0.0, 0.0);
         while done < count {

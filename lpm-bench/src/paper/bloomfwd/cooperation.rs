@@ -1,7 +1,7 @@
-//! Figures 9 and 10: two engines that share each batch (section 4.4). By size of the batch, and by share.
+//! Figures 9 and 10: two engines that share each batch (section 4.4), by size of the batch and by share.
 //!
-//! The paper's two are a Xeon Phi behind PCIe and a CPU. Here the first is a helper thread with its own AVX-512 unit, over the
-//! same table, and the second is the calling thread. On a host with a GPU there is a second pair: GPU and CPU.
+//! The paper pairs a Xeon Phi behind PCIe with a CPU. Here the first engine is a helper thread with a separate AVX-512 unit over the same
+//! table, and the second the calling thread. With a GPU there is a second pair: GPU and CPU.
 
 use super::contest::Subject;
 use crate::keys::KeySet;
@@ -11,17 +11,16 @@ use crate::paper::{
 };
 use lpm_phi::coop::CoopEngine;
 
-/// Buffer sizes of figure 9, in keys, as powers of two. The paper's best is 4 Mi; it uses 2 Mi.
+/// Batch sizes of figure 9, in keys, as powers of two. The paper's best is 4 Mi; it uses 2 Mi.
 const LOG2: std::ops::RangeInclusive<u32> = 8..=22;
 const LOG2_QUICK: [u32; 8] = [8, 10, 12, 14, 16, 17, 21, 22];
-/// Batches in flight: one is the paper's sync, two its async, which is double buffering.
+/// Batches in flight: one is the paper's sync, two its async (double buffering).
 const MODES: [(u16, &str); 2] = [(1, "sync"), (2, "async")];
 /// Keys of a batch of figure 10 for two groups of threads: the best of figure 9 on two cores of a server, 512 KB of keys.
 const BATCH_GROUPS: usize = 128 << 10;
 /// Keys of a batch for a GPU: the paper's 2 Mi would be as fast, with a longer latency.
 const BATCH_DEVICE: usize = 256 << 10;
 
-/// A pair of engines that this host has.
 #[derive(Clone, Copy, Debug)]
 struct Pair {
     name: &'static str,
@@ -29,7 +28,7 @@ struct Pair {
     batch: usize,
 }
 
-/// The pairs of this host. Without a GPU, the figure says why that pair is missing.
+/// The pairs of this host. Without a GPU, the figure states why that pair is missing.
 fn pairs(bench: &Bench, figure: &mut Figure) -> Vec<Pair> {
     let mut pairs = vec![Pair { name: "two groups", first: CoopEngine::GROUP, batch: BATCH_GROUPS }];
     match &bench.device {
@@ -69,7 +68,7 @@ fn coop(
     if let Some(split) = split {
         subject = subject.with("split", &split);
     }
-    // The helper threads have all CPUs but the caller's.
+    // Helper threads have all CPUs except the caller's.
     let cpus: Vec<_> = crate::cpus_allowed().iter().skip(1).map(usize::to_string).collect();
     if !cpus.is_empty() {
         subject = subject.with("cpus", &cpus.join(","));
@@ -77,10 +76,10 @@ fn coop(
     ready(bench, figure, data, &subject, pair.batch)
 }
 
-/// Something that takes its turn in each round.
+/// A measurement of each round.
 struct Turn {
     name: String,
-    /// Its position on the x axis; what has none is drawn at each.
+    /// The position on the x axis; `None` is drawn at every position.
     x: Option<f64>,
     engine: usize,
     batch: usize,
@@ -104,14 +103,14 @@ fn take_turns(bench: &Bench, keys: &Stream, engines: &mut [Fed], turns: &[Turn])
 }
 
 impl Turn {
-    /// One measurement, with readers of its own: the helper thread of an idle reader of `coop` would disturb others. The thread that
-    /// calls `coop` runs on the first CPU of this process, the helper on another one, if there is one.
+    /// One measurement with new readers, since the helper thread of an idle reader of `coop` would disturb others. The caller of `coop` runs
+    /// on the first CPU of this process, the helper on another one if possible.
     fn measure(&self, bench: &Bench, fed: &mut Fed, keys: &KeySet) -> Result<Driven> {
         let (slots, batch) = (self.slots, self.batch.min(keys.len()));
         let load = Load { keys, batch, slots, seconds: bench.args.seconds() };
         let caller = move || {
             if self.threads.is_none() {
-                // Where it may not be pinned, it runs where the system puts it.
+                // Pinning may be forbidden.
                 let _ = crate::pin(crate::cpus_allowed().first().copied());
             }
             let readers = (0..self.threads.unwrap_or(1)).map(|_| fed.reader(slots, batch));
@@ -121,7 +120,6 @@ impl Turn {
     }
 }
 
-/// Figure 9: lookup rate and latency by size of the buffer.
 pub(super) fn figure_9(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let Some(set) = bench.main_set(Family::V4) else { return figure.without(Family::V4) };
     let keys = bench.stream(set, Family::V4, &Traffic::Random)?;
@@ -131,7 +129,7 @@ pub(super) fn figure_9(bench: &Bench, figure: &mut Figure) -> Result<()> {
     for pair in pairs(bench, figure) {
         let [sync, both] = MODES.map(|(_, mode)| format!("{}, {mode}", pair.name));
         let mut fed = [coop(bench, figure, (set, &keys), pair, None)?];
-        // One size after the other: coop's split is that of the size.
+        // By size, since coop's split depends on it.
         for batch in sizes.iter().copied() {
             let turns = MODES.map(|(slots, mode)| {
                 let (name, x) = (format!("{}, {mode}", pair.name), Some(batch as f64));
@@ -159,7 +157,6 @@ pub(super) fn figure_9(bench: &Bench, figure: &mut Figure) -> Result<()> {
     Ok(())
 }
 
-/// Figure 10: lookup rate by the first engine's share.
 pub(super) fn figure_10(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let Some(set) = bench.main_set(Family::V4) else { return figure.without(Family::V4) };
     let keys = bench.stream(set, Family::V4, &Traffic::Random)?;

@@ -9,19 +9,16 @@ use lpm_phi::bloom::equations::FilterSize;
 use lpm_phi::cpe::expand;
 use lpm_phi::variants::hash::HashName;
 
-/// The rates of table 5 and figure 1, percent.
 const PERCENTS: [f64; 5] = [1.0, 10.0, 30.0, 60.0, 90.0];
 /// The k of table 5, the same for all its tables.
 const HASHES: [u64; 5] = [7, 4, 2, 1, 1];
-/// Addresses of the paper's figures: 2^26.
 const ADDRESSES: f64 = 67_108_864.0;
 /// Tables 3 and 5 of the paper: the columns of table 3 before and after expansion, and m of G1 and of G2 by rate.
 const TABLES_3_5: &str = include_str!("tables35.txt");
-/// The columns of table 3: before and after expansion.
 const COLUMNS: [&str; 3] = ["lengths to 20", "lengths 21 to 24", "lengths 25 to 32"];
 const EXPANDED: [&str; 3] = ["direct array", "G1", "G2"];
 
-/// The IPv4 prefixes of `tables` by column: those that are there, and those that are made of them for G1 and G2.
+/// The IPv4 prefixes of `tables` by column, and the expanded prefixes of G1 and G2.
 fn prefixes(tables: &RouteSet) -> ([u64; 3], [u64; 2]) {
     let count = |lens: std::ops::RangeInclusive<u8>| {
         tables.v4.iter().filter(|(prefix, _)| lens.contains(&prefix.len())).count() as u64
@@ -30,8 +27,8 @@ fn prefixes(tables: &RouteSet) -> ([u64; 3], [u64; 2]) {
     ([count(0..=20), count(21..=24), count(25..=32)], [after[0], after[1]])
 }
 
-/// Table 3: prefixes before and after expansion. The engine's direct array, entries and filters are counted, too: each that differs
-/// is a wrong answer.
+/// Table 3: prefixes before and after expansion. The engine's direct array, entries and filters are counted, too; each difference counts as
+/// a wrong answer.
 pub(super) fn table_3(bench: &Bench, figure: &mut Figure) -> Result<()> {
     if bench.main_set(Family::V4).is_none() {
         return figure.without(Family::V4);
@@ -110,7 +107,6 @@ pub(super) fn table_5(bench: &Bench, figure: &mut Figure) -> Result<()> {
     Ok(())
 }
 
-/// Figure 1: hash functions and rates.
 pub(super) fn figure_1(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let Some(set) = bench.main_set(Family::V4) else { return figure.without(Family::V4) };
     let keys = bench.stream(set, Family::V4, &Traffic::Random)?;
@@ -140,12 +136,11 @@ pub(super) fn figure_1(bench: &Bench, figure: &mut Figure) -> Result<()> {
     Ok(())
 }
 
-/// The pairs whose buckets are counted.
 const KNUTH: &str = "Knuth + Knuth";
 const KNUTH_ODD: &str = "Knuth + Knuth, odd buckets";
 const H2: &str = "H2 + H2";
 
-/// Every pair of hash functions, two of them in our form, and the engine `bloom`.
+/// Every pair of hash functions, two of them also in our form, and the engine `bloom`.
 fn subjects(bench: &Bench, isa: Isa, percent: f64) -> Vec<Subject> {
     let vectorised = HashName::ALL.into_iter().filter(|hash| hash.is_vectorised());
     // In a quick run, scalar code has only the pairs of a function with itself.
@@ -176,7 +171,7 @@ fn word(hash: HashName) -> &'static str {
     }
 }
 
-/// Hands in the numbers of section 6.2, of the pairs only.
+/// Our numbers for section 6.2, of the pairs only.
 fn ours(figure: &mut Figure, panel: &Panel, isa: Isa, percents: &[f64]) {
     let names = panel.series.iter().map(|line| line.name.as_str());
     let pairs: Vec<_> = names.filter(|name| name.contains(" + ") && !name.contains(',')).collect();
@@ -201,7 +196,7 @@ mod tests {
 
     #[test]
     fn prefixes_are_counted_before_and_after_expansion() {
-        // A /22 and the /24 within it are four /24s, a /23 is two; a /30 is four /32s, of which a /32 is one.
+        // A /22 and the /24 within it are four /24s, a /23 is two; a /30 is four /32s, including one of the routes.
         let lines = ["0.0.0.0/0 1", "10.0.0.0/20 1", "10.1.0.0/22 1", "10.1.1.0/24 2", "10.2.0.0/23 1"];
         let tables = RouteSet::of_routes(&[&lines[..], &["10.3.0.4/30 1", "10.3.0.5/32 2"]].concat());
         assert_eq!(prefixes(&tables), ([2, 3, 2], [6, 4]));

@@ -1,12 +1,11 @@
-//! The keys of figure 3: a share of them matches a prefix.
+//! The keys of figure 3: a given share of them matches a prefix.
 
 use crate::keys::KeySet;
 use fib::{IpPrefix, NextHopId, Prefix4};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 
-/// Addresses that IANA reserves for special use and for multicast: the paper's keys have none of them (RFC 6890, RFC 5771,
-/// RFC 1112).
+/// Addresses reserved by IANA for special use and multicast, which the paper's keys exclude (RFC 6890, RFC 5771, RFC 1112).
 const RESERVED: &str = "0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24 \
     192.88.99.0/24 192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4";
 
@@ -18,11 +17,11 @@ fn reserved() -> Vec<Prefix4> {
     RESERVED.split(' ').filter_map(v4).collect()
 }
 
-/// The addresses that keys of a matching ratio are drawn from.
+/// The addresses for keys of a matching ratio.
 pub(super) struct Space {
     /// The routes, without the default route and those that overlap reserved addresses.
     prefixes: Vec<Prefix4>,
-    /// The first address of each range that no route but the default route covers, and that is not reserved.
+    /// The first address of each unreserved range without a route except the default route.
     gaps: Vec<u32>,
     /// The number of addresses in all ranges up to the end of each range.
     gap_ends: Vec<u64>,
@@ -54,7 +53,6 @@ impl Space {
         self.gap_ends.last().copied().unwrap_or(0)
     }
 
-    /// The `at`-th of these addresses.
     fn gap_address(&self, at: u64) -> u32 {
         let gap = self.gap_ends.partition_point(|end| *end <= at);
         let before = gap.checked_sub(1).and_then(|gap| self.gap_ends.get(gap)).copied().unwrap_or(0);
@@ -62,8 +60,8 @@ impl Space {
         start.wrapping_add(u32::try_from(at - before).unwrap_or(0))
     }
 
-    /// Draws `count` keys, of which `percent` percent match a prefix: evenly over the prefixes, and evenly over the unmatched
-    /// addresses. `None` if there are no addresses of a kind that is needed.
+    /// Draws `count` keys, of which `percent` percent match a prefix: evenly over the prefixes, and evenly over the unmatched addresses. `None`
+    /// if addresses of a needed kind are missing.
     pub(super) fn keys(&self, percent: u32, count: usize, seed: u64) -> Option<KeySet> {
         if percent > 0 && self.prefixes.is_empty() || percent < 100 && self.unmatched() == 0 {
             return None;
@@ -101,7 +99,7 @@ mod tests {
         let space = Space::of(&tables.v4);
         let reserved = reserved();
         assert_eq!(reserved.len(), RESERVED.split(' ').count());
-        // 10/8 is reserved, 100/8 has reserved addresses within, 255/8 lies in 240/4.
+        // 10/8 is reserved, 100/8 has reserved addresses within, 255/8 is in 240/4.
         assert_eq!(space.prefixes.len(), 2);
         for percent in [0, 80, 100] {
             let keys = space.keys(percent, 20_000, 7).unwrap();

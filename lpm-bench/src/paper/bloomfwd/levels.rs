@@ -1,9 +1,9 @@
-//! The levels that DPCPE expands IPv6 to. Table 4: the prefixes that it makes of tables, by the number of levels: the paper's greedy choice,
-//! and the optimum. Figures 7 and 8: lookup rates by the number of levels.
+//! DPCPE's levels for IPv6. Table 4: expanded prefixes by the number of levels, for the paper's greedy choice and for the optimum. Figures 7
+//! and 8: lookup rates by the number of levels.
 //!
-//! The properties that the table shows are checked: prefix capture only removes prefixes, fewer levels never make fewer prefixes,
-//! 64 is always a level, the optimum is no worse than the greedy choice, whose levels hold those of fewer. Figures 7 and 8 build tables of
-//! these levels and check their answers.
+//! Properties of the table are checked: prefix capture only removes prefixes, fewer levels never make fewer prefixes, 64 is always a level,
+//! the optimum is no worse than the greedy choice, and greedy levels include the levels for fewer. For figures 7 and 8 tables of these levels
+//! are built and their answers checked.
 
 use super::contest::{FilledEngine, Subject, build, leaders, show};
 use super::{MLPS, PAPER_V6, isas, rows_of, stand_in};
@@ -19,31 +19,27 @@ use lpm_phi::cpe::histogram::LengthHistogram;
 use lpm_phi::cpe::model::{ExpandedLayout, HostModel};
 use lpm_phi::variants::ENTRY_BYTES;
 
-/// The paper's table: levels, estimated and actual prefixes in thousands, of which there are none where it was not possible.
+/// The paper's table: levels, estimated and actual prefixes in thousands, absent where expansion was impossible.
 const TABLE_4: &str = include_str!("table4.txt");
-/// The most levels of the paper's table.
 const LEVELS_MAX: usize = 8;
-/// The fewest here: more fits in memory today, and the table should show what is refused.
+/// The fewest levels here: more fits in memory today, and the table should show refusals.
 const LEVELS_MIN: usize = 1;
-/// The most levels of a full run: beyond them, nearly every route has its own length.
+/// The most levels of a full run: beyond them, nearly every route has a level of its length.
 const LEVELS_MORE: usize = 12;
 /// The paper's search first.
 const SEARCHES: [(LevelSearch, &str); 2] =
     [(LevelSearch::Greedy, "greedy"), (LevelSearch::Optimum, "optimum")];
 
-/// The expansion of a table to one number of levels.
 struct Made {
     levels: Levels,
-    /// Prefixes, with prefix capture.
+    /// With prefix capture.
     actual: u64,
-    /// Why it is refused.
     refused: Option<CpeError>,
 }
 
-/// A table's expansions by each search, from few levels to many.
+/// A table's expansions by each search, in order of levels.
 type Expansions = [Vec<Made>; 2];
 
-/// Table 4: levels against expanded prefixes.
 pub(super) fn table_4(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let Some(main) = bench.main_set(Family::V6) else { return figure.without(Family::V6) };
     let layout =
@@ -74,7 +70,7 @@ pub(super) fn table_4(bench: &Bench, figure: &mut Figure) -> Result<()> {
     Ok(())
 }
 
-/// The expansions of a data set, in rows and graphs: prefixes, and prefixes by estimate.
+/// The expansions of a data set, in rows and graphs: actual and estimated prefixes.
 fn expansions(
     bench: &Bench,
     figure: &mut Figure,
@@ -118,7 +114,7 @@ impl Made {
     }
 }
 
-/// Adds a row of the paper's table, beside ours.
+/// Adds a row of the paper's table with ours.
 fn cells(figure: &mut Figure, (name, row): (&str, &[Vec<u64>]), (ours, made): (&str, &Expansions)) {
     let [lengths, estimated, actual] = row else { return };
     let of = |what| format!("{name} ({ours} here), CPE{} {lengths:?}, {what}", lengths.len());
@@ -129,7 +125,7 @@ fn cells(figure: &mut Figure, (name, row): (&str, &[Vec<u64>]), (ours, made): (&
         }
         both
     };
-    // Its tables are not to be had, so its numbers say nothing of ours.
+    // The paper's tables are not available, so its numbers do not apply to ours.
     let mut cell = |what, paper: u64, unit, ours: [(&str, Option<f64>); 2]| {
         figure.cell(Claim::of_table("table 4", of(what), paper as f64, unit, Rule::Data), ours);
     };
@@ -148,7 +144,7 @@ fn cells(figure: &mut Figure, (name, row): (&str, &[Vec<u64>]), (ours, made): (&
     }
 }
 
-/// Checks the properties of table 4, from few levels to many.
+/// Checks the properties of table 4, in order of levels.
 fn check_table(figure: &mut Figure, [greedy, optimum]: &Expansions) {
     for one in greedy.iter().chain(optimum) {
         figure.check_that(one.levels.lengths.contains(&64) && one.actual <= one.levels.estimate);
@@ -166,33 +162,28 @@ fn check_table(figure: &mut Figure, [greedy, optimum]: &Expansions) {
     }
 }
 
-/// Whether `more` has all levels of `fewer`.
 fn holds<T: PartialEq>(more: &[T], fewer: &[T]) -> bool {
     fewer.iter().all(|len| more.contains(len))
 }
 
 /// The paper's numbers of levels; `None` is no expansion: a filter and table for each length.
 const LEVELS: [Option<u32>; 7] = [None, Some(8), Some(7), Some(6), Some(5), Some(4), Some(3)];
-/// The numbers of a quick run, without 3 levels, which are refused or take long to build.
+/// A quick run omits 3 levels, which are refused or take long to build.
 const LEVELS_QUICK: [Option<u32>; 5] = [None, Some(8), Some(6), Some(5), Some(4)];
 
-/// The numbers of levels, by their positions on the axis.
 fn places(bench: &Bench) -> &'static [Option<u32>] {
     if bench.args.quick { &LEVELS_QUICK } else { &LEVELS }
 }
 
-/// The position of `levels` on the axis.
 fn place(bench: &Bench, levels: Option<u32>) -> Option<f64> {
     Some(places(bench).iter().position(|one| *one == levels)? as f64)
 }
 
-/// The number of levels with the highest rate of a line.
 fn best_levels(bench: &Bench, panel: &Panel, name: &str) -> Option<f64> {
     let x = panel.best_x(name)?;
     places(bench).iter().find(|levels| place(bench, **levels) == Some(x)).copied().flatten().map(f64::from)
 }
 
-/// Bloomfwd-v6 with this number of levels.
 fn bloomfwd(isa: Isa, levels: Option<u32>) -> Subject {
     match levels {
         None => Subject::naive(isa),
@@ -200,7 +191,7 @@ fn bloomfwd(isa: Isa, levels: Option<u32>) -> Subject {
     }
 }
 
-/// The same with the best levels there are in place of the paper's, if they are expanded to.
+/// The same with optimal levels instead of the paper's, if there is an expansion.
 fn with_optimum(isa: Isa, levels: Option<u32>) -> Option<Subject> {
     levels.map(|_| bloomfwd(isa, levels).with("dpcpe", &"optimum"))
 }
@@ -233,7 +224,6 @@ fn by_levels(
     Ok(())
 }
 
-/// Figure 7: AS65000-V6, with and without DPCPE.
 pub(super) fn figure_7(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let Some(set) = bench.main_set(Family::V6) else { return figure.without(Family::V6) };
     let isas = isas(figure);
@@ -254,7 +244,6 @@ pub(super) fn figure_7(bench: &Bench, figure: &mut Figure) -> Result<()> {
     Ok(())
 }
 
-/// Hands in the numbers of section 6.6.
 fn ours_7(bench: &Bench, figure: &mut Figure, leaders: &[String; 2]) {
     let [random, trace] = &figure.panels.clone()[..] else { return };
     let [bloomfwd, _] = leaders;
@@ -278,13 +267,12 @@ fn ours_7(bench: &Bench, figure: &mut Figure, leaders: &[String; 2]) {
     }
 }
 
-/// Figure 8: the same for other tables.
 pub(super) fn figure_8(bench: &Bench, figure: &mut Figure) -> Result<()> {
     if bench.main_set(Family::V6).is_none() {
         return figure.without(Family::V6);
     }
     let isa = isas(figure)[0];
-    // Tables as large as the paper's other three if they were generated, else all tables.
+    // Generated tables of the sizes of the paper's other three, else all tables.
     let is_other = |set: &&DataSet| PAPER_V6[1..].iter().any(|(name, _)| set.name.ends_with(name));
     let mut chosen: Vec<_> = bench.sets(Family::V6).filter(is_other).collect();
     if chosen.is_empty() {
@@ -293,7 +281,7 @@ pub(super) fn figure_8(bench: &Bench, figure: &mut Figure) -> Result<()> {
     for set in chosen {
         let keys = bench.stream(set, Family::V6, &Traffic::Random)?;
         by_levels(bench, figure, (set, &[keys]), &[], |levels| {
-            // Whether the optimum is quicker is measured on figure 7's table, and in a full run on these.
+            // The optimum is measured on figure 7's table, and in a full run on these.
             let optimum = with_optimum(isa, levels).filter(|_| !bench.args.quick);
             let optimum = optimum.map(|one| one.named(format!("{}, optimum levels", set.name)));
             std::iter::once(bloomfwd(isa, levels).named(&set.name)).chain(optimum).collect()
@@ -308,7 +296,6 @@ pub(super) fn figure_8(bench: &Bench, figure: &mut Figure) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// Fewer levels never make fewer prefixes, and every level set holds the next smaller one: the paper's choice is greedy.
     #[test]
     fn the_paper_s_level_sets_are_nested() {
         let all: Vec<_> = rows_of(TABLE_4).collect();

@@ -1,11 +1,11 @@
-//! Table 1: the machines. Table 2: what other systems reached, beside those of them that are engines here.
+//! Table 1: the machines. Table 2: rates of other systems, next to ours for those that are engines here.
 
 use super::contest::{Subject, build, run_counts};
 use super::isas;
 use crate::paper::{Bench, Family, Figure, Result, Spread, Traffic, json};
 use std::time::Instant;
 
-/// Elements of each array of the bandwidth measurement, at most: 128 MB.
+/// Limit of the elements of each array for the bandwidth: 128 MB.
 const ELEMENTS_MAX: usize = 16 << 20;
 
 /// Table 1: this host, where the paper has two Xeon Phi.
@@ -32,8 +32,7 @@ pub(super) fn table_1(bench: &Bench, figure: &mut Figure) -> Result<()> {
     Ok(())
 }
 
-/// Gigabytes a second that STREAM's triad `a = b + 3 c` moves, by its count: two arrays are read, one is written. And how many sums were
-/// wrong.
+/// Gigabytes a second of STREAM's triad `a = b + 3 c`, by its count (two arrays read, one written), and the number of wrong sums.
 fn triads_gb_s(elements: usize, threads: usize, rounds: usize) -> (Vec<f64>, u64) {
     let (mut a, b, c) = (vec![0.0_f64; elements], vec![1.0_f64; elements], vec![2.0_f64; elements]);
     let part = elements.div_ceil(threads).max(1);

@@ -1,18 +1,18 @@
 //! `lpm-bench paper bloomfwd`: tables 1 to 5 and figures 1 to 10 of the Bloomfwd paper.
 //!
-//! | module | what lives there |
+//! | module | contents |
 //! |---|---|
-//! | `contest` | what a figure compares: engines, instruction sets, parameters; built, checked, and timed in turn on any number of threads |
-//! | `machines` | tables 1 and 2: this host and its engines, where the paper has other machines and other systems |
+//! | `contest` | engines, instruction sets and parameters: built, checked, and measured in turn on any number of threads |
+//! | `machines` | tables 1 and 2: this host and its engines next to the paper's machines and systems |
 //! | `filters` | tables 3 and 5: prefixes before and after expansion, m and k; figure 1: hash functions and false-positive rates |
 //! | `rates`, `keys` | figures 2 to 6: lookup rate by threads, keys and IPv4 table |
 //! | `levels` | table 4: DPCPE, greedy and optimum; figures 7 and 8: IPv6 by levels of expansion |
 //! | `cooperation` | figures 9 and 10: two engines that share each batch |
 //!
-//! The paper's *Bloomfwd* is `bloom-baseline` with the paper's hashes, vectorised by hand (section 6.3: these are the only
-//! differences), with its filters (table 5) and greedy levels. The engine `bloom`, our development of it, is measured beside it. The paper has two processors, a Xeon Phi and a
-//! CPU; here there are two instruction sets: AVX-512F, which is the Phi's, and scalar code. The paper uses 244 threads; here there
-//! are as many as this host has CPUs. On a CPU without AVX-512F the AVX-512F half is skipped with a message.
+//! The paper's *Bloomfwd* is `bloom-baseline` with the paper's hashes, vectorised by hand (section 6.3: the only differences), with its
+//! filters (table 5) and greedy levels. The engine `bloom`, our development of it, is measured, too. The paper has two processors, a Xeon Phi
+//! and a CPU; here there are two instruction sets: AVX-512F, the Phi's, and scalar code. The paper uses 244 threads; here there is one for
+//! each CPU. Without AVX-512F its half is skipped with a message.
 
 mod contest;
 mod cooperation;
@@ -24,7 +24,6 @@ mod rates;
 
 use super::{Bench, DataSet, DeviceNeed, Family, Figure, Isa, Known, Paper, PaperArgs, Result, data};
 
-/// In the paper's order.
 pub(super) const PAPER: Paper = Paper {
     title: "Parallel IP lookup using Bloom filters on the Intel Xeon Phi (Bloomfwd)",
     claims: include_str!("../claims/bloomfwd.txt"),
@@ -52,28 +51,27 @@ pub(super) const PAPER: Paper = Paper {
     ],
 };
 
-/// The paper's IPv6 tables and their numbers of routes (section 6.1). Generated tables with as many routes replace them.
+/// The paper's IPv6 tables and their numbers of routes (section 6.1); generated tables of these sizes replace them.
 const PAPER_V6: [(&str, usize); 4] =
     [("AS65000-V6", 31_645), ("EQUINIX", 42_663), ("LINX", 44_103), ("NWAX", 42_227)];
 /// Some of its other IPv4 tables and their numbers of routes: sums of the rows of table 3 before expansion.
 const PAPER_V4: [(&str, usize); 3] = [("SYDNEY", 667_369), ("LINX", 620_188), ("IX.br/SP", 652_531)];
 
-/// Further data sets: generated tables of the paper's sizes, since its own are not available. There are none if the command line
-/// names tables.
+/// Generated tables of the paper's sizes, since its own are not available; none if the command line names tables.
 fn beside(args: &PaperArgs) -> Result<Vec<DataSet>> {
     if !args.table.fib.is_empty() || args.table.generate.is_some() {
         return Ok(Vec::new());
     }
     let v4 = if args.quick { &[][..] } else { &PAPER_V4 };
     let all = PAPER_V6.iter().map(|paper| ("v6", paper)).chain(v4.iter().map(|paper| ("v4", paper)));
-    // Each table has its own seed: two of the same size would be the same table otherwise.
+    // Separate seeds, since tables of one size and seed are equal.
     let set = |((family, (name, routes)), seed): ((&str, &(&str, usize)), u64)| {
         data::generated(args, &format!("as large as {name}"), &format!("{family}={routes}"), seed)
     };
     all.zip(args.table.seed + 1..).map(set).collect()
 }
 
-/// The data set that stands for the paper's table `name`: one of its size if there is one, else the first with routes of `family`.
+/// The replacement of the paper's table `name`: a table of its size, else the first with routes of `family`.
 fn stand_in<'a>(bench: &'a Bench, family: Family, name: &str) -> Option<&'a DataSet> {
     bench.sets(family).find(|set| set.name.ends_with(name)).or_else(|| bench.main_set(family))
 }
@@ -89,7 +87,7 @@ fn rows_of(text: &'static str) -> impl Iterator<Item = (&'static str, Vec<Vec<u6
 
 const MLPS: &str = "million lookups a second";
 
-/// Those of the paper's two instruction sets that this CPU has. Without AVX-512F the figure is marked as half skipped.
+/// The paper's two instruction sets, as far as this CPU has them. Without AVX-512F the figure is marked as half skipped.
 fn isas(figure: &mut Figure) -> Vec<Isa> {
     if !Isa::Avx512f.is_available() {
         figure.skipped = Some("its AVX-512F half: this CPU has no avx512f".into());

@@ -12,10 +12,9 @@ use rand_chacha::ChaCha12Rng;
 use std::borrow::Borrow;
 
 const RATIOS: [u32; 6] = [0, 20, 40, 60, 80, 100];
-/// The part of the table that is kept: 1 over each of these.
+/// One route in each of these numbers is kept.
 const PARTS: [u32; 5] = [1, 2, 4, 8, 16];
 
-/// Figure 2: lookup rate and scalability.
 pub(super) fn figure_2(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let Some(set) = bench.main_set(Family::V4) else { return figure.without(Family::V4) };
     let isas = isas(figure);
@@ -51,7 +50,7 @@ pub(super) fn figure_2(bench: &Bench, figure: &mut Figure) -> Result<()> {
     Ok(())
 }
 
-/// The lookup rate of `subjects` over `set` on each of `streams`, which come with their position.
+/// The lookup rate of `subjects` over `set` on each of `streams` at its position.
 fn by_keys(
     bench: &Bench,
     figure: &mut Figure,
@@ -68,7 +67,6 @@ fn by_keys(
     Ok(())
 }
 
-/// Figure 3: lookup rate by matching ratio.
 pub(super) fn figure_3(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let Some(set) = bench.main_set(Family::V4) else { return figure.without(Family::V4) };
     let subjects = Subject::both(bench, &isas(figure));
@@ -88,7 +86,6 @@ pub(super) fn figure_3(bench: &Bench, figure: &mut Figure) -> Result<()> {
     Ok(())
 }
 
-/// Figure 4: random addresses, and those of a trace.
 pub(super) fn figure_4(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let Some(set) = bench.main_set(Family::V4) else { return figure.without(Family::V4) };
     let isas = isas(figure);
@@ -107,7 +104,7 @@ pub(super) fn figure_4(bench: &Bench, figure: &mut Figure) -> Result<()> {
     Ok(())
 }
 
-/// The lookup rate of `subjects` over each of `tables`, on random addresses; `main` is the set they are named after.
+/// The lookup rate of `subjects` over each of `tables`, on random addresses; `main` is their base.
 fn by_table<T: Borrow<RouteSet>>(
     bench: &Bench,
     figure: &mut Figure,
@@ -126,7 +123,6 @@ fn by_table<T: Borrow<RouteSet>>(
     Ok(())
 }
 
-/// Figure 5: fewer prefixes.
 pub(super) fn figure_5(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let Some(set) = bench.main_set(Family::V4) else { return figure.without(Family::V4) };
     let isas = isas(figure);
@@ -145,7 +141,6 @@ pub(super) fn figure_5(bench: &Bench, figure: &mut Figure) -> Result<()> {
     Ok(())
 }
 
-/// The table with about one IPv4 route in `part`, drawn at random.
 fn thinned(tables: &RouteSet, part: u32, seed: u64) -> RouteSet {
     let mut rng = ChaCha12Rng::seed_from_u64(seed ^ u64::from(part));
     let mut rib = Rib::new();
@@ -157,7 +152,6 @@ fn thinned(tables: &RouteSet, part: u32, seed: u64) -> RouteSet {
     RouteSet::of_rib(rib, format!("1/{part} of {}", tables.source))
 }
 
-/// Figure 6: different tables, and two processors.
 pub(super) fn figure_6(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let Some(main) = bench.main_set(Family::V4) else { return figure.without(Family::V4) };
     let isas = isas(figure);
@@ -188,7 +182,7 @@ impl Bench {
         (1..=most).filter(|n| most <= 8 || n.is_power_of_two() || *n == most).collect()
     }
 
-    /// The most threads: as many as requested, else one per CPU.
+    /// The requested number of threads, else one per CPU.
     pub(super) fn threads_max(&self) -> usize {
         self.args.threads.map_or(self.host.cpus, usize::from).max(1)
     }

@@ -1,4 +1,4 @@
-//! The numbers that the documents state, and what ours say of them.
+//! The numbers that the documents state, and their comparison with ours.
 //!
 //! Each document has a file here with a line a number:
 //! ```text
@@ -7,17 +7,16 @@
 //! - | SECTION | WHAT | NUMBER | UNIT | RULE | test FILE NAME
 //! - | SECTION | WHAT | NUMBER | UNIT | RULE | why it cannot be made here
 //! ```
-//! FIGURE is the id of the figure that makes it (`fig09`), and WHAT the words by which that figure hands its number in. `PANEL at X` is
-//! where the number stands in the figure, for its mark. `test FILE NAME` is the test that fails if ours is another number. A line that
+//! FIGURE is the id of the figure with this number (`fig09`), and WHAT the words under which that figure records ours. `PANEL at X` is
+//! the position of the number's mark in the figure. `test FILE NAME` is a test that fails if ours is another number. A line that
 //! begins with `#` is a comment.
 
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// A number of a document.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Claim {
-    /// The figure that makes it; `None` if nothing here can.
+    /// The figure with this number; `None` if it cannot be made here.
     #[serde(skip)]
     pub(crate) figure: Option<&'static str>,
     /// The document's section, figure or table.
@@ -27,18 +26,18 @@ pub(crate) struct Claim {
     pub(crate) paper: Vec<f64>,
     pub(crate) unit: &'static str,
     pub(crate) rule: Rule,
-    /// The graph and the position on its x axis where the number stands.
+    /// The graph and the position on its x axis of the number's mark.
     pub(crate) mark: Option<(usize, f64)>,
-    /// The test of ours that holds only if the number is the document's: its file, from the top of the sources, and its name.
+    /// The test that fails if our number differs: its file, from the top of the sources, and its name.
     pub(crate) test: Option<(&'static str, &'static str)>,
     pub(crate) reason: Option<&'static str>,
 }
 
-/// How a number of ours is compared with the document's.
+/// The rule of comparison with the document's number.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Rule {
-    /// What follows from the algorithm and the data alone.
+    /// Determined by the algorithm and the data alone.
     #[default]
     Count,
     /// One system over another, both measured here.
@@ -49,29 +48,24 @@ pub(crate) enum Rule {
     Best,
     AtMost,
     AtLeast,
-    /// A speed of the document's hardware.
     Rate,
-    /// A time of the document's hardware.
     Time,
-    /// A property of the document's data.
     Data,
 }
 
-/// What a number of ours says of the document's.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Verdict {
     Reproduced,
-    /// The direction is the document's, the number is not.
+    /// The direction agrees, the number does not.
     ShapeOnly,
-    /// It speaks against the document's.
     Contradicted,
-    /// What it takes is not on this host, or was not measured in this run.
+    /// It needs something that this host lacks, or was not measured in this run.
     CannotBeMadeHere,
 }
 
 impl Rule {
-    /// Their words in the files, each with what it asks.
+    /// The rules by their words in the files, each with its meaning.
     pub(crate) fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
         include_str!("rules.txt").lines().filter_map(|line| line.split_once(" : "))
     }
@@ -80,7 +74,6 @@ impl Rule {
         serde_json::from_value(word.replace('-', "_").into()).ok()
     }
 
-    /// Judges `ours` against one number or a range.
     fn judge(self, paper: &[f64], ours: f64) -> Verdict {
         use Verdict::{CannotBeMadeHere, Contradicted, Reproduced, ShapeOnly};
         let low = paper.iter().copied().fold(f64::INFINITY, f64::min);
@@ -120,13 +113,12 @@ impl Verdict {
 }
 
 impl Claim {
-    /// Those of the file `text`.
+    /// The claims of the file `text`.
     pub(crate) fn parse_all(text: &'static str) -> Result<Vec<Self>, &'static str> {
         let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
         lines.map(|line| Self::parse(line).ok_or(line)).collect()
     }
 
-    /// A number of one of the document's tables.
     pub(crate) fn of_table(
         section: &'static str,
         what: String,
@@ -162,15 +154,13 @@ impl Claim {
     }
 }
 
-/// A number of ours.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Ours {
-    /// Which of several forms it is of, or which engine on what; empty if the figure has one form alone.
+    /// The form or the engine; empty if the figure has one form alone.
     pub(crate) of: String,
     pub(crate) value: Option<f64>,
 }
 
-/// A claim, with our numbers for it.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Judged {
     #[serde(flatten)]

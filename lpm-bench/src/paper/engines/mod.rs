@@ -1,8 +1,7 @@
-//! `lpm-bench paper engines`: what no paper has. Every engine and every table of DPDK, each in its best instruction set, on the same keys
-//! of a full table of each family: lookups by the size of the table, and lookups while updates are applied.
+//! `lpm-bench paper engines`: every engine and every table of DPDK, each in its best instruction set, on the same keys of a full table of
+//! each family: lookups by the size of the table, and lookups during updates. No paper has this comparison.
 //!
-//! The measurements are those of `lpm-bench lookup` and `lpm-bench update`, run as processes of their own: DPDK keeps the memory and the
-//! CPU that it once took.
+//! The measurements run `lpm-bench lookup` and `lpm-bench update` as separate processes, since DPDK never releases its memory and CPU.
 
 use super::{
     Bench, DataSet, DeviceNeed, Family, Fault, Figure, Known, Panel, Paper, Result, Spread, Value, json,
@@ -26,12 +25,11 @@ pub(super) const PAPER: Paper = Paper {
 };
 
 const RATES: [u32; 4] = [1_000, 10_000, 100_000, 1_000_000];
-/// Updates of a family at most: some tables take milliseconds for one.
+/// Limit of the updates of a family: some tables take milliseconds for one.
 const UPDATES: usize = 500;
-/// Keys of the lookups beside them at most: each turn begins with all of them, to warm up, and some tables have 3 million lookups a second.
+/// Limit of the keys of concurrent lookups: each turn warms up with all keys, and some tables have few million lookups a second.
 const KEYS_BESIDE: usize = 1 << 20;
 
-/// Lookup rate by the bytes that lookups may read.
 fn lookups(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let traffic = ["table".to_owned(), bench.trace().to_string()];
     for (family, set) in largest(bench) {
@@ -52,7 +50,6 @@ fn lookups(bench: &Bench, figure: &mut Figure) -> Result<()> {
     Ok(())
 }
 
-/// Lookup rate beside updates.
 fn updates(bench: &Bench, figure: &mut Figure) -> Result<()> {
     for (family, set) in largest(bench) {
         let file = bench.args.out.join(format!("updates-{family}.txt"));
@@ -82,13 +79,13 @@ fn updates(bench: &Bench, figure: &mut Figure) -> Result<()> {
     Ok(())
 }
 
-/// The data set of each family that has the most routes.
+/// The data set with the most routes of each family.
 fn largest(bench: &Bench) -> impl Iterator<Item = (Family, &DataSet)> {
     let of = |family| Some((family, bench.sets(family).max_by_key(|set| set.tables.routes(family))?));
     [Family::V4, Family::V6].into_iter().filter_map(of)
 }
 
-/// The rows of a run of `lpm-bench KIND` over a data set. What cannot be measured here is left out, and the figure says so.
+/// The rows of a run of `lpm-bench KIND` over a data set. The figure states what cannot be measured here.
 fn measure(
     bench: &Bench,
     figure: &mut Figure,
@@ -103,7 +100,7 @@ fn measure(
     line.extend(["--json".into(), json.display().to_string()]);
     line.extend(options.iter().map(|option| (*option).to_owned()));
     bench.tell(format!("lpm-bench {}", line.join(" ")));
-    // What an earlier run has left says nothing about this one.
+    // Removes the output of an earlier run.
     let _ = std::fs::remove_file(&json);
     let program = std::env::current_exe().map_err(|why| Fault::Measurement(why.to_string()))?;
     let done = Command::new(program).args(&line).stdin(Stdio::null()).output();
@@ -139,14 +136,14 @@ fn measure(
     Ok(rows)
 }
 
-/// What a table of DPDK has refused of its updates: from there on it answers for other routes, at a rate that says nothing.
+/// The updates that a table of DPDK refused; its answers and rates are invalid from then on.
 fn refusals(row: &Value) -> Option<String> {
     let reason = row["first_refusal"].as_str()?;
     let is_ours = ENGINES.find(row["engine"].as_str()?).is_ok();
     (!is_ours).then(|| format!("{}, beside updates: refused {reason}", name(row)))
 }
 
-/// Says once that the figure lacks `what`.
+/// States once that the figure lacks `what`.
 fn lacks(figure: &mut Figure, what: String) {
     match &mut figure.skipped {
         Some(said) if said.contains(&what) => {}

@@ -1,6 +1,6 @@
-//! What the lookup kernels load, counted by those kernels in plain Rust: no device is needed. Memory transactions of a warp by step (figure
-//! 6): the paper's central explanation is that GAMT takes fewer than GALE, although its lookups take more steps (section 4.1). And GALE's
-//! two stages apart, beside the poster's one.
+//! Loads of the lookup kernels, counted by these kernels in plain Rust, so no device is needed. Figure 6: memory transactions of a warp by
+//! step; the paper explains GAMT's speed by fewer transactions than GALE's, in spite of more steps (section 4.1). Also GALE's two stages
+//! separately, and the poster's single stage.
 
 use super::host_tables::{TableKind, load};
 use crate::paper::{
@@ -13,23 +13,23 @@ use lpm_gpu::model::{LoadedTable, transactions};
 use std::convert::Infallible;
 
 const LANES: usize = 32;
-/// Bytes of a transaction: in the paper's example, and of the paper's GPU.
+/// Bytes of a transaction: in the paper's example, and on the paper's GPU.
 const BYTES: [usize; 2] = [32, 128];
-/// Keys of a stream at most: 8,192 warps.
+/// Limit of the keys of a stream: 8,192 warps.
 const KEYS: usize = 256 << 10;
 
-/// What the warps of one stream load.
+/// Loads of the warps of one stream.
 struct Loads {
-    /// Transactions of a warp, mean, by size, then by step.
+    /// Mean transactions of a warp, by size, then by step.
     by_step: [Vec<f64>; 2],
-    /// Accesses of a lookup, mean.
+    /// Mean accesses of a lookup.
     accesses: f64,
-    /// Memory that all of them together touch, in pieces of the larger size, MiB.
+    /// Memory touched by all warps, in pieces of the larger size, MiB.
     touched_mb: f64,
 }
 
 impl Loads {
-    /// Each 32 neighbours of `keys` are a warp's, as Algorithm 1 deals them.
+    /// Each 32 neighbours of `keys` form a warp, as in Algorithm 1.
     fn count(table: &LoadedTable, keys: &[u32]) -> Self {
         let (mut by_step, mut accesses) = ([Vec::new(), Vec::new()], 0);
         let mut touched = vec![false; table.words.len().div_ceil(BYTES[1] / 4)];
@@ -56,7 +56,7 @@ impl Loads {
     }
 }
 
-/// The streams of a data set. The last one has the keys of table traffic sorted, which is the most that neighbours can have in common.
+/// The streams of a data set. The last one has sorted keys of table traffic, where neighbours share the most.
 fn streams(bench: &Bench, set: &DataSet) -> Result<[Stream; 4]> {
     let count = KEYS.min(bench.args.keys());
     let draw = |traffic| bench.draw(&set.tables, Family::V4, &traffic, count);
@@ -70,7 +70,7 @@ fn streams(bench: &Bench, set: &DataSet) -> Result<[Stream; 4]> {
     Ok([draw(Traffic::Random)?, table, draw(bench.trace())?, sorted])
 }
 
-/// What the seeds of a stream load from a table.
+/// The loads from a table for the seeds of a stream.
 struct StreamLoads {
     table: &'static str,
     traffic: String,
@@ -87,13 +87,11 @@ impl StreamLoads {
         self.spread(|one| one.by_step[size].iter().sum()).median
     }
 
-    /// Transactions of a warp in a step, at most.
     fn most(&self, size: usize) -> f64 {
         self.seeds.iter().flat_map(|one| &one.by_step[size]).copied().fold(0.0, f64::max)
     }
 }
 
-/// Figure 6: transactions of a warp by step.
 pub(super) fn figure_6(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let mut said = Vec::new();
     for (at, set) in bench.sets(Family::V4).enumerate() {
@@ -139,8 +137,7 @@ pub(super) fn figure_6(bench: &Bench, figure: &mut Figure) -> Result<()> {
     Ok(())
 }
 
-/// Hands in GAMT's transactions over GALE's, and those of random traffic over those of table traffic, of the data set `set`. Returns the
-/// comparison in words.
+/// Records GAMT's transactions over GALE's, and random over table traffic, for the data set `set`. Returns the comparison in words.
 fn compare(figure: &mut Figure, set: &str, all: &[StreamLoads]) -> String {
     let find = |table: &str, traffic: &str| {
         all.iter().find(|one| (one.table, one.traffic.as_str()) == (table, traffic))
@@ -180,7 +177,7 @@ const UPDATES_A_DELTA: usize = 64;
 struct Stages {
     device: GaleModel,
     bytes: [f64; 2],
-    /// Words that the device loads for the updates of the set that change something, an update.
+    /// Words loaded by the device for an effective update of the set.
     loads_an_update: [f64; 2],
 }
 
@@ -209,7 +206,6 @@ fn details(table: &GaleTable, what: &str) -> [f64; 2] {
     [1, 2].map(|stage| details.get(&format!("gale_stage{stage}_{what}")).unwrap_or(0.0))
 }
 
-/// Words that lookups of `keys` load, a key.
 fn loads_a_key(device: &GaleModel, keys: &[u32]) -> f64 {
     let mut loads = 0_u64;
     for key in keys {
@@ -256,7 +252,7 @@ mod tests {
     use fib::Prefix4;
     use std::collections::BTreeSet;
 
-    /// The figure's numbers of random traffic by the definition: the pieces of the words that the lanes load, as a set.
+    /// The figure's numbers of random traffic by definition: the set of pieces that the lanes load.
     #[test]
     fn transactions_are_the_pieces_that_brute_force_finds() {
         let bench = bench("--generate v4=3000 --keys 640", &PAPER);
@@ -299,7 +295,7 @@ mod tests {
                 let sum: f64 = points.iter().map(|point| point.y.median).sum();
                 assert!((sum - found).abs() < 1e-6, "{sum} {found}");
             }
-            // A larger transaction takes in what smaller ones do, and no step of a warp has more than its lanes.
+            // A larger transaction includes smaller ones, and a step has at most one transaction a lane.
             assert!(totals[1] <= totals[0]);
             let points = figure.panels.iter().flat_map(|panel| &panel.series).flat_map(|line| &line.points);
             assert!(points.into_iter().all(|point| point.y.max <= LANES as f64));
