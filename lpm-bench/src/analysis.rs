@@ -114,7 +114,6 @@ fn miht_sentence(built: &BuiltContender, profile: &Profile) -> String {
     )
 }
 
-/// The cost of updates, from the row.
 pub(crate) fn update_sentence(row: &UpdateRow) -> String {
     let kept = row.lookup_kept * 100.0;
     let delta_us = row.delta as f64 / row.updates_per_s * 1e6;

@@ -12,7 +12,6 @@ use fib::{Family, FibId, Key, NextHopId, Prefix};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 
-/// The checked keys, with the oracle's answers.
 #[derive(Debug)]
 pub(crate) struct Sample {
     keys: KeySet,
@@ -47,9 +46,6 @@ impl Sample {
     }
 
     /// Compares the answers of `looker` in calls of `call` keys.
-    ///
-    /// # Errors
-    /// The looker's.
     pub(crate) fn check(&self, looker: &mut dyn Looker, call: usize) -> Result<Checked, Fault> {
         let answers = looker.answers(&self.keys, call)?;
         if answers.len() != self.expected.len() {

@@ -24,13 +24,11 @@ use std::time::Instant;
 const COOP_BATCH: usize = 128 << 10;
 
 pub(crate) struct BuiltContender {
-    /// The name in a row.
     pub(crate) engine: String,
     pub(crate) contender: Contender,
     pub(crate) isa: Isa,
     pub(crate) family: Family,
     pub(crate) table_bytes: u64,
-    /// Seconds to apply all routes.
     pub(crate) build_s: f64,
     pub(crate) details: Details,
     pub(crate) looker: Box<dyn Looker>,
@@ -38,7 +36,6 @@ pub(crate) struct BuiltContender {
     pub(crate) more: Vec<Box<dyn Looker>>,
     /// Pages of the table: `2M`, `thp`, `4K`, or empty if unknown.
     pub(crate) pages: &'static str,
-    /// The write side, kept alive.
     pub(crate) table: Box<dyn Measurable>,
 }
 
@@ -48,16 +45,12 @@ impl BuiltContender {
         std::iter::once(&mut self.looker).chain(self.more.iter_mut())
     }
 
-    /// The looker with the number `at` among [`Self::lookers`].
     pub(crate) fn looker_at(&self, at: usize) -> &dyn Looker {
         at.checked_sub(1).and_then(|at| self.more.get(at)).map_or(&*self.looker, |looker| &**looker)
     }
 
     /// Measures each number of `counts` of threads on `cpus` in turn, instead of one thread by its CPU time. Devices and coop keep their number
     /// of threads.
-    ///
-    /// # Errors
-    /// The table's when it makes lookers.
     pub(crate) fn use_threads(&mut self, counts: &[usize], cpus: &[usize]) -> Result<(), Fault> {
         if counts.is_empty() || self.contender.works_elsewhere() {
             return Ok(());
@@ -185,7 +178,6 @@ impl Makers {
     }
 }
 
-/// The CPUs of this process without `cpu`.
 fn helper_cpus(cpu: Option<usize>) -> Vec<usize> {
     let Some(cpu) = cpu else { return Vec::new() };
     crate::cpus_allowed().iter().copied().filter(|other| *other != cpu).collect()

@@ -18,7 +18,6 @@ use std::ops::Range;
 use std::task::Poll;
 use std::time::Instant;
 
-/// How batches are submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ask {
     /// Through slots, with several batches in flight.
@@ -73,7 +72,6 @@ struct DeviceReader {
     slots: u16,
     batch: usize,
     ask: Ask,
-    /// A batch's answers, for [`Ask::Calls`].
     out: Vec<NextHopId>,
 }
 

@@ -3,12 +3,9 @@
 use fib::{EngineError, IsaError};
 use std::any::Any;
 
-/// The run failed or found wrong answers.
 pub(crate) const FAILED: u8 = 1;
-/// Bad usage or configuration.
 pub(crate) const BAD_USAGE: u8 = 2;
 
-/// A device that a named engine needs is absent.
 pub(crate) const NO_DEVICE: u8 = 3;
 
 pub(crate) type Result<T, E = Fault> = std::result::Result<T, E>;
@@ -18,7 +15,6 @@ pub(crate) enum Fault {
     /// The command line is contradictory, or names something unknown.
     #[error("{0}")]
     Usage(String),
-    /// A route file or an update file cannot be read.
     #[error(transparent)]
     Feed(#[from] fib::feed::FeedError),
     #[error(transparent)]
@@ -40,11 +36,8 @@ pub(crate) enum Fault {
     #[error("{engine}: {what}: {used} needed, at most {limit} fit")]
     PeerFull {
         engine: String,
-        /// The exhausted resource.
         what: &'static str,
-        /// The need of the table.
         used: u64,
-        /// The capacity of the peer.
         limit: u64,
     },
     #[cfg(feature = "dpdk")]
@@ -56,7 +49,6 @@ pub(crate) enum Fault {
     #[error("cannot pin a thread to CPU {cpu}; this process may run on: {allowed}")]
     Pin {
         cpu: usize,
-        /// The permitted CPUs.
         allowed: String,
     },
     #[error("cannot write {path}: {source}")]
@@ -64,7 +56,6 @@ pub(crate) enum Fault {
         path: String,
         source: std::io::Error,
     },
-    /// A measurement is invalid.
     #[error("{0}")]
     Measurement(String),
 }
@@ -84,7 +75,6 @@ impl Fault {
         move |source| Self::Engine { engine: engine.to_owned(), source }
     }
 
-    /// A joined thread has panicked.
     pub(crate) fn panicked(_: Box<dyn Any + Send>) -> Self {
         Self::Measurement("a thread of the lookups panicked".into())
     }

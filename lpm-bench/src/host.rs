@@ -9,7 +9,6 @@ pub(crate) struct Build {
     /// Cargo's profile and its optimisation level.
     pub(crate) profile: &'static str,
     pub(crate) target: &'static str,
-    /// RUSTFLAGS.
     pub(crate) flags: &'static str,
     pub(crate) version: &'static str,
 }

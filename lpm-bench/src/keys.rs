@@ -12,7 +12,6 @@ use std::ops::Range;
 
 #[derive(Debug)]
 pub(crate) struct KeySet {
-    /// As on the command line.
     pub(crate) traffic: String,
     keys: KeyBuffer,
     /// IPv6 in wire order, for DPDK's functions; empty without peers.
@@ -68,7 +67,6 @@ impl KeySet {
         self.keys.len()
     }
 
-    /// The keys of `range` in the engines' form.
     pub(crate) fn keys(&self, range: Range<usize>) -> Keys<'_> {
         self.keys.keys().part(range)
     }

@@ -23,13 +23,9 @@ const WARM_SHARE: usize = 4;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Series {
-    /// Index of the contender.
     pub(crate) contender: usize,
-    /// Index among its lookers.
     pub(crate) looker: usize,
-    /// Index of the stream.
     pub(crate) stream: usize,
-    /// Keys of a sweep.
     pub(crate) keys: usize,
     /// Millions of lookups a second of the looker's clock, one a round.
     pub(crate) mlps: Vec<f64>,
@@ -93,9 +89,6 @@ pub(crate) struct Stretch {
 }
 
 /// Looks up keys from `at` on, `part` at a time and cyclically, until `is_over`, which gets the elapsed time, returns true.
-///
-/// # Errors
-/// The looker's.
 pub(crate) fn sweep_until(
     looker: &mut dyn Looker,
     keys: &KeySet,

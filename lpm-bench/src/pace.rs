@@ -13,7 +13,6 @@ const SLEEP_MIN: Duration = Duration::from_micros(200);
 /// Updates of a contender without lookups.
 #[derive(Debug, Default)]
 pub(crate) struct Undisturbed {
-    /// Updates a second, one a round.
     rates: Vec<f64>,
     /// Microseconds of each delta.
     took_us: Vec<f64>,
@@ -28,9 +27,6 @@ pub(crate) struct Undisturbed {
 
 impl Undisturbed {
     /// A round: deltas for at least `round_s` seconds; in the first round all deltas.
-    ///
-    /// # Errors
-    /// As [`Measurable::apply`].
     pub(crate) fn round(
         &mut self,
         table: &mut dyn Measurable,
@@ -97,9 +93,6 @@ impl Pace {
     }
 
     /// Applies deltas until `deadline`; returns the number of refused changes.
-    ///
-    /// # Errors
-    /// As [`Measurable::apply`].
     pub(crate) fn run(
         &mut self,
         table: &mut dyn Measurable,
@@ -128,7 +121,6 @@ impl Pace {
         Ok(refused)
     }
 
-    /// Updates a second reached.
     pub(crate) fn reached(&self) -> f64 {
         if self.took_s > 0.0 { self.changes as f64 / self.took_s } else { 0.0 }
     }

@@ -24,13 +24,10 @@ use std::ops::Range;
 /// Bytes of a RIB node of `rte_fib`: 192 in its mempool, which pads nodes over memory channels, and 8 in the mempool's ring. Two nodes a
 /// route are reserved.
 const NODE_BYTES: u64 = 208;
-/// EAL itself, and slack for its heap.
 const EAL_BYTES: u64 = 96 << 20;
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
-/// Routes between two progress reports.
 const TELL_EVERY: usize = 4096;
 
-/// EAL, and the sizes of the peers' tables.
 pub(crate) struct Peers {
     eal: Eal,
     made: u32,
@@ -288,7 +285,6 @@ drive! {
 struct PeerTable<L: Drive> {
     table: dpdk_ffi::fib::DpdkTable<L>,
     engine: String,
-    /// Second-level groups that the routes fill.
     groups: u64,
     huge_pages: bool,
 }

@@ -5,7 +5,6 @@ use crate::tables::RouteSet;
 use fib::{Family, Key, Prefix};
 use std::collections::HashSet;
 
-/// Keys for the counts of lines and loads.
 const KEYS: usize = 1 << 20;
 /// Keys for the counts of lengths, fewer since the oracle is slow.
 const LENGTH_KEYS: usize = 1 << 14;
@@ -66,20 +65,17 @@ fn mark<K: Key>(prefixes: impl Iterator<Item = Prefix<K>>, depths: &[u8], longer
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Profile {
-    /// Share of keys with a route.
     pub(crate) matched: f64,
     /// Mean length of the longest match, over keys with a route.
     pub(crate) len_mean: f64,
     /// Share of keys whose entry in a direct array of [`Profile::direct_bits`] has longer prefixes that change an answer.
     pub(crate) below_direct: f64,
     pub(crate) direct_bits: u8,
-    /// Hash probes of the oracle a key.
     pub(crate) oracle_probes: f64,
     /// Dependent loads of DIR24_8 or TRIE a key, after the first.
     pub(crate) group_loads: f64,
     /// Bytes of the 64-byte lines that these keys touch in an array of 2^24 4-byte entries and its groups.
     pub(crate) touched_bytes: u64,
-    /// Keys for the counts of lines and loads.
     pub(crate) keys: usize,
 }
 

@@ -31,13 +31,11 @@ pub(crate) struct LookupRow {
     pub(crate) spread: f64,
     /// CPU seconds over wall seconds, median of the rounds; well below 1 the host was busy.
     pub(crate) on_cpu: f64,
-    /// Of the median.
     pub(crate) ns_per_lookup: f64,
     /// `cpu`: CPU seconds of the looking-up thread; `wall`: wall time, for engines on a device.
     pub(crate) clock: &'static str,
     /// Of the median, by the estimated clock frequency.
     pub(crate) cycles_per_lookup: f64,
-    /// Keys of a sweep.
     pub(crate) keys: usize,
     /// Threads that look up in one table; for devices and coop, the threads that submit batches.
     pub(crate) threads: usize,
@@ -67,7 +65,6 @@ pub(crate) struct UpdateRow {
     pub(crate) engine_updates_per_s: Option<f64>,
     /// Ratio of `updates_per_s` to `ratio_best_to`'s, median of the ratios within a round; absent without peers.
     pub(crate) ratio_best: Option<f64>,
-    /// The peer with the most updates a second.
     pub(crate) ratio_best_to: Option<String>,
     /// Without updates, by `clock`.
     pub(crate) lookup_mlps_idle: f64,
@@ -84,7 +81,6 @@ pub(crate) struct UpdateRow {
     pub(crate) lookup_kept: f64,
     /// CPU seconds over wall seconds of the lookups during updates; well below 1 lookups and updates shared a CPU.
     pub(crate) on_cpu_under: f64,
-    /// As in [`LookupRow`].
     pub(crate) clock: &'static str,
     /// `feed`, the `default` route, or a `third` of the routes at once.
     pub(crate) work: UpdateWork,
@@ -106,14 +102,12 @@ pub(crate) struct UpdateRow {
     pub(crate) analysis: String,
 }
 
-/// The JSON document of a run.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct RunReport<Row: Serialize> {
     pub(crate) kind: &'static str,
     pub(crate) host: HostFacts,
     pub(crate) build: Build,
     pub(crate) arguments: Vec<String>,
-    /// The source of the routes.
     pub(crate) table: String,
     /// XXH3 over the sorted routes.
     pub(crate) table_hash: String,
@@ -124,7 +118,6 @@ pub(crate) struct RunReport<Row: Serialize> {
     /// 1 in an update run.
     pub(crate) rounds: usize,
     pub(crate) rows: Vec<Row>,
-    /// Contenders that cannot hold the table.
     pub(crate) refused: Vec<Refused>,
 }
 
@@ -154,9 +147,6 @@ impl<Row: Serialize> RunReport<Row> {
     }
 
     /// Writes the document to `path` atomically.
-    ///
-    /// # Errors
-    /// [`Fault::Write`].
     pub(crate) fn write(&self, path: &Path) -> Result<(), Fault> {
         let failed = |source| Fault::Write { path: path.display().to_string(), source };
         fib::output::write_json(path, self).map_err(failed)

@@ -16,7 +16,6 @@ use std::hint::black_box;
 use std::ops::Range;
 use std::time::Instant;
 
-/// The result of a delta.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Applied {
     pub(crate) changes: u64,
@@ -30,14 +29,9 @@ pub(crate) struct Applied {
 
 /// The write side of a measured table.
 pub(crate) trait Measurable {
-    /// # Errors
-    /// [`Fault::Engine`] when an engine refuses it.
     fn apply(&mut self, delta: &Routes) -> Result<Applied, Fault>;
 
     /// Applies the first delta; peers, which apply it route by route, report their progress.
-    ///
-    /// # Errors
-    /// As [`Self::apply`].
     fn fill(&mut self, delta: &Routes, _tell: &dyn Fn(u64)) -> Result<Applied, Fault> {
         self.apply(delta)
     }
@@ -47,9 +41,6 @@ pub(crate) trait Measurable {
     fn details(&self) -> Details;
 
     /// A reader of this table, which may go to another thread.
-    ///
-    /// # Errors
-    /// [`Fault::Engine`] when the engine makes no reader.
     fn looker(&mut self) -> Result<Box<dyn Looker>, Fault>;
 }
 
@@ -62,15 +53,9 @@ pub(crate) trait Looker: Send {
     fn sweep(&mut self, keys: &KeySet, range: Range<usize>, call: usize) -> Result<(), Fault>;
 
     /// The next-hop ids of all keys, looked up in the same way; 0 is no route.
-    ///
-    /// # Errors
-    /// As [`Self::sweep`].
     fn answers(&mut self, keys: &KeySet, call: usize) -> Result<Vec<u32>, Fault>;
 
     /// As [`Self::sweep`]; returns the time by its clock.
-    ///
-    /// # Errors
-    /// As [`Self::sweep`].
     fn timed(&mut self, keys: &KeySet, range: Range<usize>, call: usize) -> Result<Sweep, Fault> {
         let (start, cpu_start_s) = (Instant::now(), cpu_s());
         self.sweep(keys, range, call)?;
@@ -101,13 +86,11 @@ pub(crate) trait Looker: Send {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sweep {
-    /// By the looker's clock.
     pub(crate) took_s: f64,
     /// CPU seconds over wall seconds, mean of the threads.
     pub(crate) on_cpu: f64,
 }
 
-/// The clock of a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Clock {
     /// CPU time of the looking-up thread.
@@ -117,7 +100,6 @@ pub(crate) enum Clock {
 }
 
 impl Clock {
-    /// The name in rows.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Cpu => "cpu",
@@ -142,7 +124,6 @@ pub(crate) fn next_hop_in<K: Key>(fib: FibId, prefix: Prefix<K>, next_hop: NextH
     variation(VARIATION_SEED, fib, prefix, next_hop)
 }
 
-/// `delta` for FIB `fib`.
 fn told_in(fib: FibId, delta: &Routes) -> Cow<'_, Routes> {
     fn all<K: Key>(fib: FibId, routes: &[Route<K>]) -> Vec<Route<K>> {
         let varied = routes.iter().map(|route| {
@@ -174,24 +155,16 @@ impl Fed {
     }
 
     /// `writer` with all `routes`, for figures of a paper.
-    ///
-    /// # Errors
-    /// As [`Measurable::apply`].
     pub(crate) fn filled(writer: Box<dyn EngineWriter>, routes: &Routes) -> Result<Self, Fault> {
         let mut fed = Self::new(writer, Rib::plain());
         fed.apply(routes).map(|_| fed)
     }
 
-    /// # Errors
-    /// [`Fault::Engine`].
     pub(crate) fn reader(&self, slots: u16, batch: usize) -> Result<Box<dyn EngineReader>, Fault> {
         self.writer.reader(slots, batch).map_err(|source| self.refused(source))
     }
 
     /// A looker for calls of at most `call` keys.
-    ///
-    /// # Errors
-    /// As [`Measurable::looker`].
     pub(crate) fn looker(&self, call: usize) -> Result<Box<dyn Looker>, Fault> {
         let (engine, fibs) = (self.engine.clone(), self.writer.info().fibs);
         let out = vec![NextHopId::NONE; call];

@@ -15,20 +15,15 @@ use std::time::Instant;
 
 #[derive(Debug)]
 pub(crate) struct RouteSet {
-    /// Sorted.
     pub(crate) v4: Vec<(Prefix4, NextHopId)>,
-    /// Sorted.
     pub(crate) v6: Vec<(Prefix6, NextHopId)>,
     /// All routes, with nothing dirty.
     pub(crate) rib: Rib,
     /// The gateways of the ids, so that an update file uses the same ids.
     pub(crate) hops: NextHopTable,
     pub(crate) oracle: OraclePair,
-    /// The source of the routes, for the report.
     pub(crate) source: String,
-    /// As [`table_hash`].
     pub(crate) hash: String,
-    /// Seconds to read or generate the routes.
     pub(crate) load_s: f64,
 }
 
@@ -86,7 +81,6 @@ impl RouteSet {
         Self { v4, v6, rib, hops: NextHopTable::new(), oracle, source, hash, load_s: 0.0 }
     }
 
-    /// Routes from lines of `PREFIX ID`.
     #[cfg(test)]
     pub(crate) fn of_routes(lines: &[&str]) -> Self {
         let mut rib = Rib::new();

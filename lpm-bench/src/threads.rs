@@ -17,7 +17,6 @@ pub(crate) const CALLS_A_PART: usize = 16;
 /// Spins of a waiting thread between two yields.
 const SPINS_A_YIELD: u32 = 1 << 10;
 
-/// A looker, and the CPU of its thread.
 struct PinnedLooker {
     looker: Box<dyn Looker>,
     cpu: Option<usize>,
@@ -28,7 +27,6 @@ pub(crate) struct Threads {
     calls_a_part: usize,
 }
 
-/// One thread's part of a sweep: its start, end and CPU seconds.
 struct Stint {
     start: Instant,
     end: Instant,
@@ -46,9 +44,6 @@ struct Deal {
 impl Threads {
     /// `count` threads, at least one, with lookers from `make`, pinned to `cpus` in turn, or not pinned without CPUs. A thread takes
     /// `calls_a_part` calls at once.
-    ///
-    /// # Errors
-    /// The errors of `make`.
     pub(crate) fn new(
         count: usize,
         cpus: &[usize],

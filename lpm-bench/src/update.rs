@@ -72,7 +72,6 @@ pub(crate) fn run(args: &UpdateArgs) -> Result<RunReport<UpdateRow>, Fault> {
     Ok(RunReport::new("update", host, &tables, how, (rows, refused)))
 }
 
-/// The measurements of every contender of a family.
 struct Work<'a> {
     args: &'a UpdateArgs,
     kind: UpdateWork,
@@ -83,11 +82,8 @@ struct Work<'a> {
     samples: [Sample; 2],
 }
 
-/// The lookups of one turn.
 struct Lookups {
-    /// Millions of lookups a second of the looker's clock.
     mlps: f64,
-    /// CPU seconds over wall seconds.
     on_cpu: f64,
 }
 

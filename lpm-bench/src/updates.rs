@@ -48,7 +48,6 @@ impl Deltas {
         deltas
     }
 
-    /// The changes of IPv4 routes: forward, and backward.
     pub(crate) fn updates_v4(&self) -> [Vec<Vec<Change<u32>>>; 2] {
         let both = self.forward.iter().zip(self.backward.iter().rev());
         let change = |(there, back): (&Route<u32>, &Route<u32>)| Change {
@@ -80,7 +79,6 @@ impl Deltas {
     }
 }
 
-/// The deltas of a stream of updates, and their result.
 #[derive(Debug)]
 pub(crate) struct UpdateStream {
     pub(crate) deltas: Deltas,
@@ -114,9 +112,6 @@ pub(crate) fn read_file(
 }
 
 /// All updates of the arguments, as `(prefix, next hop)`; `NONE` is a withdraw.
-///
-/// # Errors
-/// As [`read_file`]; [`Fault::Usage`] when the feed is to be measured and no updates are named.
 pub(crate) fn read(args: &UpdateArgs, tables: &mut RouteSet) -> Result<Vec<(IpPrefix, NextHopId)>, Fault> {
     match (&args.updates, args.generate_updates) {
         _ if !args.work.contains(&UpdateWork::Feed) => Ok(Vec::new()),

@@ -10,9 +10,7 @@ use std::fmt;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PeerLibrary {
-    /// DIR24_8.
     RteFib,
-    /// TRIE.
     RteFib6,
     RteLpm,
     RteLpm6,
@@ -36,7 +34,6 @@ impl PeerLibrary {
     }
 }
 
-/// A variant of an engine or peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Contender {
     Engine(&'static str),

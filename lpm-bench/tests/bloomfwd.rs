@@ -1,5 +1,4 @@
-//! `lpm-bench paper bloomfwd` as a user runs it: every figure of the paper on a small table, and the messages for parts that cannot
-//! be made.
+//! `lpm-bench paper bloomfwd` end to end: every figure of the paper on a small table, and the messages for parts that cannot be made.
 
 #![expect(clippy::unwrap_used, reason = "helpers of a test fail as loudly as the test")]
 
@@ -80,9 +79,9 @@ fn every_figure_is_made_and_every_answer_right() {
     }
 }
 
-/// Numbers of figures that do not depend on the clock.
+/// Numbers that do not depend on the clock.
 fn what_follows_from_the_algorithms(rows: impl Fn(&str) -> Vec<Value>) {
-    // The numbers `number` of a figure's rows with the name `name`, in their order.
+    // The numbers `number` of a figure's rows with the name `name`, in order.
     let numbers = |figure: &str, name: &str, number: &str| -> Vec<f64> {
         let of_name = rows(figure).into_iter().filter(|row| row["name"] == name);
         of_name.map(|row| row[number].as_f64().unwrap()).collect()
@@ -108,7 +107,7 @@ fn what_follows_from_the_algorithms(rows: impl Fn(&str) -> Vec<Value>) {
             used.iter().all(|used| if is_few { *used <= 25.0 } else { *used > 40.0 }),
             "{name}: {used:?}"
         );
-        // The filters of more false positives are smaller: three rates an instruction set.
+        // Filters of more false positives are smaller: three rates an instruction set.
         let bits = numbers("fig01", name, "filter_bits");
         assert!(bits.chunks(3).all(|bits| bits.is_sorted_by(|a, b| a > b)), "{name}: {bits:?}");
     }
@@ -128,7 +127,7 @@ fn what_follows_from_the_algorithms(rows: impl Fn(&str) -> Vec<Value>) {
     assert!(optimum.len() == 8 && greedy[2..].len() == 8, "{greedy:?} and {optimum:?}");
 }
 
-/// Every claim of a figure that was made got a number handed in, and every number without a claim has a unit of its own.
+/// Every claim of a figure has a number of ours, and every number without a claim has a unit.
 fn every_number_is_a_claim_s(name: &str, document: &serde_json::Value) {
     for claim in array(document, "claims") {
         assert!(!array(claim, "ours").is_empty(), "{name}: {claim}");

@@ -1,5 +1,5 @@
-//! `gpu-ceilings` as a user runs it: over `mockcuda` (or the real driver with `LPM_GPU=real`) it measures every part; without a
-//! driver it prints a message and exits with 3.
+//! `gpu-ceilings` end to end: over `mockcuda` (or the real driver with `LPM_GPU=real`) it measures every part; without a driver it prints a
+//! message and exits with 3.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -7,7 +7,7 @@ use lpm_gpu::cu::testing::{self, TestDriver};
 use serde_json::Value;
 use std::process::{Command, Output};
 
-/// Runs it with `arguments` on the driver of these tests; `None` if there is none.
+/// Runs it on the driver of these tests; `None` without a driver.
 fn run(arguments: &[&str]) -> Option<Output> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gpu-ceilings"));
     command.args(arguments).env_remove("MOCKCUDA_NO_DEVICE");
@@ -17,7 +17,6 @@ fn run(arguments: &[&str]) -> Option<Output> {
     Some(command.output().unwrap())
 }
 
-/// The standard output of a run that must have succeeded.
 fn success(output: &Output) -> String {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout.clone()).unwrap()

@@ -1,4 +1,4 @@
-//! The program as a user runs it: exit codes, the JSON file, and clear messages on standard error.
+//! The program end to end: exit codes, the JSON file, and clear messages on standard error.
 
 #![expect(clippy::unwrap_used, reason = "helpers of a test fail as loudly as the test")]
 
@@ -9,14 +9,13 @@ fn lpm_bench(line: &str) -> Output {
     Command::new(env!("CARGO_BIN_EXE_lpm-bench")).args(line.split_whitespace()).output().unwrap()
 }
 
-/// Runs it over the mock driver, which cargo builds beside the tests: a process that preloads it uses it as its driver.
+/// Runs it over the mock driver, which it loads by preloading; cargo builds the mock next to the tests.
 fn mocked(line: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lpm-bench"));
     command.args(line.split_whitespace()).env("LD_PRELOAD", lpm_gpu::cu::testing::library().unwrap());
     command
 }
 
-/// The standard output of a run that must have succeeded.
 fn success(done: &Output) -> String {
     assert_eq!(done.status.code(), Some(0), "{}", stderr(done));
     String::from_utf8_lossy(&done.stdout).into_owned()
@@ -268,7 +267,7 @@ fn a_paper_s_figures_are_whole_over_the_mock_driver() {
     let figure = json(&folder.path().join("fig16.json"));
     let asked = figure["rows"].as_array().unwrap().iter().find(|row| row["rate"] == 1e5).unwrap();
     assert!(asked["updates_per_s"]["median"].as_f64() > Some(0.0), "{asked}");
-    // The papers' forms stand beside ours.
+    // The papers' forms are next to ours.
     for (name, ends) in
         [("fig09", [""; 3]), ("fig16", [""; 3]), ("kernels", [", ipv4, live"; 3]), ("blocks", [", ipv4"; 3])]
     {
@@ -287,7 +286,7 @@ fn a_paper_s_figures_are_whole_over_the_mock_driver() {
     }
 }
 
-/// What the figures over the device hand in, from their rows.
+/// The recorded numbers of the figures over the device equal those computed from their rows.
 fn numbers_are_those_of_the_rows(folder: &Path) {
     let mlps = |figure: &serde_json::Value, is_it: &dyn Fn(&serde_json::Value) -> bool| {
         let rows = figure["rows"].as_array().unwrap().iter().filter(|row| is_it(row));
@@ -354,7 +353,7 @@ fn a_paper_s_figures_become_files_and_those_that_take_a_gpu_say_so() {
         assert_eq!(document["quick"], true, "{name}");
         let made = names.contains(&name);
         assert!(!made || !document["rows"].as_array().unwrap().is_empty(), "{name}");
-        // On a host with a GPU the other figures are made too.
+        // With a GPU the other figures are made, too.
         let skipped = document["skipped"].as_str().is_some_and(|why| why.contains("takes a GPU"));
         assert!(made || skipped || !document["rows"].as_array().unwrap().is_empty(), "{name}");
         assert!(!skipped || stderr(&done).contains(&format!("SKIPPED: {name}")), "{name}");
@@ -453,7 +452,7 @@ fn a_report_is_one_page_and_goes_on_where_it_was() {
         let found = page.replace("http://www.w3.org/2000/svg", "");
         assert!(!found.contains(other_host), "{other_host}");
     }
-    // One figure is missing: it alone is made again, and the older report's numbers stand beside the new ones.
+    // The missing figure alone is made again, and the older report's numbers are next to the new ones.
     let old = folder.path().join("old.json");
     std::fs::rename(folder.path().join("report.json"), &old).unwrap();
     std::fs::remove_file(folder.path().join("gamt/fig14.json")).unwrap();

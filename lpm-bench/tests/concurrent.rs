@@ -1,4 +1,4 @@
-//! `gpu-concurrent` as a user runs it: over `mockcuda` (or the real driver with `LPM_GPU=real`), in every mode.
+//! `gpu-concurrent` end to end: over `mockcuda` (or the real driver with `LPM_GPU=real`), in every mode.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -6,10 +6,10 @@ use lpm_gpu::cu::testing::{self, TestDriver};
 use serde_json::Value;
 use std::process::{Command, Output};
 
-/// The connections to the device; the program asks for the most, 32, unless the environment says so.
+/// The connections to the device; by default the program sets the maximum, 32.
 const CONNECTIONS: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
 
-/// Runs it with `arguments` and `switches` of the mock; `None` if there is no driver.
+/// Runs it with `arguments` and `switches` of the mock; `None` without a driver.
 fn run(arguments: &[&str], switches: &[(&str, &str)]) -> Option<Output> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gpu-concurrent"));
     command.env_remove(CONNECTIONS);

@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 pub(super) struct Driven<Number = f64> {
     /// Millions of lookups per second of wall time.
     pub(super) mlps: Number,
-    /// The mean time from submit to answers, microseconds.
     pub(super) mean_us: Number,
     /// The 99th percentile of this time, microseconds.
     pub(super) p99_us: Number,
@@ -37,9 +36,7 @@ impl Driven<Spread> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load<'a> {
     pub(super) keys: &'a KeySet,
-    /// Keys of a batch.
     pub(super) batch: usize,
-    /// Batches in flight of each reader.
     pub(super) slots: u16,
     /// The duration, after a warm-up of a tenth of it.
     pub(super) seconds: f64,

@@ -50,9 +50,7 @@ pub(crate) struct Figure {
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Panel {
-    /// The label of the y axis, with its unit.
     pub(crate) y: String,
-    /// Whether the y axis is logarithmic, to the base of ten.
     pub(crate) y_log: bool,
     #[serde(skip_deserializing)]
     pub(crate) series: Vec<PanelLine>,
@@ -124,7 +122,6 @@ impl Figure {
         Ok(())
     }
 
-    /// Replaces `{word}` in the note.
     pub(crate) fn fill(&mut self, word: &str, value: &impl ToString) {
         self.note = self.note.replace(&format!("{{{word}}}"), &value.to_string());
     }

@@ -1,15 +1,15 @@
-//! `lpm-bench paper`: the figures and tables of a paper on this host, beside the paper's own numbers.
+//! `lpm-bench paper`: the figures and tables of a paper on this host, with the paper's own numbers.
 //!
 //! ```text
 //! data sets -> each figure's function -> figure: graphs, rows, our numbers -> judged by the claims -> JSON, SVG
 //! ```
-//! | module | what lives there |
+//! | module | contents |
 //! |---|---|
 //! | `sail`, `bloomfwd`, `gamt`, `poster` | the series of each paper |
-//! | `engines` | a series that no paper has: every engine and DPDK's tables |
+//! | `engines` | every engine and DPDK's tables, without a paper |
 //! | `data` | the data sets: routes and updates |
-//! | `claims` | the numbers that the documents state, and how ours are judged |
-//! | `figure` | the data of a figure: its texts (`figures.toml` beside each paper), series, rows, our numbers for the claims |
+//! | `claims` | the numbers that the documents state, and the verdicts on ours |
+//! | `figure` | the data of a figure: its texts (`figures.toml` of each paper), series, rows, our numbers for the claims |
 //! | `drive` | a closed loop of batches in flight on an engine, timed |
 //! | `picture` | a figure as SVG |
 //! | `report` | all papers on one page |
@@ -26,7 +26,7 @@ mod poster;
 pub(crate) mod report;
 mod sail;
 
-// The modules of the papers have these names from here.
+// The modules of the papers import these names from here.
 use crate::args::{PaperArgs, Series};
 use crate::check::Sample;
 use crate::fault::{FAILED, Fault, Result};
@@ -50,39 +50,33 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-/// The number of answers compared with the oracle's: the first of a stream, and as many drawn at random.
+/// Checked answers: the first of a stream, and as many drawn at random.
 const CHECKED: usize = 4096;
 
-/// A paper whose figures are made here.
 struct Paper {
-    /// Its title, which is in every output file.
     title: &'static str,
-    /// The numbers that it states, and the texts of the figures: files.
+    /// The files of its numbers and of the figures' texts.
     claims: &'static str,
     figures: &'static str,
     /// Data sets to generate if neither the command line nor `FWD_DATA` has any: name and specification.
     generated: &'static [(&'static str, &'static str)],
     has_updates: bool,
-    /// Makes further data sets, which are appended to those that were loaded.
+    /// Makes further data sets, which are appended to the loaded ones.
     beside: fn(&PaperArgs) -> Result<Vec<DataSet>>,
-    /// Its figures, in the order in which they are made.
     known: &'static [Known],
 }
 
-/// A figure of a paper.
 struct Known {
-    /// Its name in `--figures` and in file names.
     id: &'static str,
     device: DeviceNeed,
-    /// Measures what the figure shows, which has its texts already.
+    /// Fills in the measurements; the texts are already there.
     make: fn(&Bench, &mut Figure) -> Result<()>,
 }
 
-/// Whether a figure needs a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DeviceNeed {
     Unused,
-    /// A part of it is made only if there is one.
+    /// A part of it needs a GPU.
     Used,
     Needed,
 }
@@ -123,7 +117,7 @@ impl Paper {
         Ok(figure)
     }
 
-    /// The figures with these `names`, or all if there are no names, in the order in which they are made.
+    /// The figures with these `names`, or all without names, in order.
     fn wanted(&self, names: &[String]) -> Result<Vec<&'static Known>> {
         let ids: Vec<_> = self.known.iter().map(|known| known.id).collect();
         if let Some(name) = names.iter().find(|name| !ids.contains(&name.as_str())) {
@@ -137,21 +131,17 @@ impl Paper {
     }
 }
 
-/// The context in which figures are made.
 struct Bench {
     args: PaperArgs,
     sets: Vec<DataSet>,
-    /// A description of the device, or why there is none.
+    /// A description of the device, or the reason for its absence.
     device: Result<String, String>,
     host: HostFacts,
-    /// The progress, which is drawn on a terminal only.
     progress: ProgressBar,
-    /// What the figure in the making has looked up and applied.
     traffic: Mutex<BTreeSet<String>>,
 }
 
 impl Bench {
-    /// Loads the data sets, for `figures` figures of `paper`.
     fn new(args: PaperArgs, paper: &Paper, device: Result<String, String>, figures: usize) -> Result<Self> {
         let mut sets = data::load(&args, paper)?;
         sets.extend((paper.beside)(&args)?);
@@ -163,7 +153,7 @@ impl Bench {
         self.sets.iter().filter(move |set| set.tables.routes(family) > 0)
     }
 
-    /// The first of them: what the GAMT paper calls rrc12, and the Bloomfwd paper AS65000.
+    /// The first data set with this family: the GAMT paper's rrc12, the Bloomfwd paper's AS65000.
     fn main_set(&self, family: Family) -> Option<&DataSet> {
         self.sets(family).next()
     }
@@ -172,7 +162,6 @@ impl Bench {
         self.draw(&set.tables, family, traffic, self.args.keys())
     }
 
-    /// As [`Self::stream`], with `count` keys for each seed.
     fn draw(&self, tables: &RouteSet, family: Family, traffic: &Traffic, count: usize) -> Result<Stream> {
         self.tell(format!("draws {traffic} keys"));
         let keys = |seed| KeySet::make(traffic, family, tables, count, seed, false);
@@ -180,12 +169,11 @@ impl Bench {
         Ok(self.stream_of(keys))
     }
 
-    /// A stream of each of [`Self::traffics`], of IPv4.
     fn streams(&self, tables: &RouteSet, count: usize) -> impl Iterator<Item = Result<Stream>> {
         self.traffics().into_iter().map(move |traffic| self.draw(tables, Family::V4, &traffic, count))
     }
 
-    /// The traffic that stands for real addresses: the capture that `--trace` names, or zipf.
+    /// The traffic that represents real addresses: the capture of `--trace`, or zipf.
     fn trace(&self) -> Traffic {
         self.args.trace.clone().map_or(Traffic::Zipf, Traffic::Capture)
     }
@@ -194,7 +182,7 @@ impl Bench {
         [Traffic::Random, Traffic::Table, self.trace()]
     }
 
-    /// Keys that were drawn elsewhere, one set a seed.
+    /// Keys from elsewhere, one set a seed.
     fn stream_of(&self, keys: Vec<KeySet>) -> Stream {
         if let Some(first) = keys.first() {
             let (seeds, count) = (keys.len(), first.len());
@@ -216,12 +204,10 @@ impl Bench {
         [seed, seed.wrapping_add(1)]
     }
 
-    /// The keys of a stream that are checked.
     fn sample(&self, keys: &KeySet, tables: &RouteSet) -> Sample {
         Sample::draw(keys, tables, CHECKED.min(keys.len()), self.args.table.seed)
     }
 
-    /// As [`Self::sample`], of keys drawn from the table.
     fn sample_of(&self, tables: &RouteSet, family: Family) -> Result<Sample> {
         let (count, seed) = (CHECKED.min(self.args.keys()), self.args.table.seed);
         let keys = KeySet::make(&Traffic::Table, family, tables, count, seed, false)?;
@@ -239,8 +225,7 @@ impl Bench {
         all.iter().enumerate().filter(|(at, _)| keep(*at)).map(|(_, one)| *one).collect()
     }
 
-    /// Whether `--resume` keeps the figure that is in the folder: how many wrong answers it counts. One that lacked a device is made
-    /// again where there is one now.
+    /// The wrong answers of the figure's file if `--resume` keeps it. A figure that lacked a device is not kept if there is one now.
     fn kept(&self, known: &Known) -> Option<u64> {
         let text = std::fs::read(self.args.out.join(format!("{}.json", known.id))).ok()?;
         let there: Value = serde_json::from_slice(&text).ok()?;
@@ -279,11 +264,10 @@ impl Bench {
     }
 }
 
-/// The keys of one traffic, drawn with each seed.
 struct Stream(Vec<KeySet>);
 
 impl Stream {
-    /// Those of a round: the seeds take turns.
+    /// The keys of a round: the seeds take turns.
     fn of_round(&self, round: usize) -> &KeySet {
         &self.0[round % self.0.len()]
     }
@@ -296,16 +280,13 @@ impl Stream {
         self.of_round(0).len()
     }
 
-    /// The traffic, as on the command line.
     fn traffic(&self) -> &str {
         &self.of_round(0).traffic
     }
 }
 
-/// Makes the requested figures, and writes their files.
-///
 /// # Errors
-/// Any [`Fault`] besides the absence of a device.
+/// Any [`Fault`] except the absence of a device.
 pub(crate) fn run(args: &PaperArgs) -> Result<u8> {
     let paper = args.series.paper();
     let wanted = paper.wanted(&args.figures)?;
@@ -343,7 +324,7 @@ pub(crate) fn run(args: &PaperArgs) -> Result<u8> {
     Ok(if wrong > 0 { FAILED } else { 0 })
 }
 
-/// Whether there is the device with this number: its name, or why not.
+/// The name of the device with this number, or why it is missing.
 fn probe(device: u32) -> Result<String, String> {
     lpm_gpu::cu::probe().map_err(|error| error.to_string())?;
     let device = lpm_gpu::cu::Device::open(device).map_err(|error| error.to_string())?;

@@ -1,14 +1,14 @@
-//! The graphs of a figure as SVG: a line with the spread of its rounds for each series, hollow marks where the paper states a number.
+//! The graphs of a figure as SVG: a line with the spread of its rounds for each series, hollow marks for the paper's numbers.
 
 use super::figure::{Figure, Panel, PanelLine};
 use fib::picture::{Axis, Graph, GraphLine, GraphPoint, LineStyle, Scale, svg};
 use std::io;
 use std::path::Path;
 
-/// Draws all graphs of `figure` into `path`, one below the other.
+/// Draws all graphs of `figure` into `path`, from top to bottom.
 ///
 /// # Errors
-/// What the library for drawing says, or the system when the file cannot be written.
+/// The drawing library's, or the system's when the file cannot be written.
 pub(super) fn draw(figure: &Figure, path: &Path) -> io::Result<()> {
     let panels = figure.panels.iter().enumerate().filter(|(_, panel)| panel.has_points());
     let x_label = |x| x_label(figure, x);
@@ -17,7 +17,6 @@ pub(super) fn draw(figure: &Figure, path: &Path) -> io::Result<()> {
     fib::output::write_whole(path, |out| out.write_all(picture.as_bytes()))
 }
 
-/// Panel `at` of `figure`.
 fn graph<'a>(
     figure: &'a Figure,
     x_label: &'a dyn Fn(f64) -> String,
@@ -29,14 +28,14 @@ fn graph<'a>(
         (true, false) => Scale::Log(2.0),
         (true, true) => Scale::Log(10.0),
     };
-    // A logarithmic axis has no 0: 0 updates and one key stand at 1.
+    // A logarithmic axis has no 0, so 0 is drawn at 1.
     let place = |x: f64| if figure.x_log { x.max(1.0) } else { x };
     let point = |point: &super::figure::Point| GraphPoint {
         x: place(point.x),
         y: point.y.median,
         spread: (point.y.min, point.y.max),
     };
-    // What lies between two names is nothing.
+    // Named positions have no values between them.
     let style = if figure.x_names.is_empty() { LineStyle::Joined } else { LineStyle::Points };
     let line = |line: &'a PanelLine| GraphLine {
         name: &line.name,

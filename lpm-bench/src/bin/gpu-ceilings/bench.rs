@@ -1,4 +1,4 @@
-//! The opened device, and how one thing is timed on it.
+//! The opened device and its kernels.
 
 use crate::report::KernelRow;
 use indicatif::ProgressBar;
@@ -6,20 +6,16 @@ use lpm_bench::launch::LIMIT;
 use lpm_bench::progress::bar;
 use lpm_gpu::cu::{Arg, Device, DeviceWords, GpuError, Module, Priority, Shape, Stream};
 
-/// Threads of a block.
 pub(crate) const THREADS: u32 = 256;
 
-/// A device to measure on.
 #[derive(Debug)]
 pub(crate) struct DeviceBench {
     pub(crate) device: Device,
     pub(crate) stream: Stream,
-    /// Module `ceilings`.
     pub(crate) module: Module,
 }
 
 impl DeviceBench {
-    /// Opens device `index`.
     pub(crate) fn open(index: u32) -> Result<Self, GpuError> {
         let device = Device::open(index)?;
         let stream = Stream::new(&device, Priority::Usual)?;
@@ -27,7 +23,7 @@ impl DeviceBench {
         Ok(Self { device, stream, module })
     }
 
-    /// `count` words that look random, on the device.
+    /// `count` pseudo-random words on the device.
     pub(crate) fn words(&mut self, count: u64, seed: u32) -> Result<DeviceWords, GpuError> {
         let count = u32::try_from(count).unwrap_or(u32::MAX);
         let words = DeviceWords::new(&self.device, count as usize)?;
@@ -39,7 +35,7 @@ impl DeviceBench {
     }
 }
 
-/// The lookup kernels, and those that measure: module and entries.
+/// The lookup kernels and the measuring kernels: module and entries.
 const KERNELS: [(&str, &[&str]); 4] = [
     (
         "gamt",
@@ -77,7 +73,6 @@ const KERNELS: [(&str, &[&str]); 4] = [
     ("ceilings", &["gather_4_frozen", "gather_16_frozen", "chase"]),
 ];
 
-/// What this device's compiler made of the kernels.
 pub(crate) fn kernels(device: &Device) -> Result<Vec<KernelRow>, GpuError> {
     let mut rows = Vec::new();
     for (name, entries) in KERNELS {
@@ -97,7 +92,7 @@ pub(crate) fn kernels(device: &Device) -> Result<Vec<KernelRow>, GpuError> {
     Ok(rows)
 }
 
-/// A bar on standard error for `steps` steps of measuring `what`.
+/// A bar on standard error for `steps` measurements of `what`.
 pub(crate) fn progress(what: &'static str, steps: usize) -> ProgressBar {
     bar("{msg:>8} {bar:30} {pos}/{len}", steps).with_message(what)
 }

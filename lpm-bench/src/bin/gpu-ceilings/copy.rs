@@ -1,6 +1,6 @@
-//! Bandwidth between page-locked host memory and the device, by direction, streams at the same time and bytes of a copy.
+//! Bandwidth between page-locked host memory and the device, by direction, concurrent streams and bytes of a copy.
 //!
-//! A lookup of IPv4 moves 4 bytes each way and one of IPv6 8 and 4, so these figures bound every engine end to end.
+//! An IPv4 lookup moves 4 bytes each way, an IPv6 lookup 8 and 4, so these figures bound every engine end to end.
 
 use crate::bench::{DeviceBench, progress};
 use crate::options::CeilingsPlan;
@@ -11,19 +11,15 @@ use lpm_gpu::cu::{Device, DeviceBuffer, GpuError, HostSide, Pinned, Priority, St
 use serde::Serialize;
 use std::time::Instant;
 
-/// Which way bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Direction {
-    /// To the device.
     Up,
-    /// From it.
     Down,
-    /// Both at the same time, each on streams of its own.
+    /// Both at the same time, each on separate streams.
     Both,
 }
 
-/// A stream with what it copies.
 struct CopyLane {
     stream: Stream,
     host: Pinned<u64>,
@@ -41,7 +37,6 @@ impl CopyLane {
         })
     }
 
-    /// Enqueues a copy of `words` words.
     fn copy(&mut self, words: usize) -> Result<(), GpuError> {
         if self.up {
             self.stream.upload(&self.device, 0, &mut self.host, 0..words)
@@ -51,7 +46,6 @@ impl CopyLane {
     }
 }
 
-/// All directions, streams and sizes of the plan.
 pub(crate) fn measure(bench: &mut DeviceBench, plan: &CeilingsPlan) -> Result<Vec<CopyRow>, GpuError> {
     let streams_max = usize::from(plan.streams.iter().copied().max().unwrap_or(0));
     let bytes_max = plan.copy_bytes.iter().copied().max().unwrap_or(0);

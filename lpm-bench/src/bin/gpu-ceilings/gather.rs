@@ -1,6 +1,6 @@
-//! Random loads: how many a second when all threads load at once, and how long one takes when each waits for the one before.
+//! Random loads: their rate when all threads load at once, and the time of one load in a chain of dependent loads.
 //!
-//! A table of so many bytes cannot be looked up in faster than this by as many loads as a lookup makes.
+//! They bound the lookups in a table of the same size, by the loads of a lookup.
 
 use crate::bench::{DeviceBench, THREADS, progress};
 use crate::options::CeilingsPlan;
@@ -9,10 +9,9 @@ use lpm_bench::launch::time_us;
 use lpm_bench::stats::quantile;
 use lpm_gpu::cu::{Arg, DeviceWords, GpuError, Kernel, Shape};
 
-/// Loads of a thread in a round, as the kernel has them.
+/// Loads of a thread in a round, as in the kernel.
 const LOADS_ROUND: u64 = 4;
 
-/// The kernels: bytes of a load, how it is cached, entry.
 const KERNELS: [(u8, &str, &str); 6] = [
     (4, "frozen", "gather_4_frozen"),
     (4, "live", "gather_4_live"),
@@ -22,7 +21,6 @@ const KERNELS: [(u8, &str, &str); 6] = [
     (16, "live", "gather_16_live"),
 ];
 
-/// Loads a second, by footprint, width and kind.
 pub(crate) fn measure_rate(bench: &mut DeviceBench, plan: &CeilingsPlan) -> Result<Vec<GatherRow>, GpuError> {
     let Some((words, sums)) = memory(bench, plan)? else { return Ok(Vec::new()) };
     let shape = Shape::new(plan.gather_blocks, THREADS);
@@ -53,8 +51,7 @@ pub(crate) fn measure_rate(bench: &mut DeviceBench, plan: &CeilingsPlan) -> Resu
     Ok(rows)
 }
 
-/// Nanoseconds of one load by one thread, by footprint; the instructions that make the next address out of what was loaded
-/// are in it.
+/// Nanoseconds of one load by one thread, by footprint, with the instructions that compute the next address.
 pub(crate) fn measure_time(bench: &mut DeviceBench, plan: &CeilingsPlan) -> Result<Vec<ChaseRow>, GpuError> {
     let Some((words, sums)) = memory(bench, plan)? else { return Ok(Vec::new()) };
     let kernel = bench.module.kernel("chase")?;
@@ -83,7 +80,7 @@ fn memory(
     Ok(Some((words, sums)))
 }
 
-/// Microseconds of each launch, as many as the plan has, after one that fills the caches and does not count.
+/// Microseconds of each launch of the plan, after one that fills the caches.
 fn timed(
     bench: &mut DeviceBench,
     plan: &CeilingsPlan,

@@ -1,6 +1,5 @@
-//! The way to the device and back: from keys that lie in page-locked memory to answers that the host can read, for one batch at a
-//! time, by mode and batch size. The table has one level of 2^16 leaves, so a lookup is one load and what is measured is
-//! the way. Every answer is checked.
+//! Round-trip latency of one batch at a time, from keys in page-locked memory to answers for the host, by mode and batch size. The table has
+//! one level of 2^16 leaves, so a lookup is one load and the transport dominates. Every answer is checked.
 
 use crate::bench::{DeviceBench, THREADS, progress};
 use crate::options::{CeilingsPlan, Mode};
@@ -15,22 +14,19 @@ use lpm_gpu::cu::{
 use lpm_gpu::host::HEADER_WORDS;
 use std::time::{Duration, Instant};
 
-/// Stride of the table's only level.
 const STRIDE: u32 = 16;
 /// Keys that a block of [`THREADS`] takes at a time.
 const KEYS_BLOCK: u32 = 4 * THREADS;
-/// Batches of one kind are sent for so long at most.
 const TIME_MAX: Duration = Duration::from_millis(300);
-/// Batches of a kind at the start that do not count.
+/// Unmeasured batches of a kind at the start.
 const WARM_UP: u32 = 3;
 /// The doorbell that ends a persistent kernel (`STOP` in `kernels/common.cuh`).
 const STOP: u64 = 0xffff_ffff;
-/// 64-bit words of a slot of the persistent kernels, and where they are (`Slot` in `kernels/common.cuh`).
+/// 64-bit words of a slot of the persistent kernels, and their positions (`Slot` in `kernels/common.cuh`).
 const SLOT_WORDS: usize = 8;
 const DOORBELL: usize = 0;
 const TABLE: usize = 2;
 
-/// A table on the device with its kernels.
 struct FlatTable {
     words: DeviceWords,
     header: DeviceWords,
@@ -38,19 +34,14 @@ struct FlatTable {
     persistent: Kernel,
 }
 
-/// A way there and back.
 trait Way {
-    /// Puts `keys` where they start from.
+    /// Writes the keys of the next batch.
     fn write(&mut self, keys: &[u32]) -> Result<(), GpuError>;
-    /// Sends the first `count` keys.
     fn submit(&mut self, table: &FlatTable, count: u32) -> Result<(), GpuError>;
-    /// Whether the answers are there.
     fn is_over(&mut self) -> Result<bool, GpuError>;
-    /// Reads the answers.
     fn read(&mut self, raw: &mut [u32]) -> Result<(), GpuError>;
 }
 
-/// All modes and batches of the plan.
 pub(crate) fn measure(bench: &mut DeviceBench, plan: &CeilingsPlan) -> anyhow::Result<Vec<LatencyRow>> {
     let table = FlatTable::new(bench)?;
     let multiprocessors = bench.device.facts().multiprocessors.max(1);
@@ -78,7 +69,7 @@ pub(crate) fn measure(bench: &mut DeviceBench, plan: &CeilingsPlan) -> anyhow::R
     Ok(rows)
 }
 
-/// Sends batches of `count` keys, one after the other; microseconds of each.
+/// Sends batches of `count` keys one at a time; microseconds of each.
 fn run(way: &mut dyn Way, table: &FlatTable, count: u32, plan: &CeilingsPlan) -> anyhow::Result<Vec<f64>> {
     let mut keys = vec![0; count as usize];
     let mut raw = keys.clone();
@@ -87,7 +78,7 @@ fn run(way: &mut dyn Way, table: &FlatTable, count: u32, plan: &CeilingsPlan) ->
     let begin = Instant::now();
     for number in 0..plan.latency_batches_max + WARM_UP {
         for key in &mut keys {
-            // A linear congruential generator (Numerical Recipes): other keys each time, and cheap.
+            // A linear congruential generator (Numerical Recipes): cheap, and other keys each time.
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             *key = state;
         }
@@ -116,12 +107,12 @@ fn run(way: &mut dyn Way, table: &FlatTable, count: u32, plan: &CeilingsPlan) ->
 }
 
 impl FlatTable {
-    /// One level, a leaf for each 16 bits whose answer is these bits.
+    /// One level; the answer of each leaf is its 16 bits.
     fn new(bench: &mut DeviceBench) -> Result<Self, GpuError> {
         let module = Module::new(&bench.device, "gamt")?;
         let units: Vec<u32> = (0..1 << STRIDE).map(|inf: u32| inf << 8).collect();
         let mut shape = [0; HEADER_WORDS];
-        // As kernels/gamt.cu has it: levels, and stride and base of level 1.
+        // The layout of kernels/gamt.cu: levels, and stride and base of level 1.
         (shape[0], shape[6], shape[7]) = (1, STRIDE, 0);
         let words = DeviceWords::new(&bench.device, units.len())?;
         let header = DeviceWords::new(&bench.device, shape.len())?;
@@ -136,7 +127,7 @@ impl FlatTable {
     }
 }
 
-/// The way of `mode` for batches of `count` keys on `blocks` blocks.
+/// The transport of `mode` for batches of `count` keys on `blocks` blocks.
 fn way(
     device: &Device,
     mode: Mode,
@@ -167,7 +158,6 @@ fn way(
     })
 }
 
-/// A launch a batch, with copies around it or none.
 struct Launched {
     stream: Stream,
     end: Event,
@@ -210,7 +200,6 @@ impl Way for Launched {
     }
 }
 
-/// A graph a batch.
 struct Graph {
     stream: Stream,
     end: Event,
@@ -245,7 +234,7 @@ impl Way for Graph {
     }
 }
 
-/// A kernel that stays: one slot, served by all blocks.
+/// A persistent kernel: one slot, served by all blocks.
 struct Persistent {
     resident: Resident,
     slot: Shared<u64>,

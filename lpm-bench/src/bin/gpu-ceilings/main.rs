@@ -1,12 +1,12 @@
-//! `gpu-ceilings`: what the GPU of this host can do at best. A lookup kernel or an engine is judged by its share of these figures.
+//! `gpu-ceilings`: the limits of this host's GPU. A lookup kernel or an engine is judged by its share of these figures.
 //!
-//! | module | what lives there |
+//! | module | contents |
 //! |---|---|
-//! | `options` | the command line, and the plan of what is measured |
-//! | `bench` | the opened device, and how one thing is timed |
+//! | `options` | the command line, and the plan of measurements |
+//! | `bench` | the opened device and its kernels |
 //! | `copy` | bandwidth between host and device, by direction, streams and size |
 //! | `gather` | random loads by footprint and width, and the time of one load |
-//! | `latency` | a small lookup there and back, by mode and batch |
+//! | `latency` | the round trip of a small lookup, by mode and batch |
 //! | `report` | the figures as JSON and as a table |
 //!
 //! Exit codes: 0 done, 1 failed, 2 wrong options, 3 no device.
@@ -27,7 +27,6 @@ use options::{CeilingsPlan, Options, Part};
 use report::CeilingsReport;
 use std::process::ExitCode;
 
-/// No driver or no device.
 const EXIT_NO_DEVICE: u8 = 3;
 
 fn main() -> ExitCode {
@@ -43,7 +42,6 @@ fn main() -> ExitCode {
     }
 }
 
-/// Measures what the options ask for, and reports it.
 fn run(options: &Options) -> anyhow::Result<()> {
     let mut bench = bench::DeviceBench::open(options.device)?;
     let plan = CeilingsPlan::new(options, bench.device.facts(), bench.device.free_bytes()?);

@@ -1,4 +1,4 @@
-//! The command line, and the plan that it makes: what is measured, how large and how often.
+//! The command line, and its plan: the measurements with their sizes and repetitions.
 
 use clap::{Parser, ValueEnum};
 use fib::units;
@@ -15,17 +15,17 @@ const EXAMPLES: &str = "Examples:
 
 Exit codes: 0 done, 1 failed, 2 wrong options, 3 no driver or no device.";
 
-/// Measures what the GPU of this host can do at best: copies, random loads, and the way there and back.
+/// Measures the limits of this host's GPU: copies, random loads, and round trips.
 #[derive(Debug, Parser)]
 #[command(name = "gpu-ceilings", version, after_help = EXAMPLES)]
 pub(crate) struct Options {
-    /// The device, counted from 0 as the driver does.
+    /// The device, numbered from 0 as the driver does.
     #[arg(long, value_name = "INDEX", default_value_t = 0)]
     pub(crate) device: u32,
-    /// Where the figures go as JSON; `-` is standard output, and no table then.
+    /// File for the figures as JSON; `-` is standard output, without the table.
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// Tiny sizes, to see that it runs; the figures mean nothing.
+    /// Tiny sizes, as a test; the figures are meaningless.
     #[arg(long)]
     pub(crate) quick: bool,
     /// Measure only these.
@@ -37,24 +37,23 @@ pub(crate) struct Options {
     /// Bytes of one copy.
     #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = size)]
     copy_bytes: Vec<u64>,
-    /// Bytes that random loads are spread over; powers of two.
+    /// Footprints of random loads in bytes, powers of two.
     #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = footprint)]
     footprints: Vec<u64>,
     /// Keys of a batch whose latency is measured.
     #[arg(long, value_name = "KEYS", value_delimiter = ',', value_parser = batch)]
     batches: Vec<u64>,
-    /// Ways to the device and back.
+    /// Transports of batches.
     #[arg(long, value_name = "MODE", value_enum, value_delimiter = ',')]
     modes: Vec<Mode>,
-    /// How often each bandwidth and load rate is measured; the median counts.
+    /// Repetitions of each bandwidth and load rate; the median counts.
     #[arg(long, value_name = "TIMES", value_parser = clap::value_parser!(u16).range(1..))]
     repeat: Option<u16>,
-    /// Where random addresses and keys start.
+    /// Seed of random addresses and keys.
     #[arg(long, default_value_t = 1)]
     seed: u32,
 }
 
-/// What can be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Part {
     /// Bandwidth between host and device.
@@ -63,11 +62,11 @@ pub(crate) enum Part {
     Gather,
     /// Time of one load.
     Chase,
-    /// A batch there and back.
+    /// Round trip of a batch.
     Latency,
 }
 
-/// How a batch gets to the device and its answers back.
+/// Transport of a batch and its answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Mode {
@@ -77,17 +76,16 @@ pub(crate) enum Mode {
     Graph,
     /// One launch that reads and writes the host's memory.
     Mapped,
-    /// A kernel that stays, and polls the host's memory.
+    /// A persistent kernel that polls the host's memory.
     Persistent,
 }
 
-/// What is measured. Bytes, keys and counts.
 #[derive(Debug)]
 pub(crate) struct CeilingsPlan {
     pub(crate) parts: Vec<Part>,
     pub(crate) streams: Vec<u16>,
     pub(crate) copy_bytes: Vec<u64>,
-    /// What one measured run copies in each direction.
+    /// Bytes copied in each direction in a measured run.
     pub(crate) copy_total_bytes: u64,
     pub(crate) footprints: Vec<u64>,
     /// Blocks of 256 threads that load.
@@ -97,7 +95,6 @@ pub(crate) struct CeilingsPlan {
     pub(crate) chase_steps: u32,
     pub(crate) batches: Vec<u64>,
     pub(crate) modes: Vec<Mode>,
-    /// Batches of one kind at most.
     pub(crate) latency_batches_max: u32,
     pub(crate) repeat: u16,
     pub(crate) seed: u32,
@@ -107,10 +104,10 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
 impl CeilingsPlan {
-    /// What `options` ask for on a device with `facts` and `free_bytes` of memory. Footprints that do not fit are left out.
+    /// The plan of `options` for a device with `facts` and `free_bytes` of memory. Footprints that do not fit are left out.
     pub(crate) fn new(options: &Options, facts: &Facts, free_bytes: u64) -> Self {
         let quick = options.quick;
-        // From what L1 holds to far beyond L2; 4 GiB is the largest table that 32-bit words can index.
+        // From within L1 to far beyond L2; 4 GiB is the largest table that 32-bit words can index.
         let footprints = if quick { 16..=18 } else { 20..=32 };
         let footprints = or(&options.footprints, || footprints.map(|bits| 1 << bits).collect());
         Self {
@@ -139,18 +136,17 @@ impl CeilingsPlan {
     }
 }
 
-/// `given`, or what is usual when nothing was given.
 fn or<T: Clone>(given: &[T], usual: impl FnOnce() -> Vec<T>) -> Vec<T> {
     if given.is_empty() { usual() } else { given.to_vec() }
 }
 
-/// A number with `K`, `M` or `G` behind it, powers of 1024.
+/// A number with the suffix `K`, `M` or `G`, powers of 1024.
 fn size(text: &str) -> Result<u64, String> {
     let size = units::size(text);
     size.ok_or_else(|| format!("'{text}' is not a number from 1 on, with K, M or G behind it or nothing"))
 }
 
-/// Bytes that hold 2 to 2^30 words.
+/// Bytes of 2 to 2^30 words.
 fn footprint(text: &str) -> Result<u64, String> {
     let bytes = size(text)?;
     if bytes.is_power_of_two() && (64..=1 << 32).contains(&bytes) {
@@ -160,7 +156,6 @@ fn footprint(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Keys of a batch.
 fn batch(text: &str) -> Result<u64, String> {
     match size(text)? {
         keys if keys <= 1 << 24 => Ok(keys),

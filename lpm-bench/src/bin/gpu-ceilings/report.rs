@@ -12,13 +12,13 @@ use serde_json::{Value, json};
 use std::io::Write as _;
 use std::path::Path;
 
-/// Everything that was measured. Rates are medians.
+/// All measurements. Rates are medians.
 #[derive(Debug, Serialize)]
 pub(crate) struct CeilingsReport {
     tool: &'static str,
     version: &'static str,
     device: Value,
-    /// What `device` shows.
+    /// For the table; `device` has the same in JSON.
     #[serde(skip)]
     facts: Facts,
     seed: u32,
@@ -30,20 +30,18 @@ pub(crate) struct CeilingsReport {
     pub(crate) latency: Vec<LatencyRow>,
 }
 
-/// A kernel as the driver compiled it.
 #[derive(Debug, Serialize)]
 pub(crate) struct KernelRow {
     pub(crate) entry: String,
     pub(crate) registers: u32,
-    /// Of a thread; anything but 0 is slow.
+    /// Of a thread; anything above 0 is slow.
     pub(crate) local_bytes: u32,
     /// Of a block.
     pub(crate) shared_bytes: u32,
-    /// Threads that a multiprocessor holds.
+    /// Resident threads of a multiprocessor.
     pub(crate) threads_multiprocessor: u32,
 }
 
-/// Bandwidth, all streams and directions together.
 #[derive(Debug, Serialize)]
 pub(crate) struct CopyRow {
     pub(crate) direction: Direction,
@@ -56,32 +54,27 @@ pub(crate) struct CopyRow {
     pub(crate) gb_s_max: f64,
 }
 
-/// Random loads.
 #[derive(Debug, Serialize)]
 pub(crate) struct GatherRow {
     pub(crate) footprint_bytes: u64,
     pub(crate) width_bytes: u8,
-    /// `frozen` or `live`, as the lookup kernels are.
+    /// `frozen` or `live`, like the lookup kernels.
     pub(crate) load: &'static str,
     pub(crate) giga_loads_s: f64,
     pub(crate) giga_loads_s_min: f64,
     pub(crate) giga_loads_s_max: f64,
 }
 
-/// One load after the other.
 #[derive(Debug, Serialize)]
 pub(crate) struct ChaseRow {
     pub(crate) footprint_bytes: u64,
     pub(crate) load_ns: f64,
 }
 
-/// A batch there and back.
 #[derive(Debug, Serialize)]
 pub(crate) struct LatencyRow {
     pub(crate) mode: Mode,
-    /// Keys.
     pub(crate) batch: u32,
-    /// Batches that were measured.
     pub(crate) batches: usize,
     pub(crate) min_us: f64,
     pub(crate) median_us: f64,
@@ -90,7 +83,6 @@ pub(crate) struct LatencyRow {
 }
 
 impl CeilingsReport {
-    /// A report of nothing so far.
     pub(crate) fn new(device: &Device, seed: u32, repeat: u16) -> Self {
         let facts = device.facts();
         Self {
@@ -126,7 +118,6 @@ impl CeilingsReport {
         write!(out, "{}", self.table()).context("standard output")
     }
 
-    /// The figures for a person.
     fn table(&self) -> String {
         let Facts { name, driver, multiprocessors, l2_bytes, memory_bytes, .. } = &self.facts;
         let mut text = format!(
@@ -177,14 +168,13 @@ fn capability(facts: &Facts) -> String {
     format!("{}.{}", facts.capability.0, facts.capability.1)
 }
 
-/// Adds a table of `rows` with `title`, unless there are none.
 fn section<Row>(text: &mut String, title: &str, columns: &[Column<'_, Row>], rows: &[Row]) {
     if !rows.is_empty() {
         text.push_str(&format!("\n{title}\n{}\n", table(columns, 1, rows)));
     }
 }
 
-/// Three digits or so.
+/// About three digits.
 fn figure(value: f64) -> String {
     match value {
         v if v >= 100.0 => format!("{v:.0}"),

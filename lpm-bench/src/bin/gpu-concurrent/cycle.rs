@@ -1,5 +1,4 @@
-//! Deltas that come back to where they began, and the right answers in between: so a run of any length knows which answers
-//! each generation has.
+//! A cycle of deltas that returns to its start, with the right answers of every generation, so that a run of any length can be checked.
 
 #![expect(clippy::cast_possible_truncation, reason = "halves of keys, generations of a cycle")]
 
@@ -7,22 +6,19 @@ use fib::oracle::OraclePair;
 use fib::random::Seeded;
 use fib::{FibDelta, IpPrefix, Key, KeyBuffer, NextHopId, Prefix, Rib};
 
-/// Deltas of a cycle. Every eighth makes the table large or small, which builds it anew.
+/// Deltas of a cycle. Every eighth makes the table large or small, which causes a rebuild.
 const DELTAS: usize = 48;
 
-/// Routes that stay, of each family.
 const BASE: u32 = 500;
 
-/// Keys of both families, equally many.
 #[derive(Clone, Debug)]
 pub(crate) struct KeySet {
     pub(crate) v4: KeyBuffer,
     pub(crate) v6: KeyBuffer,
 }
 
-/// The deltas, the keys, and what is right.
 pub(crate) struct Cycle {
-    /// From nothing to generation 0.
+    /// From an empty table to generation 0.
     pub(crate) first: FibDelta,
     /// From each generation to the next, the last one back to generation 0.
     pub(crate) deltas: Vec<FibDelta>,
@@ -32,7 +28,6 @@ pub(crate) struct Cycle {
     v6: Vec<Vec<NextHopId>>,
 }
 
-/// Routes drawn at random.
 struct Dice(Seeded);
 
 impl Dice {
@@ -67,10 +62,10 @@ impl Dice {
 }
 
 impl Cycle {
-    /// A cycle whose tables have `routes` routes of each family more at one time than at another, and `keys` keys of each.
+    /// A cycle whose tables vary by `routes` routes of each family, with `keys` keys of each.
     pub(crate) fn new(seed: u64, routes: u32, keys: usize) -> Self {
         let mut dice = Dice(Seeded::new(seed, 0));
-        // So that the first delta holds all that is told: the last one leads back to it.
+        // Without compression of routes, so that the last delta restores the first table.
         let mut rib = Rib::plain();
         for _ in 0..BASE {
             let (v4, v6) = (dice.v4(), dice.v6());
@@ -101,7 +96,6 @@ impl Cycle {
             }
             deltas.push(rib.take_delta());
         }
-        // Back to the beginning.
         for prefix in small.into_iter().chain(bulk) {
             rib.set(prefix, NextHopId::NONE);
         }
@@ -125,7 +119,7 @@ impl Cycle {
         Self { first, deltas, keys, v4, v6 }
     }
 
-    /// A few routes come, go or change; some of those that stay, too, whose withdraw uncovers what they cover.
+    /// Adds, withdraws or changes a few routes, also constant ones, whose withdrawal exposes the covering route.
     fn change(
         rib: &mut Rib,
         small: &mut Vec<IpPrefix>,
@@ -154,12 +148,11 @@ impl Cycle {
         }
     }
 
-    /// Generations of a cycle.
     pub(crate) fn len(&self) -> u64 {
         self.deltas.len() as u64
     }
 
-    /// Answers that no generation of `low..=high` has, generations counted on through all cycles.
+    /// The number of answers that are in no generation of `low..=high`, counted through all cycles.
     pub(crate) fn wrong(&self, is_v4: bool, answers: &[NextHopId], low: u64, high: u64) -> u64 {
         let right = if is_v4 { &self.v4 } else { &self.v6 };
         let known = |at: usize, answer: NextHopId| {
@@ -178,7 +171,7 @@ fn get(rib: &Rib, prefix: IpPrefix) -> NextHopId {
     }
 }
 
-/// Keys within what changes, and now and then anywhere.
+/// Keys within the changed prefixes, and some anywhere.
 fn keys_for(deltas: &[FibDelta], count: usize, dice: &mut Dice) -> KeySet {
     let (v4, v6) = (KeyBuffer::with_capacity(count), KeyBuffer::with_capacity(count));
     let mut keys = KeySet { v4, v6 };

@@ -1,11 +1,11 @@
-//! `gpu-concurrent`: lookups and updates at the same time, by 1, 4, 8 and 16 readers, both families, in every mode, with tables
-//! built anew again and again. Every answer is checked against the generations between its submit and its collect. What is
-//! relied on of a GPU, and which of these runs would show it wrong: `lpm_gpu::hardware`.
+//! `gpu-concurrent`: concurrent lookups and updates, by 1, 4, 8 and 16 readers, both families, in every mode, with repeated rebuilds. Every
+//! answer is checked against the generations between its submit and its collect. `lpm_gpu::hardware` lists the assumptions about a GPU and
+//! the run that tests each.
 //!
-//! | module | what lives there |
+//! | module | contents |
 //! |---|---|
-//! | `cycle` | the deltas, which come back to where they began, and the right answers of every generation |
-//! | `run` | one engine, its readers on threads of their own, its writer |
+//! | `cycle` | a cycle of deltas that returns to its start, and the right answers of every generation |
+//! | `run` | one engine, its readers on a thread each, its writer |
 //! | `report` | the figures as JSON and as lines |
 //!
 //! Exit codes: 0 all answers right, 1 a wrong answer or a device that failed, 2 wrong options, 3 no device.
@@ -40,18 +40,18 @@ struct Options {
     #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = lpm_gpu::engine::GAMT,
           value_parser = clap::builder::PossibleValuesParser::new(fib::Registry::new(&[lpm_gpu::ENGINES]).device_names()))]
     engines: Vec<String>,
-    /// How batches travel.
+    /// Transport of batches.
     #[arg(long, value_name = "MODE", value_delimiter = ',', default_value = "copy,graph,mapped,persistent",
           value_parser = ["copy", "graph", "mapped", "persistent"])]
     modes: Vec<String>,
-    /// Readers, each on a thread of its own.
+    /// Readers, each on a separate thread.
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,4,8,16",
           value_parser = clap::value_parser!(u16).range(1..=256))]
     readers: Vec<u16>,
     /// Seconds of each run, and at least one whole cycle of deltas.
     #[arg(long, value_name = "S", default_value_t = 2.0)]
     seconds: f64,
-    /// Routes of each family that come and go as a whole, so that tables are built anew.
+    /// Routes of each family that are added and removed together, which causes rebuilds.
     #[arg(long, value_name = "N", default_value_t = 20_000)]
     routes: u32,
     /// Keys of a batch.
@@ -60,13 +60,13 @@ struct Options {
     /// Slots of a reader; half of them hold IPv6 keys.
     #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u16).range(1..=64))]
     slots: u16,
-    /// The device, as the driver counts those that it shows to this process.
+    /// The device, as the driver numbers the ones visible to this process.
     #[arg(long, value_name = "N", default_value_t = 0)]
     device: u32,
-    /// Where the figures go as JSON; `-` is standard output, and no lines then.
+    /// File for the figures as JSON; `-` is standard output, without the lines.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Where random routes and keys start.
+    /// Seed of random routes and keys.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
@@ -88,7 +88,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs everything; whether all of it was right.
+/// Returns whether everything was right.
 fn run(options: &Options) -> anyhow::Result<bool> {
     let cycle = Cycle::new(options.seed, options.routes, options.batch as usize);
     let mut report = ConcurrencyReport::new(options.json.as_deref(), options.seed);
@@ -99,12 +99,12 @@ fn run(options: &Options) -> anyhow::Result<bool> {
                 let mut row = Row::new(name, mode, readers);
                 row.device = options.device;
                 if let Some(at) = failed {
-                    // More of the same would wait for the same device again.
+                    // The next run would wait for the same lost device.
                     row.skipped = Some(format!("{at} readers have failed"));
                 } else {
                     match run::run(&mut row, options, &cycle) {
                         Ok(()) => {}
-                        // Refused before anything ran: so many do not fit, and that was said.
+                        // Refused at the start: this number of readers does not fit.
                         Err(error @ EngineError::Reader { .. }) if row.batches == 0 => {
                             row.skipped = Some(error.to_string());
                         }
@@ -121,7 +121,7 @@ fn run(options: &Options) -> anyhow::Result<bool> {
     report.finish()
 }
 
-/// Memory of `device` that is in use, bytes, all processes' together.
+/// Memory of `device` in use by all processes, bytes.
 fn used_bytes(device: u32) -> Result<u64, GpuError> {
     lpm_gpu::cu::Device::open(device)?.used_bytes()
 }

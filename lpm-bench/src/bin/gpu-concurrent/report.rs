@@ -3,10 +3,9 @@
 use serde::Serialize;
 use std::path::Path;
 
-/// Memory that a run may take beyond twice what it took after its first cycle, bytes: pools grow in steps.
+/// Permitted growth beyond twice the memory after the first cycle, bytes: pools grow in steps.
 const GROWTH_BYTES: u64 = 64 << 20;
 
-/// Some of many times.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Times {
     count: u64,
@@ -17,7 +16,6 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    /// Those of `values`.
     pub(crate) fn of(&mut self, mut values: Vec<u64>) {
         values.sort_unstable();
         let at = |per_mille: usize| values.get(values.len().saturating_sub(1) * per_mille / 1000).copied();
@@ -26,7 +24,6 @@ impl Times {
     }
 }
 
-/// One run.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Row {
     pub(crate) engine: String,
@@ -43,12 +40,10 @@ pub(crate) struct Row {
     pub(crate) swaps: f64,
     pub(crate) submit_ns: Times,
     pub(crate) apply_us: Times,
-    /// Device memory in use after the first cycle of deltas, and the most after any later one.
+    /// Device memory in use after the first cycle of deltas, and the maximum after later ones.
     first_used_bytes: u64,
     most_used_bytes: u64,
-    /// Why it ended early.
     pub(crate) error: Option<String>,
-    /// Why it was not run.
     pub(crate) skipped: Option<String>,
 }
 
@@ -57,7 +52,6 @@ impl Row {
         Self { engine: engine.to_owned(), mode: mode.to_owned(), readers, ..Self::default() }
     }
 
-    /// Notes how much memory is in use after a cycle.
     pub(crate) fn note_memory(&mut self, used: u64) {
         if self.first_used_bytes == 0 {
             self.first_used_bytes = used;
@@ -70,7 +64,6 @@ impl Row {
         self.most_used_bytes > self.first_used_bytes.saturating_mul(2) + GROWTH_BYTES
     }
 
-    /// Whether anything went wrong.
     pub(crate) fn is_failed(&self) -> bool {
         let idle = self.skipped.is_none() && (self.keys_checked == 0 || self.swaps < 2.0);
         self.wrong > 0 || self.error.is_some() || self.has_grown() || idle
@@ -92,13 +85,11 @@ impl Row {
     }
 }
 
-/// All runs.
 #[derive(Serialize)]
 pub(crate) struct ConcurrencyReport<'a> {
     #[serde(skip)]
     json: Option<&'a Path>,
     seed: u64,
-    /// `CUDA_DEVICE_MAX_CONNECTIONS`, where it is set.
     connections: Option<String>,
     rows: Vec<Row>,
 }
@@ -119,7 +110,7 @@ impl<'a> ConcurrencyReport<'a> {
         self.rows.push(row);
     }
 
-    /// Writes the JSON; whether all was right.
+    /// Writes the JSON; returns whether everything was right.
     pub(crate) fn finish(&self) -> anyhow::Result<bool> {
         if let Some(path) = self.json {
             if self.is_quiet() {

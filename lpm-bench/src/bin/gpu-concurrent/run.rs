@@ -1,4 +1,4 @@
-//! One engine, its readers on threads of their own, and its writer, for some seconds.
+//! One engine, its readers on a thread each, and its writer, for some seconds.
 
 use super::cycle::Cycle;
 use super::report::Row;
@@ -9,32 +9,28 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-/// How long a batch may take.
 const BATCH_LIMIT: Duration = Duration::from_secs(20);
 
-/// Submits that are timed by a reader at most, so that a long run does not fill memory.
+/// Limit of measured submits a reader, which bounds memory.
 const TIMED_MAX: usize = 1 << 20;
 
-/// What the threads tell each other.
+/// Shared state of the threads.
 #[derive(Default)]
 struct Talk {
-    /// Generations that began to show, and that are finished.
     started: AtomicU64,
     finished: AtomicU64,
     stop: AtomicBool,
 }
 
-/// What a reader has seen.
 #[derive(Default)]
 struct ReaderCounts {
     batches: u64,
     keys: u64,
     wrong: u64,
-    /// Time of each submit, nanoseconds.
     submit_ns: Vec<u64>,
 }
 
-/// Runs the engine, mode and readers of `row` over `cycle`, and notes what came of it there.
+/// Runs the engine, mode and readers of `row` over `cycle`, and records the results there.
 pub(crate) fn run(row: &mut Row, options: &Options, cycle: &Cycle) -> Result<(), EngineError> {
     let parameters =
         EngineOptions::of(&[("mode", &row.mode), ("headroom", "0"), ("device", &row.device.to_string())]);
@@ -88,13 +84,13 @@ pub(crate) fn run(row: &mut Row, options: &Options, cycle: &Cycle) -> Result<(),
     failed.map_or(Ok(()), Err)
 }
 
-/// Tells `rib`, which has all routes of the engine, what `delta` changes.
+/// Applies `delta` to `rib`, which has all routes of the engine.
 fn tell(rib: &mut Rib, delta: &FibDelta) {
     delta.v4.iter().for_each(|change| _ = rib.v4.set(change.prefix, change.new));
     delta.v6.iter().for_each(|change| _ = rib.v6.set(change.prefix, change.new));
 }
 
-/// Applies delta after delta for the time given, and to the end of the cycle.
+/// Applies deltas for the given time, and to the end of the cycle.
 fn write(
     writer: &mut dyn EngineWriter,
     mut rib: Rib,
@@ -143,8 +139,8 @@ fn write(
     result
 }
 
-/// A reader that is made beside the running ones, looks up, and goes: memory is had and dropped, a kernel that stays is launched
-/// and ends, while others stay.
+/// A reader that is made during the run, looks up, and is dropped: memory is allocated and freed, and a persistent kernel starts and ends
+/// while others run.
 fn visit(
     writer: &dyn EngineWriter,
     cycle: &Cycle,
@@ -162,7 +158,7 @@ fn visit(
     Ok(())
 }
 
-/// Keeps every slot in flight until told to stop, IPv4 and IPv6 in turn.
+/// Keeps every slot in flight until the stop flag, IPv4 and IPv6 in turn.
 fn look_up(
     reader: &mut dyn EngineReader,
     cycle: &Cycle,
@@ -172,7 +168,7 @@ fn look_up(
     let mut seen = ReaderCounts::default();
     let mut rng = Seeded::new(seed, 1);
     let slots = reader.slots();
-    // Of each slot: family, keys, and the generation that was finished when it was submitted.
+    // For each slot: family, keys, and the complete generation at its submit.
     let mut flying: Vec<Option<(bool, usize, u64)>> = vec![None; slots.into()];
     for turn in 0_u64.. {
         let slot = SlotId(u16::try_from(turn % u64::from(slots)).unwrap_or(0));
@@ -199,7 +195,7 @@ fn look_up(
             }
             continue;
         }
-        // Most batches are full; some are small, as a forwarder's are at night.
+        // Most batches are full; some are small, as of a lightly loaded forwarder.
         let all = cycle.keys.v4.len();
         let keys = if rng.percent(25) { 1 + rng.below(all) } else { all };
         let is_v4 = turn.is_multiple_of(2) != (turn / u64::from(slots)).is_multiple_of(2);

@@ -121,7 +121,6 @@ pub(super) struct FilledEngine {
     pub(super) name: String,
     table: Fed,
     pub(super) details: Details,
-    /// The fields of every row.
     fields: Value,
 }
 
@@ -216,9 +215,6 @@ pub(super) fn show(
 
 /// Measures each of `built` on a stream with each number of threads in `counts`, in turn, after a check of a sample. Returns a rate for each
 /// subject and number of threads.
-///
-/// # Errors
-/// The engine's; [`Fault::Measurement`] when a thread panicked or the clock stood still.
 pub(super) fn run_counts(
     bench: &Bench,
     figure: &mut Figure,

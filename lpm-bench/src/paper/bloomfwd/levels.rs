@@ -32,7 +32,6 @@ const SEARCHES: [(LevelSearch, &str); 2] =
 
 struct Made {
     levels: Levels,
-    /// With prefix capture.
     actual: u64,
     refused: Option<CpeError>,
 }
@@ -144,7 +143,6 @@ fn cells(figure: &mut Figure, (name, row): (&str, &[Vec<u64>]), (ours, made): (&
     }
 }
 
-/// Checks the properties of table 4, in order of levels.
 fn check_table(figure: &mut Figure, [greedy, optimum]: &Expansions) {
     for one in greedy.iter().chain(optimum) {
         figure.check_that(one.levels.lengths.contains(&64) && one.actual <= one.levels.estimate);

@@ -19,7 +19,6 @@ pub(crate) struct Claim {
     /// The figure with this number; `None` if it cannot be made here.
     #[serde(skip)]
     pub(crate) figure: Option<&'static str>,
-    /// The document's section, figure or table.
     pub(crate) section: &'static str,
     pub(crate) what: Cow<'static, str>,
     /// The number; two are a range.
@@ -40,11 +39,8 @@ pub(crate) enum Rule {
     /// Determined by the algorithm and the data alone.
     #[default]
     Count,
-    /// One system over another, both measured here.
     Ratio,
-    /// A share or a reduction in percent.
     Percent,
-    /// The position of an optimum.
     Best,
     AtMost,
     AtLeast,

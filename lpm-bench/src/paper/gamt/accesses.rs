@@ -18,11 +18,9 @@ const BYTES: [usize; 2] = [32, 128];
 /// Limit of the keys of a stream: 8,192 warps.
 const KEYS: usize = 256 << 10;
 
-/// Loads of the warps of one stream.
 struct Loads {
     /// Mean transactions of a warp, by size, then by step.
     by_step: [Vec<f64>; 2],
-    /// Mean accesses of a lookup.
     accesses: f64,
     /// Memory touched by all warps, in pieces of the larger size, MiB.
     touched_mb: f64,
@@ -70,7 +68,6 @@ fn streams(bench: &Bench, set: &DataSet) -> Result<[Stream; 4]> {
     Ok([draw(Traffic::Random)?, table, draw(bench.trace())?, sorted])
 }
 
-/// The loads from a table for the seeds of a stream.
 struct StreamLoads {
     table: &'static str,
     traffic: String,
@@ -82,7 +79,6 @@ impl StreamLoads {
         self.seeds.iter().map(of).collect()
     }
 
-    /// Transactions of a warp in all steps.
     fn all(&self, size: usize) -> f64 {
         self.spread(|one| one.by_step[size].iter().sum()).median
     }

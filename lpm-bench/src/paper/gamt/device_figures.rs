@@ -1,5 +1,5 @@
-//! Figures that need a device, but for the lines of engines on the CPU: lookup speed by batch, data, configuration and update rate;
-//! latency by streams.
+//! Figures that need a device, except for the lines of CPU engines: lookup speed by batch, data, configuration and update rate; latency by
+//! streams.
 
 use super::subjects::{
     FORMS, FigureEngine, GALE, GALE_PAPER, GAMT, GAMT_PAPER, GAMT6, MAMT, MAMT_VECTORS, SAIL, SAIL_CPU,
@@ -12,18 +12,16 @@ use crate::paper::{
 };
 use crate::updates::Player;
 
-/// Batch of the paper's lookup figures: "a big batch size (16M)".
+/// The batch of the paper's lookup figures: "a big batch size (16M)".
 pub(super) const BATCH: usize = 16 << 20;
 /// Batches in flight in figures that do not vary them.
 pub(super) const IN_FLIGHT: u16 = 4;
-/// Updates of a delta beside lookups: the mean number of updates in a second at the paper's rrc12 (table 1).
+/// Updates of a concurrent delta: the mean number of updates in a second at the paper's rrc12 (table 1).
 const UPDATES_A_DELTA: usize = 64;
 
-/// The lines of figures 9 and 10.
 const ALL: [FigureEngine; 10] =
     [GAMT, GAMT_PAPER, GALE, GALE_PAPER, SAIL, SAIL_PAPER, SAIL_CPU, MAMT, MAMT_VECTORS, GAMT6];
 
-/// Figure 9: lookup speed by batch size, on random traffic.
 pub(super) fn figure_9(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let sizes = (0..=25).map(|log2| 1 << log2).filter(|size| *size <= bench.args.keys());
     let sizes = bench.some(&sizes.collect::<Vec<usize>>());
@@ -59,14 +57,13 @@ pub(super) fn figure_9(bench: &Bench, figure: &mut Figure) -> Result<()> {
     Ok(())
 }
 
-/// The batch from which on a larger one is not worth it: twice the keys never gain the root of two in speed.
+/// The batch size beyond which doubling it gains less than the root of two in speed.
 fn rises_slowly(points: &[Point]) -> Option<f64> {
     let rises = |pair: &[Point]| (pair[1].y.median / pair[0].y.median).powi(2) >= pair[1].x / pair[0].x;
     let last = points.windows(2).rposition(rises).map_or(0, |last| last + 1);
     points.get(last).map(|point| point.x)
 }
 
-/// Figure 10: lookup speed by routing data, on random and on table traffic.
 pub(super) fn figure_10(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let name = |subject: FigureEngine, traffic: &Traffic| format!("{}, {traffic}", subject.name);
     figure.name_places(bench.sets.iter().map(|set| &set.name));
@@ -101,15 +98,13 @@ pub(super) fn figure_10(bench: &Bench, figure: &mut Figure) -> Result<()> {
     Ok(())
 }
 
-/// The percentage of `speeds` that lie in the paper's interval from `from` Mlps on, which is 100 wide, on a scale where the fastest
-/// configuration has the paper's 522.
+/// The percentage of `speeds` in the paper's interval of 100 Mlps from `from` on, scaled so that the fastest configuration has the paper's 522.
 fn share(speeds: &[f64], fastest: Option<f64>, from: f64) -> Option<f64> {
     let scale = 522.0 / fastest?;
     let inside = speeds.iter().filter(|speed| (from..from + 100.0).contains(&(*speed * scale))).count();
     Some(100.0 * inside as f64 / speeds.len().max(1) as f64)
 }
 
-/// Figure 12: lookup speed by blocks, threads and streams.
 pub(super) fn figure_12(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let Some(set) = bench.main_set(Family::V4) else { return figure.without(Family::V4) };
     let keys = bench.stream(set, Family::V4, &Traffic::Random)?;
@@ -121,7 +116,7 @@ pub(super) fn figure_12(bench: &Bench, figure: &mut Figure) -> Result<()> {
                 let mut parameters = GAMT.parameters();
                 parameters.extend(shape.map(|(name, value): (_, u32)| (name, value.to_string())));
                 let fed = GAMT.with_parameters(bench, figure, set, parameters)?;
-                // As many slots as streams: a batch queued behind another would overlap with it.
+                // As many slots as streams, since a queued batch would overlap with its predecessor.
                 let driven = measure(bench, &fed, &keys, (BATCH, streams), Some(1))?;
                 speeds.push(driven.mlps.median);
                 if blocks < 32 && threads < 256 {
@@ -150,7 +145,7 @@ pub(super) fn figure_12(bench: &Bench, figure: &mut Figure) -> Result<()> {
     Ok(())
 }
 
-/// Lookups beside updates, for figures 16 and 17: a line for each subject, a point for each rate.
+/// Lookups during updates, for figures 16 and 17: a line for each subject, a point for each rate.
 fn under_updates(bench: &Bench, figure: &mut Figure, subjects: &[FigureEngine], rates: &[f64]) -> Result<()> {
     for subject in subjects {
         let Some(set) = bench.main_set(subject.family) else { continue };
@@ -178,12 +173,11 @@ fn under_updates(bench: &Bench, figure: &mut Figure, subjects: &[FigureEngine], 
     Ok(())
 }
 
-/// The lookup speed lost at `rate`, in percent of that without updates.
+/// The lookup speed lost at `rate`, in percent of the speed without updates.
 fn lost(panel: &Panel, subject: FigureEngine, rate: f64) -> Option<f64> {
     Some(100.0 * (1.0 - panel.at(subject.name, rate)? / panel.at(subject.name, 0.0)?))
 }
 
-/// Figure 16: lookup speed under frequent updates.
 pub(super) fn figure_16(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let lines = [GAMT, GAMT_PAPER, GALE, GALE_PAPER, SAIL, SAIL_PAPER, GAMT6];
     let all = [0.0, 1e4, 2e4, 3e4, 4e4, 5e4, 6e4, 7e4, 1e5];
@@ -203,12 +197,11 @@ pub(super) fn figure_16(bench: &Bench, figure: &mut Figure) -> Result<()> {
     Ok(())
 }
 
-/// Figure 17: lookup speed on other devices. One run has one device, which is measured without and with updates.
+/// Figure 17: lookup speed on other devices. A run has one device, measured without and with updates.
 pub(super) fn figure_17(bench: &Bench, figure: &mut Figure) -> Result<()> {
     under_updates(bench, figure, &[GAMT, GAMT_PAPER, GALE, GALE_PAPER], &[0.0, 7e4])
 }
 
-/// Figure 18: lookup speed and latency by streams, 256 K requests divided among them.
 pub(super) fn figure_18(bench: &Bench, figure: &mut Figure) -> Result<()> {
     const REQUESTS: usize = 256 << 10;
     let all = [1_u16, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24];

@@ -1,4 +1,4 @@
-//! Updates of the tables on the host: off line (figure 13), and accesses on the device (figure 14, the device's kernels in plain Rust).
+//! Updates of the tables on the host: off line (figure 13), and accesses on the device (figure 14, with the device's kernels in plain Rust).
 
 use crate::paper::{
     Bench, DataSet, EngineError, Family, Fault, Figure, Hops, NextHopId, Result, Rib, Spread, Start, Value,
@@ -20,7 +20,6 @@ const UPDATES_A_DELTA: usize = 64;
 /// Passes over the stream, forward and backward; their median is reported.
 const PASSES: usize = 5;
 
-/// The tables that are compared.
 pub(super) const KINDS: [TableKind; 4] =
     [TableKind::GamtS, TableKind::GamtT, TableKind::Gale, TableKind::Sail];
 
@@ -60,7 +59,6 @@ impl TableKind {
     }
 }
 
-/// A table and the routes in it.
 pub(super) struct LoadedTable {
     kind: TableKind,
     pub(super) table: Box<dyn HostTable<u32>>,
@@ -68,7 +66,7 @@ pub(super) struct LoadedTable {
 }
 
 impl LoadedTable {
-    /// Keeps the routes up, as the RIB of a router does, for a table that reads them.
+    /// Updates the routes, as a router's RIB does, for a table that reads them.
     fn tell(&mut self, changes: &[Change<u32>]) {
         if self.table.reads_routes() {
             for change in changes {
@@ -78,12 +76,12 @@ impl LoadedTable {
         }
     }
 
-    /// Makes `changes`, which were told.
+    /// Applies `changes`, which the routes already have.
     fn apply(&mut self, changes: &[Change<u32>]) -> Result<Due> {
         self.table.apply(changes, &self.rib.v4, usize::MAX).map_err(Fault::refused_by(self.kind.name()))
     }
 
-    /// The steps of update `update`, which is over with that.
+    /// Takes the steps of update `update` and completes it.
     fn take_steps(&mut self, update: u64) -> Vec<Step> {
         let steps = self.table.take_steps(update, &self.rib.v4);
         self.table.reclaim(update);
@@ -95,7 +93,7 @@ impl LoadedTable {
     }
 }
 
-/// Has the empty `table` take `routes`, to be had as an image.
+/// Fills the empty `table` with `routes`, ready for an image.
 pub(in crate::paper) fn load<K: Key>(
     table: &mut dyn HostTable<K>,
     routes: &RibTable<K>,
@@ -116,7 +114,7 @@ fn loaded<T: HostTable<u32> + 'static>(
     Ok(Box::new(table))
 }
 
-/// What updates are applied to and how their next hops are told: a position on the axis of figures 13 and 14.
+/// A data set with a choice of next hops and start: a position on the axis of figures 13 and 14.
 pub(super) struct Case<'a> {
     pub(super) set: &'a DataSet,
     pub(super) hops: Hops,
@@ -147,7 +145,7 @@ impl Case<'_> {
         self.set.deltas(Family::V4, size, self.hops, self.start)
     }
 
-    /// The fields of a row: updates of the stream, those that change something, and the share of the others.
+    /// The fields of a row: updates of the stream, effective ones, and the share of the others.
     pub(super) fn fields(&self, deltas: &Deltas) -> Value {
         let told = self.set.told_of(Family::V4).count();
         json!({
@@ -158,7 +156,6 @@ impl Case<'_> {
     }
 }
 
-/// Figure 13: off-line update speed.
 pub(super) fn figure_13(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let cases = Case::all(bench);
     figure.name_places(cases.iter().map(|case| &case.name));
@@ -184,7 +181,7 @@ pub(super) fn figure_13(bench: &Bench, figure: &mut Figure) -> Result<()> {
 }
 
 /// Applies the deltas forward and backward, `passes` times, and takes the steps for the device after each delta. Returns millions of
-/// updates a second, of the table alone, with the steps and with the routes, and how often the table was built anew.
+/// updates a second, of the table alone, with the steps, and with the routes, and the number of rebuilds.
 fn off_line(kind: TableKind, case: &Case<'_>, deltas: &Deltas, passes: usize) -> Result<([Spread; 3], u64)> {
     let mut subject = kind.subject(case.routes())?;
     let (mut update, mut rebuilds, mut mups) = (0, 0, [const { Vec::new() }; 3]);
@@ -212,7 +209,6 @@ fn off_line(kind: TableKind, case: &Case<'_>, deltas: &Deltas, passes: usize) ->
     Ok((mups.map(Spread::from_iter), rebuilds))
 }
 
-/// Figure 14: on-line update overhead.
 pub(super) fn figure_14(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let (mut reductions, mut of_writes, mut further) = (Vec::new(), Vec::new(), Vec::new());
     let cases = Case::all(bench);
@@ -242,7 +238,7 @@ pub(super) fn figure_14(bench: &Bench, figure: &mut Figure) -> Result<()> {
         };
         let [[_, s], [_, t], [gale_loads, gale_writes], _] =
             [of(KINDS[0])?, of(KINDS[1])?, of(KINDS[2])?, of(KINDS[3])?];
-        // The paper's: the updates of a router's own peers.
+        // The paper's case: the updates of a router's own peers.
         if (case.hops, case.start) == (Hops::Peer, Start::OwnState) {
             reductions.push(100.0 * (1.0 - t / (gale_loads + gale_writes)));
             of_writes.push(100.0 * (1.0 - t / gale_writes));
@@ -299,8 +295,7 @@ mod tests {
     use crate::paper::data::tests::{bench, bench_of};
     use crate::paper::gamt::PAPER;
 
-    /// A /8, a /16 in it that comes and goes again, another next hop of the /8, and an update that says what is known. Origins differ
-    /// where the peers do.
+    /// A /8, a /16 in it that is added and withdrawn, a new next hop of the /8, and a redundant update. Origins differ where the peers do.
     const UPDATES: &str = "1.0 a 10.1.0.0/16 192.0.2.1 64501\n2.0 a 10.0.0.0/8 192.0.2.2 64502\n\
                            2.5 a 10.0.0.0/8 192.0.2.2 64502\n3.0 w 10.1.0.0/16 192.0.2.1 64501\n\
                            4.0 a 10.0.0.0/8 192.0.2.2 64502\n";
@@ -318,7 +313,7 @@ mod tests {
         row[column].as_f64().unwrap()
     }
 
-    /// GALE's accesses by hand: it loads each /24 of a prefix, and writes those that no longer route has.
+    /// GALE's accesses by hand: it loads each /24 of a prefix, and writes those without a longer route.
     #[test]
     fn accesses_are_those_of_every_unit_and_are_divided_by_all_updates() {
         let figure = accesses();
@@ -335,7 +330,7 @@ mod tests {
         ] {
             assert!((number(gale, column) - wanted).abs() < 1e-6, "{column}: {gale}");
         }
-        // From the stream's own state the /8 has its last next hop from the beginning, so only the /16 comes and goes.
+        // From the stream's own state the /8 starts with its last next hop, so only the /16 changes.
         let own = row(&figure, "own state, by peer", "GALE");
         assert_eq!((number(own, "changes"), number(own, "loads_a_change")), (2.0, small));
         let at = |case: &str, table: &str| number(row(&figure, case, table), "writes_an_update");
@@ -347,13 +342,13 @@ mod tests {
                 "{case}"
             );
         }
-        // With next hops apart, the /8's new next hop is written nowhere on the device: the /16 alone costs units.
+        // With next hops apart, the /8's new next hop is not written on the device: only the /16 costs units.
         assert!(at("the table, by peer", "GAMT_S") < at("the table, by peer", "GAMT_T"));
         let x = figure.x_names.iter().position(|name| name.ends_with("the table, by peer")).unwrap() as f64;
         let [an_update, a_change] =
             [0, 1].map(|panel: usize| figure.panels[panel].at("GALE loads", x).unwrap());
         assert!((an_update - loads / 5.0).abs() < 1e-6 && (a_change - loads / 3.0).abs() < 1e-6);
-        // The paper's reductions are those of the stream's own peers, on their own state.
+        // The paper's reductions are for the stream's own peers on their own state.
         let case = "own state, by peer";
         let of = |table: &str, column: &str| number(row(&figure, case, table), column);
         let (s, t) = (of("GAMT_S", "writes_an_update"), of("GAMT_T", "writes_an_update"));
@@ -367,7 +362,7 @@ mod tests {
         }
     }
 
-    /// Of the same pass: what is done besides makes it slower, and the speed of the paper's claim is the fastest case's.
+    /// Additional work slows a pass down, and the speed of the paper's claim is the fastest case's.
     #[test]
     fn off_line_speeds_are_changes_over_their_time() {
         let figure = PAPER.make("fig13", &bench("--quick --generate v4=300", &PAPER)).unwrap();

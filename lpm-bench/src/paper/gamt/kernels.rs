@@ -1,5 +1,5 @@
-//! Lookup kernels alone: keys and answers stay on the device, and its own clock times them. The paper has no such figure, since its
-//! bus was not so much slower than its kernels; today the bus hides the differences between structures.
+//! Lookup kernels alone, with keys and answers on the device, by its own clock. The paper has no such figure, since its bus was less slow
+//! compared with its kernels; today the bus hides the differences between structures.
 
 use super::host_tables::load;
 use crate::keys::KeySet;
@@ -15,14 +15,14 @@ use lpm_gpu::host::{HostTable, Image, KernelNames};
 use lpm_gpu::sail::{SailOptions, SailTable};
 use serde::Serialize;
 
-/// Keys of a launch: enough to fill the largest device many times over.
+/// Keys of a launch: enough to fill the largest device many times.
 const KEYS: usize = 4 << 20;
-/// Launches that are timed, each with other keys if there are enough.
+/// Measured launches, with different keys if there are enough.
 const LAUNCHES: usize = 11;
-/// Threads of a block in the engines' launches, and of all blocks of a multiprocessor.
+/// Threads of a block in the engines' launches.
 pub(super) const THREADS: u32 = 256;
 const THREADS_A_MULTIPROCESSOR: u32 = 2048;
-/// Threads of a block, for the figure that varies them: as many as the paper tried (section 5.1.3).
+/// Threads of a block in the figure by block size, as in the paper (section 5.1.3).
 const BLOCKS: [u32; 4] = [128, 256, 512, 1024];
 
 /// Targets of the kernels on an H200, billions of lookups a second: required, and stretch.
@@ -41,13 +41,11 @@ pub(super) struct Timed {
     table_bytes: u64,
 }
 
-/// A device to launch on.
 pub(super) struct Launcher {
     pub(super) device: Device,
     stream: Stream,
 }
 
-/// A table on the device.
 pub(super) struct OnDevice {
     pub(super) words: DeviceWords,
     pub(super) header: DeviceWords,
@@ -65,7 +63,6 @@ impl Launcher {
         Ok(Self { device, stream })
     }
 
-    /// Puts GAMT with `routes` on the device.
     pub(super) fn gamt(&mut self, options: GamtOptions, routes: &Rib, family: Family) -> Result<OnDevice> {
         match family {
             Family::V4 => self.load(GamtTable::new(options), &routes.v4),
@@ -73,7 +70,7 @@ impl Launcher {
         }
     }
 
-    /// Has `table` take `routes`, and puts it on the device.
+    /// Fills `table` with `routes`, and copies it to the device.
     fn load<K: Key, T: HostTable<K>>(
         &mut self,
         table: Result<T, EngineError>,
@@ -96,7 +93,7 @@ impl Launcher {
         Ok(OnDevice { words, header, names })
     }
 
-    /// Times several launches of the lookup kernel with blocks of so many threads, after one to warm up.
+    /// Measures several launches of the lookup kernel with blocks of `threads`, after a warm-up.
     pub(super) fn time(&mut self, on: &OnDevice, live: bool, keys: &KeySet, threads: u32) -> Result<Timed> {
         let entry = if live { on.names.live } else { on.names.frozen };
         let timed = match keys.keys(0..keys.len()) {
@@ -179,7 +176,7 @@ pub(super) fn by_block_size(bench: &Bench, figure: &mut Figure) -> Result<()> {
     Ok(())
 }
 
-/// The tables of a family, on the device: GAMT with the levels that it chooses, and with those that the paper found best.
+/// The tables of a family on the device: GAMT with its chosen levels, and with the paper's best.
 fn load_all(launcher: &mut Launcher, set: &DataSet, family: Family) -> Result<Vec<(String, OnDevice)>> {
     let rib = set.start(family, Hops::Origin, Start::Table);
     let best = if family == Family::V4 { 6 } else { 20 };
@@ -207,7 +204,7 @@ fn load_all(launcher: &mut Launcher, set: &DataSet, family: Family) -> Result<Ve
     }
     match launcher.load(sail(Layout::Paper), &rib.v4) {
         Ok(paper) => loaded.push(("SAIL_L, paper's layout".to_owned(), paper)),
-        // Its entries are too small for the table.
+        // The entries of this layout are too small for the table.
         Err(why) if why.is_refusal() => {}
         Err(other) => return Err(other),
     }

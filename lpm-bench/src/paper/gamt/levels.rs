@@ -1,5 +1,5 @@
-//! Figures 11 and 15: lookup speed and memory by the number of levels. Memory, and the speed of MAMT, the paper's comparison on the CPU,
-//! are made on any host.
+//! Figures 11 and 15: lookup speed and memory by the number of levels. Memory, and the speed of MAMT, the paper's comparison on the CPU, need
+//! no device.
 
 use super::device_figures::{BATCH, IN_FLIGHT};
 use super::kernels::{Launcher, THREADS};
@@ -14,10 +14,10 @@ use std::ops::RangeInclusive;
 
 /// Units of a memory transaction: 128 bytes, as in the paper.
 const TRANSACTION_UNITS: u64 = 32;
-/// The line of a trie's memory as the paper counts it.
+/// The line of a trie's memory by the paper's formula.
 const PAPER_BYTES: &str = "levels x array width, as the paper counts";
 
-/// Bytes per prefix of a trie with `levels` levels: as the paper counts them, and as the sum of the levels' units.
+/// Bytes per prefix of a trie with `levels` levels: by the paper's formula, and as the sum of the levels' units.
 fn memory(census: &Census, levels: u8, routes: usize) -> [f64; 2] {
     let plan = StridePlan::of_levels(census, levels, TRANSACTION_UNITS);
     [u64::from(levels) * plan.width, plan.units].map(|units| 4.0 * units as f64 / routes.max(1) as f64)
@@ -36,8 +36,8 @@ fn census(set: &DataSet, family: Family) -> Census {
     }
 }
 
-/// Figures 11 and 15: lookup speed (the first graph), memory, and the speed of the kernel alone, by the number of levels. `parameter`
-/// is that for the number of levels.
+/// Figures 11 and 15: lookup speed (the first graph), memory, and the speed of the kernel alone, by the number of levels. `parameter` sets
+/// the number of levels.
 fn by_levels(
     bench: &Bench,
     figure: &mut Figure,
@@ -102,7 +102,6 @@ fn by_levels(
     Ok(())
 }
 
-/// Figure 11: the number of levels, IPv4.
 pub(super) fn figure_11(bench: &Bench, figure: &mut Figure) -> Result<()> {
     by_levels(bench, figure, (GAMT, "levels"), 4..=20, &[MAMT, MAMT_VECTORS])?;
     let [speed, memory, alone] = &figure.panels.clone()[..] else { return Ok(()) };
@@ -115,7 +114,6 @@ pub(super) fn figure_11(bench: &Bench, figure: &mut Figure) -> Result<()> {
     Ok(())
 }
 
-/// Figure 15: the number of levels, IPv6.
 pub(super) fn figure_15(bench: &Bench, figure: &mut Figure) -> Result<()> {
     by_levels(bench, figure, (GAMT6, "levels6"), 8..=30, &[MAMT6, MAMT6_VECTORS])?;
     let [speed, memory, _] = &figure.panels.clone()[..] else { return Ok(()) };
@@ -134,7 +132,7 @@ mod tests {
     use fib::{Key, RibTable};
     use lpm_gpu::gamt::GamtTable;
 
-    /// The bytes of a trie that was built with these levels: as the paper counts them, and of its units.
+    /// The bytes of a trie that was built with these levels: by the paper's formula, and of its units.
     fn built<K: Key>(levels: u8, routes: &RibTable<K>) -> [f64; 2] {
         let mut table =
             GamtTable::<K>::new(GamtOptions { levels: Some(levels), ..GamtOptions::default() }).unwrap();

@@ -1,4 +1,4 @@
-//! Memory on the device, over the updates (figure 19).
+//! Memory on the device during the updates (figure 19).
 
 use super::host_tables::{Case, LEVELS, TableKind, load};
 use crate::paper::{Bench, Family, Fault, Figure, Hops, Result, Start, json, with};
@@ -7,10 +7,9 @@ use lpm_gpu::gale::DIRECT_UNITS;
 use lpm_gpu::gamt::{GamtOptions, GamtTable, Layout};
 use lpm_gpu::host::{Due, HostTable};
 
-/// Figure 19: memory on the device, over the updates.
 pub(super) fn figure_19(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let Some(set) = bench.main_set(Family::V4) else { return figure.without(Family::V4) };
-    // The paper's GALE is the direct table alone, which has no prefix longer than 24 bits.
+    // The paper's GALE is the direct table alone, without prefixes longer than 24 bits.
     let gale_mb = mb(DIRECT_UNITS as f64);
     let gale = TableKind::Gale.subject(set.start(Family::V4, Hops::Peer, Start::Table))?;
     figure.ours_of("GALE", "the direct table", gale_mb);
@@ -23,7 +22,7 @@ pub(super) fn figure_19(bench: &Bench, figure: &mut Figure) -> Result<()> {
             let grown = grow(figure, &name, layout, &case, &deltas)?;
             let (one_mb, twice_mb) = (mb(grown.width * f64::from(LEVELS)), 2.0 * mb(grown.words));
             if (layout, start) == (Layout::Paper, Start::Table) {
-                // 22 bytes a prefix are one trie, which is 85 % less than GALE; the paper's 70.3 % are two with head room.
+                // One trie has 22 bytes a prefix, 85 % less than GALE; the paper's 70.3 % are for two tries with head room.
                 let less = |mb: f64| 100.0 * (1.0 - mb / gale_mb);
                 figure.ours("GAMT, 6 levels", grown.bytes_a_prefix);
                 for (what, of, value) in [
@@ -53,28 +52,24 @@ pub(super) fn figure_19(bench: &Bench, figure: &mut Figure) -> Result<()> {
     Ok(())
 }
 
-/// Mebibytes of that many words.
 fn mb(words: f64) -> f64 {
     words * 4.0 / f64::from(1 << 20)
 }
 
-/// Units that a table has room for. In the paper's layout no code leads to the first row, which the paper does not count.
+/// Allocated units of a table. In the paper's layout no code leads to the first row, which the paper does not count.
 fn units(table: &GamtTable<u32>) -> f64 {
     let shape = table.shape();
     let unused = if shape.layout == Layout::Paper { shape.width } else { 0 };
     shape.words as f64 - f64::from(unused)
 }
 
-/// A trie before its updates, and how it grew.
 struct Grown {
     routes: usize,
-    /// Units of the widest level, in use.
     width: f64,
     /// Units of one table on the device, head room included.
     words: f64,
     bytes_a_prefix: f64,
     bytes_a_prefix_flat: f64,
-    /// How much wider the widest level was at the end.
     percent: f64,
     rebuilds: u64,
 }
@@ -124,7 +119,7 @@ mod tests {
         assert!((ours - wanted).abs() < 1e-6 * wanted.abs().max(1.0), "{ours} {wanted}");
     }
 
-    /// Every number of the figure from the routes alone: the width is that of the strides that Algorithm 3 finds.
+    /// Every number of the figure from the routes alone: Algorithm 3's strides determine the width.
     #[test]
     fn bytes_and_shares_are_those_of_the_width() {
         let bench = bench("--generate v4=4000", &PAPER);
@@ -143,7 +138,7 @@ mod tests {
         near(of("width_units"), width);
         near(of("bytes_a_prefix_paper"), 4.0 * 6.0 * width / routes.len() as f64);
         near(of("mb"), 6.0 * width * 4.0 / 1_048_576.0);
-        // Head room: a quarter of what is in use, in whole nodes, and 4096 units at least; twice, since there are two tables.
+        // Head room: a quarter of the units in use, in whole nodes, and 4096 units at least; twice, since there are two tables.
         let room = of("mb_with_head_room_twice") / 2.0 * 1_048_576.0 / 4.0 / 6.0;
         assert!(
             room >= (width * 1.25).max(width + 4096.0) - 4096.0 && room <= width * 1.25 + 2.0 * 4096.0,
@@ -159,7 +154,7 @@ mod tests {
         near(ours("the same of GALE's", ""), 100.0 * two / 64.0);
         near(ours("GAMT, 6 levels, head room and backup", "a quarter of head room"), two);
         near(ours("GAMT, 6 levels, head room and backup", "none"), 2.0 * of("mb"));
-        // The flat layout never takes more, and the widest level does not shrink by updates, since nodes stay.
+        // The flat layout is never larger, and the widest level does not shrink, since nodes stay.
         assert!(of("bytes_a_prefix_flat") <= of("bytes_a_prefix_paper"));
         assert!(
             figure

@@ -1,19 +1,19 @@
 //! `lpm-bench paper gamt`: the figures and tables of the GAMT paper (section 5).
 //!
-//! | module | what lives there |
+//! | module | contents |
 //! |---|---|
 //! | `routing` | tables 1 and 2 |
 //! | `host_tables` | updates of the tables on the host: off line, and accesses on the device |
 //! | `memory` | memory on the device |
-//! | `accesses` | memory transactions of a warp; GALE's two stages, and the poster's one: bytes, accesses of lookups and updates |
+//! | `accesses` | memory transactions of a warp; GALE's two stages, and the poster's single one: bytes, accesses of lookups and updates |
 //! | `kernels` | lookup kernels alone, by the device's clock |
 //! | `timeline` | copies and kernels of streams, by the device's clock |
 //! | `subjects` | the engines over a device, and a measurement of one |
-//! | `device_figures` | figures that need a device, but for MAMT's lines |
+//! | `device_figures` | figures that need a device, except for MAMT's lines |
 //! | `levels` | speed and memory by the number of levels; memory, and MAMT's lines, need no device |
 //!
-//! Without a device, a figure that needs one is skipped with a message, and its file says so. The paper measured on a Tesla C2075
-//! with PCIe 2, so only the shapes of its curves are comparable with this host's.
+//! Without a device, a figure that needs one is skipped with a message, and its file says so. The paper used a Tesla C2075 with PCIe 2, so
+//! only the shapes of its curves are comparable with this host's.
 
 mod accesses;
 mod device_figures;
@@ -32,7 +32,7 @@ use super::{Bench, DeviceNeed, Fault, Isa, Known, Paper, Result};
 use crate::wanted::ENGINES;
 use fib::{EngineOptions, EngineWriter};
 
-/// In the order in which they are made: figures without a device first.
+/// Figures without a device come first.
 pub(super) const PAPER: Paper = Paper {
     title: "GAMT: A Fast and Scalable IP Lookup Engine for GPU-based Software Routers (ANCS 2013)",
     claims: include_str!("../claims/gamt.txt"),
@@ -70,7 +70,7 @@ impl Bench {
         parameters: &[(&str, String)],
     ) -> Result<Box<dyn EngineWriter>> {
         let own = parameters.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
-        // Those of the command line are for the engines of a GPU; a figure's own override them.
+        // The command line's parameters are for GPU engines; a figure's parameters override them.
         let is_told = |told: &str| ENGINES.is_device(name) && parameters.iter().all(|(own, _)| *own != told);
         let told = self.args.parameters.iter().filter(|(name, _)| is_told(name));
         let parameters = told.cloned().chain(own).collect();

@@ -5,10 +5,8 @@ use fib::host::Host;
 use lpm_gpu::cu::{Device, Facts};
 use std::collections::BTreeMap;
 
-/// The collectors of the paper's table 1.
 const COLLECTORS: [&str; 4] = ["rrc11", "rrc12", "rrc13", "rrc14"];
 
-/// Table 1: the data sets.
 pub(super) fn table_1(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let sets = bench.sets.iter().flat_map(|set| [(set, Family::V4, "IPv4"), (set, Family::V6, "IPv6")]);
     for (set, family, name) in sets.filter(|(set, family, _)| set.tables.routes(*family) > 0) {
@@ -35,14 +33,10 @@ pub(super) fn table_1(bench: &Bench, figure: &mut Figure) -> Result<()> {
     Ok(())
 }
 
-/// The updates of one family in a stream.
 struct UpdateCounts {
-    /// Seconds with at least one.
     seconds: u64,
     total: u64,
-    /// In one second.
     most: u64,
-    /// From the first second with any to the last.
     minutes: f64,
 }
 
@@ -61,7 +55,6 @@ impl UpdateCounts {
     }
 }
 
-/// Table 2: the platform.
 pub(super) fn table_2(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let kib = Host::here().field("proc/meminfo", "MemTotal");
     figure.rows.push(json!({
@@ -112,7 +105,7 @@ mod tests {
         }
     }
 
-    /// The paper's own table: the mean is the updates over the seconds, but for rrc13's IPv6, whose two columns are exchanged.
+    /// The paper's own table: the mean is the updates over the seconds, except for rrc13's IPv6, whose two columns are exchanged.
     #[test]
     fn the_paper_s_means_are_its_updates_over_its_seconds() {
         let claims = PAPER.claims();

@@ -1,5 +1,4 @@
-//! The engines that the figures over a device compare, and a measurement of one: batches of keys in flight, on as many threads as a
-//! batch is worth.
+//! The engines of the figures over a device, and a measurement of one: batches in flight, on a number of threads that depends on the batch.
 
 use crate::paper::drive::{Driven, Load, drive};
 use crate::paper::{
@@ -11,19 +10,17 @@ use fib::EngineReader;
 
 /// The fewest keys of a batch per thread.
 const BATCH_A_THREAD_MIN: usize = 64 << 10;
-/// The most keys of all batches in flight together: page-locked memory takes long to allocate.
+/// Limit of the keys in flight: page-locked memory takes long to allocate.
 const KEYS_IN_FLIGHT_MAX: usize = 64 << 20;
 
 type Parameters = &'static [(&'static str, &'static str)];
 
-/// An engine of the figures, and the family that it looks up.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FigureEngine {
     pub(super) engine: &'static str,
     pub(super) family: Family,
-    /// The name of its line.
     pub(super) name: &'static str,
-    /// Of an engine on the CPU; `None` is an engine on a device.
+    /// `None` is an engine on a device.
     pub(super) isa: Option<Isa>,
     parameters: Parameters,
     /// In its paper's form, which cannot hold every table.
@@ -44,14 +41,14 @@ const fn on_cpu(on_device: FigureEngine, engine: &'static str, isa: Isa, name: &
     FigureEngine { engine, isa: Some(isa), name, ..on_device }
 }
 
-// The levels are those that the paper found best.
+// The paper's best levels.
 pub(super) const GAMT: FigureEngine = on_device("GAMT, IPv4", "gamt", &[("levels", "6")]);
 pub(super) const GAMT6: FigureEngine =
     FigureEngine { family: Family::V6, ..on_device("GAMT, IPv6", "gamt", &[("levels6", "20")]) };
 pub(super) const GAMT_PAPER: FigureEngine =
     of_paper(GAMT, "GAMT, IPv4, paper's layout", &[("layout", "paper"), ("levels", "6")]);
 pub(super) const GALE: FigureEngine = on_device("GALE", "gale", &[]);
-/// The poster's: one load a lookup, with the routes up to /24.
+/// The poster's form: one load a lookup, with the routes up to /24.
 pub(super) const GALE_PAPER: FigureEngine = of_paper(GALE, "GALE, one stage, up to /24", &[("stages", "1")]);
 pub(super) const SAIL: FigureEngine = on_device("SAIL_L", "sail-gpu", &[]);
 pub(super) const SAIL_PAPER: FigureEngine = of_paper(SAIL, "SAIL_L, paper's layout", &[("layout", "paper")]);
@@ -63,11 +60,10 @@ pub(super) const MAMT6: FigureEngine = on_cpu(GAMT6, "mamt", Isa::Scalar, "MAMT,
 pub(super) const MAMT_VECTORS: FigureEngine = on_cpu(GAMT, "mamt", Isa::Avx512f, "MAMT, avx512f");
 pub(super) const MAMT6_VECTORS: FigureEngine = on_cpu(GAMT6, "mamt", Isa::Avx512f, "MAMT, IPv6, avx512f");
 
-/// GAMT and GALE as in their papers, whose numbers come first, and as they are here.
+/// GAMT and GALE in the form of their papers, whose numbers come first, and in ours.
 pub(super) const FORMS: [(&str, FigureEngine, FigureEngine); 2] =
     [("", GAMT_PAPER, GALE_PAPER), ("as here", GAMT, GALE)];
 
-/// A parameter of an engine.
 pub(super) type Parameter = (&'static str, String);
 
 impl FigureEngine {
@@ -75,14 +71,13 @@ impl FigureEngine {
         self.parameters.iter().map(|(name, value)| (*name, (*value).to_owned())).collect()
     }
 
-    /// The part of `set` that it takes, unless it takes all.
+    /// The part of `set` that it can hold, unless it can hold all routes.
     pub(super) fn part_of(self, set: &DataSet) -> Option<DataSet> {
         (self.name == GALE_PAPER.name).then(|| set.up_to_24())
     }
 
-    /// What counts as the next hop of its updates.
     pub(super) fn hops(self) -> Hops {
-        // Origins and peers together are more than the paper's entries of 8 bits name.
+        // The paper's entries of 8 bits cannot name all pairs of origin and peer.
         if self.name == SAIL_PAPER.name { Hops::Origin } else { Hops::Peer }
     }
 
@@ -117,7 +112,7 @@ impl FigureEngine {
     }
 }
 
-/// Those of `all` that this host can run. Without a device, `figure` says what is missing.
+/// The engines of `all` that this host can run. Without a device, `figure` names the missing ones.
 pub(super) fn subjects(bench: &Bench, figure: &mut Figure, all: &[FigureEngine]) -> Vec<FigureEngine> {
     if let Err(reason) = &bench.device {
         figure.skipped = Some(format!("all lines but those of engines on the CPU take a GPU: {reason}"));
@@ -126,14 +121,14 @@ pub(super) fn subjects(bench: &Bench, figure: &mut Figure, all: &[FigureEngine])
     all.iter().copied().filter(is_here).collect()
 }
 
-/// Batches in flight: as many as wanted, or fewer if their keys exceed [`KEYS_IN_FLIGHT_MAX`], but at least 2.
+/// Batches in flight: `wanted`, or fewer if their keys exceed [`KEYS_IN_FLIGHT_MAX`], but at least 2.
 pub(super) fn in_flight(batch: usize, wanted: u16) -> u16 {
     let fit = u16::try_from(KEYS_IN_FLIGHT_MAX / batch.max(1)).unwrap_or(u16::MAX);
     wanted.min(fit).max(2)
 }
 
-/// Readers, each on a thread, with `slots` batches of `batch` keys in flight. A large batch is divided among threads: one core
-/// cannot copy keys as fast as the bus transfers them.
+/// Readers, each on a thread, with `slots` batches of `batch` keys in flight. A large batch is divided among threads, since one core cannot
+/// copy keys as fast as the bus transfers them.
 pub(super) struct Way {
     pub(super) readers: Vec<Box<dyn EngineReader>>,
     batch: usize,
@@ -141,7 +136,7 @@ pub(super) struct Way {
 }
 
 impl Way {
-    /// With as many threads as a batch is worth, or with `threads`.
+    /// With `threads`, or else a number that suits the batch.
     pub(super) fn new(
         bench: &Bench,
         fed: &Fed,
@@ -161,7 +156,7 @@ impl Way {
     }
 }
 
-/// Looks `keys` up in batches of this many keys, so many in flight; with one thread for figures about streams.
+/// Looks up `keys` in batches of this many keys with several in flight; with one thread for figures about streams.
 pub(in crate::paper) fn measure(
     bench: &Bench,
     fed: &Fed,
@@ -169,7 +164,7 @@ pub(in crate::paper) fn measure(
     (batch, slots): (usize, u16),
     threads: Option<usize>,
 ) -> Result<Driven<Spread>> {
-    // Of an engine on the CPU a batch is over when its call returns, and MAMT has threads of its own.
+    // On the CPU a batch is over when its call returns, and MAMT has internal threads.
     let (slots, threads) = match fed.engine.as_str() {
         engine if ENGINES.is_device(engine) => (slots, threads),
         "mamt" => (1, Some(1)),

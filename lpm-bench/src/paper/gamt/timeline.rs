@@ -1,4 +1,4 @@
-//! The timeline of streams (figure 8): when each batch is copied to the device, looked up and copied back, by the device's own clock.
+//! The timeline of streams (figure 8): the copies and the lookup of each batch, by the device's own clock.
 
 use super::host_tables::LEVELS;
 use super::kernels::{Launcher, OnDevice, fault};
@@ -12,14 +12,11 @@ use lpm_gpu::gamt::GamtOptions;
 
 /// Streams of figure 8 (b); figure 8 (a) has one.
 const STREAMS: usize = 4;
-/// Batches, which the streams share.
 const BATCHES: usize = 8;
 const KEYS: usize = 256 << 10;
-/// Threads of a block, and blocks of a multiprocessor.
 const SHAPE: (u32, u32) = (256, 8);
 const STEPS: [&str; 3] = ["copy in", "kernel", "copy out"];
 
-/// A stream, and the memory of its batches, which follow each other.
 struct Lane {
     stream: Stream,
     keys: Pinned<u32>,
@@ -28,8 +25,7 @@ struct Lane {
     device_raw: DeviceWords,
 }
 
-/// When the steps of a batch begin and end: the end of one is the beginning of the next. As events, or in microseconds from the first
-/// event of all.
+/// The boundaries between the steps of a batch: events, or microseconds from the first event of all.
 struct StepTimes<At = f64> {
     lane: usize,
     us: [At; STEPS.len() + 1],
@@ -78,7 +74,7 @@ impl Lane {
     }
 }
 
-/// Sends the batches to `streams` streams in turn, after one that warms up each.
+/// Sends the batches to `streams` streams in turn, after a warm-up of each.
 fn run(launcher: &Launcher, on: &OnDevice, streams: usize, keys: &[u32]) -> Result<Vec<StepTimes>, GpuError> {
     let kernel = Module::new(&launcher.device, on.names.module)?.kernel(on.names.live)?;
     let shape = Shape::new(launcher.device.facts().multiprocessors.max(1) * SHAPE.1, SHAPE.0);
@@ -104,7 +100,7 @@ fn run(launcher: &Launcher, on: &OnDevice, streams: usize, keys: &[u32]) -> Resu
     batches.iter().map(time).collect()
 }
 
-/// Draws the steps as a line a stream, hands in how much of them overlapped, and returns the microseconds from begin to end.
+/// Draws the steps as a line a stream, records their overlap, and returns the microseconds from begin to end.
 fn draw(figure: &mut Figure, streams: usize, batches: &[StepTimes]) -> f64 {
     let mut panel = Panel::new("stream; a third up: kernel, two: copy out");
     let [mut busy, mut end] = [0.0_f64; 2];
@@ -120,14 +116,13 @@ fn draw(figure: &mut Figure, streams: usize, batches: &[StepTimes]) -> f64 {
         }
     }
     let what = format!("{streams} streams");
-    // The clock counts half microseconds.
+    // The clock's resolution is half a microsecond.
     figure.own("steps under way at once, mean", &what, "steps", busy / end.max(0.5));
     figure.own("all batches", &what, "microseconds", end);
     figure.panels.push(panel);
     end
 }
 
-/// Figure 8: copies and kernels of one stream, and of several.
 pub(super) fn figure_8(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let Some(set) = bench.main_set(Family::V4) else { return figure.without(Family::V4) };
     let keys = bench.stream(set, Family::V4, &Traffic::Random)?;
@@ -154,7 +149,7 @@ mod tests {
     #[test]
     fn steps_under_way_at_once_are_their_sum_over_the_whole() {
         let mut figure = Figure::default();
-        // Two batches of 30 us each: one behind the other, then side by side.
+        // Two batches of 30 us each: in sequence, then in parallel.
         let batch = |lane, from: f64| StepTimes { lane, us: [from, from + 10.0, from + 25.0, from + 30.0] };
         assert_eq!(draw(&mut figure, 1, &[batch(0, 0.0), batch(0, 30.0)]), 60.0);
         assert_eq!(draw(&mut figure, 2, &[batch(0, 0.0), batch(1, 10.0)]), 40.0);

@@ -29,9 +29,8 @@ pub(super) const PAPER: Paper = Paper {
     ],
 };
 
-/// The data set that stands for FUNET's table. The poster does not say how large that is; about 41,000 routes is what others write.
+/// The replacement of FUNET's table. The poster does not give its size; others write about 41,000 routes.
 const FUNET: &str = "as large as FUNET";
-/// Addresses of the poster's packet trace.
 const TRACE: usize = 99_840;
 /// Runs that are averaged, and the routes that a run withdraws, announces again and changes.
 const RUNS: (usize, usize) = (100, 50);
@@ -47,7 +46,7 @@ fn beside(args: &PaperArgs) -> Result<Vec<DataSet>> {
     funet.into_iter().collect()
 }
 
-/// The routes of at most 24 bits, of the table as large as FUNET's, and of a route collector's, as RIS is.
+/// The routes of at most 24 bits, of a table of FUNET's size, and of a route collector's (RIS).
 fn tables(bench: &Bench) -> Vec<(&'static str, RouteSet)> {
     let funet = bench.sets.iter().find(|set| set.name == FUNET).map(|set| ("FUNET", set));
     let ris = bench.main_set(Family::V4).map(|set| ("RIS", set));
@@ -68,7 +67,6 @@ fn gr(tables: &RouteSet) -> Result<GaleTable> {
     Ok(table)
 }
 
-/// Table 1: operations on GR, and on a trie.
 fn table_1(bench: &Bench, figure: &mut Figure) -> Result<()> {
     const OPERATIONS: [&str; 4] = ["lookups", "insertions", "modifications", "deletions"];
     figure.name_places(OPERATIONS);
@@ -119,7 +117,7 @@ fn table_1(bench: &Bench, figure: &mut Figure) -> Result<()> {
     Ok(())
 }
 
-/// Updates a second when each of `routes` gets the next hop that `to` has for its own, one route a delta.
+/// Updates a second when each of `routes` changes its next hop by `to`, one route a delta.
 fn rate(fed: &mut Fed, routes: &[(Prefix4, NextHopId)], to: fn(NextHopId) -> NextHopId) -> Result<f64> {
     let mut deltas = vec![Routes::new(); routes.len()];
     for (delta, (prefix, id)) in deltas.iter_mut().zip(routes) {
@@ -130,7 +128,7 @@ fn rate(fed: &mut Fed, routes: &[(Prefix4, NextHopId)], to: fn(NextHopId) -> Nex
     Ok(deltas.len() as f64 / start.elapsed().as_secs_f64())
 }
 
-/// Where entry `number` is in the texture, `[x, y]`.
+/// Maps an entry's number to its place in the texture, `[x, y]`.
 type Order = fn(u32) -> [u32; 2];
 const ORDERS: [(&str, Order); 2] = [("square hash", square_hash), ("linear", linear)];
 
@@ -143,7 +141,6 @@ const fn linear(number: u32) -> [u32; 2] {
     [number % SIDE.0, number / SIDE.0]
 }
 
-/// The word of an entry: the texture lies row by row.
 fn word([x, y]: [u32; 2]) -> usize {
     (y * SIDE.0 + x) as usize
 }
@@ -152,7 +149,6 @@ fn entries(prefix: Prefix4, order: Order) -> impl Iterator<Item = [u32; 2]> {
     (prefix.address() >> 8..=prefix.last_address() >> 8).map(order)
 }
 
-/// Transactions of a warp of lookups.
 fn layout(bench: &Bench, figure: &mut Figure) -> Result<()> {
     figure.name_places(bench.traffics());
     let mut steps_most = 0;
@@ -189,7 +185,7 @@ fn layout(bench: &Bench, figure: &mut Figure) -> Result<()> {
     Ok(())
 }
 
-/// Width and height of the rectangles that `cells` make: runs of a row, and equal runs of neighbouring rows together.
+/// Width and height of the rectangles of `cells`: runs of a row, merged with equal runs of neighbouring rows.
 fn rectangles(cells: impl Iterator<Item = [u32; 2]>) -> Vec<[u32; 2]> {
     let mut cells: Vec<_> = cells.map(|[x, y]| (y, x)).collect();
     cells.sort_unstable();
@@ -232,7 +228,6 @@ fn draw(model: &mut GaleModel, (prefix, id): (Prefix4, NextHopId), parent: Unit)
     [run(model, INSERT, unit), one_pass, two_passes]
 }
 
-/// Insertions and deletions by the length of the prefix.
 fn drawings(bench: &Bench, figure: &mut Figure) -> Result<()> {
     const LINES: [&str; 4] = [
         "of a route",
@@ -296,7 +291,7 @@ mod tests {
     fn the_texture_is_the_poster_s() {
         let side = SIDE.0 as usize;
         assert_eq!((DIRECT_UNITS, side * side, SIDE), (16_777_216, DIRECT_UNITS, (4096, 12)));
-        // Each of 24 bits has a place of its own, and both coordinates have 12.
+        // A bijection of 24 bits, with coordinates of 12 bits.
         for (_, order) in ORDERS {
             let mut bits: Vec<_> = (0..24).map(|bit| word(order(1 << bit))).collect();
             bits.sort_unstable();

@@ -1,7 +1,7 @@
 //! `lpm-bench report`: the figures of all papers, and one page of every number that they state.
 //!
-//! Each paper's figures are made as by `lpm-bench paper`, in a folder of their own; the page and `report.json` are put together from
-//! their files, so a report that was interrupted goes on with `--resume`.
+//! Each paper's figures are made as by `lpm-bench paper`, in a separate folder. The page and `report.json` are built from their files, so
+//! `--resume` continues an interrupted report.
 
 mod page;
 
@@ -18,12 +18,11 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::path::Path;
 
-/// The version of `report.json`: a key that goes or changes its meaning makes it greater.
+/// The version of `report.json`, increased when a key is removed or changes its meaning.
 const SCHEMA: u32 = 1;
-/// Its JSON Schema, which is written beside it.
 const SCHEMA_TEXT: &str = include_str!("schema.json");
 
-/// The items of a JSON array; none of anything else.
+/// The items of a JSON array; empty for other values.
 fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
@@ -35,7 +34,7 @@ struct Report {
     quick: bool,
     host: HostFacts,
     build: Build,
-    /// Answers compared with the oracle's, and those that were wrong.
+    /// Answers compared with the oracle's, and the wrong ones.
     checked: u64,
     wrong: u64,
     documents: Vec<DocumentReport>,
@@ -59,10 +58,8 @@ struct DocumentReport {
     figures: Vec<ReportFigure>,
 }
 
-/// A number of a document, and what ours say.
 #[derive(Debug, Default, Serialize)]
 struct ReportClaim {
-    /// The claim with our numbers, as in the figure's file.
     #[serde(flatten)]
     judged: Value,
     figure: Option<String>,
@@ -82,7 +79,7 @@ struct ReportFigure {
 }
 
 impl DocumentReport {
-    /// From the files in `folder` and the numbers that it states.
+    /// From the files in `folder` and the document's numbers.
     fn read(
         name: String,
         paper: &'static Paper,
@@ -129,12 +126,11 @@ impl ReportClaim {
     }
 }
 
-/// What names a claim in an older report.
+/// The identity of a claim across reports.
 fn key(document: &str, judged: &Value) -> String {
     format!("{document} {} {}", judged["section"], judged["what"])
 }
 
-/// Our numbers in the report `path`, by their keys.
 fn numbers(path: &Path) -> Result<HashMap<String, f64>> {
     let wrong = |why: String| Fault::Usage(format!("{}: {why}", path.display()));
     let text = std::fs::read(path).map_err(|why| wrong(why.to_string()))?;
@@ -156,7 +152,6 @@ fn numbers(path: &Path) -> Result<HashMap<String, f64>> {
     Ok(numbers)
 }
 
-/// Makes the figures of all papers, then the page.
 ///
 /// # Errors
 /// As `lpm-bench paper`; [`Fault::Usage`] when the older report cannot be read.

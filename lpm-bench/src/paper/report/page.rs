@@ -1,6 +1,6 @@
-//! The page: the verdict, every number, where the documents contradict themselves, the data, the figures, how to run it again.
+//! The page: the verdict, every number, contradictions of the documents, the data, the figures, the commands to repeat it.
 //!
-//! One file without requests elsewhere; light or dark as the reader's system is; tables that are long are folded.
+//! One file without external requests; light or dark as the reader's system; long tables are folded.
 
 use super::{DocumentReport, Report, ReportClaim, ReportFigure, list};
 use crate::paper::claims::{Rule, Verdict};
@@ -8,7 +8,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Where a document contradicts itself or says what cannot be: a line begins with a letter and a number, or names a document.
+/// Contradictions and impossible statements of the documents: a line begins with a letter and a number, or names a document.
 const CONTRADICTIONS: &str = include_str!("../claims/contradictions.txt");
 const STYLE: &str = include_str!("page.css");
 
@@ -130,7 +130,7 @@ fn claim_table(document: &str, claims: &[&ReportClaim]) -> Markup {
 }
 
 fn contradictions() -> Markup {
-    // A line that begins with a space goes on with the one before.
+    // A line that begins with a space continues the previous one.
     let joined = CONTRADICTIONS.replace("\n ", " ");
     html! {
         section #contradictions {
@@ -245,7 +245,7 @@ fn ours(values: &Value) -> String {
     list(values).map(one).filter(|one| !one.is_empty()).collect::<Vec<_>>().join(", ")
 }
 
-/// A cell of a row: what has rounds shows its median.
+/// A cell of a row; a spread shows its median.
 fn cell(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
@@ -258,7 +258,7 @@ fn cell(value: &Value) -> String {
     }
 }
 
-/// As many decimals as a reader needs: none from 1000 on, three below 10.
+/// No decimals from 1000 on, three below 10.
 fn digits(value: f64) -> String {
     match value.abs() {
         _ if value == value.trunc() => format!("{value:.0}"),

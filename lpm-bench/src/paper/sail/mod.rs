@@ -1,4 +1,4 @@
-//! `lpm-bench paper sail`: what the part of the SAIL paper states, counted in the engines' own tables, and their lookup rates here.
+//! `lpm-bench paper sail`: the SAIL paper's statements, counted in the engines' tables, and lookup rates on this host.
 
 use super::gamt::measure;
 use super::{
@@ -23,7 +23,7 @@ pub(super) const PAPER: Paper = Paper {
     ],
 };
 
-/// An engine: the name of its line, its own, and its parameter.
+/// The name of its line, the engine's name, and its parameter.
 type Subject = (&'static str, &'static str, Option<(&'static str, &'static str)>);
 const ALL: [(Sail, Subject); 4] = [
     (Sail::B, ("SAIL_B", sail_b::NAME, None)),
@@ -34,16 +34,14 @@ const ALL: [(Sail, Subject); 4] = [
 /// SAIL_L with an entry for every next hop.
 const WIDE: Subject = ("SAIL_L, wide", sail_l::NAME, None);
 const ON_GPU: Subject = ("SAIL_L, GPU", "sail-gpu", None);
-/// SAIL_M for more FIBs: each further one lacks one route in 16, and has other next hops for half of the rest.
+/// SAIL_M with more FIBs: each further one lacks one route in 16, and changes the next hops of half of the rest.
 const FIBS: [Subject; 2] = [
     ("SAIL_M, 3 FIBs", sail_m::NAME, Some(("fibs", "3"))),
     ("SAIL_M, 8 FIBs", sail_m::NAME, Some(("fibs", "8"))),
 ];
-/// Next hops that the paper's layout of SAIL_L has room for.
 const NEXT_HOPS_MAX: u32 = 254;
 /// Keys of a call on a CPU, as in a forwarder's batch; keys of a batch on a device, and batches in flight.
 const SHAPES: [(usize, u16); 2] = [(256, 1), (16 << 20, 4)];
-/// Parts of a stream of updates, which are counted apart.
 const PARTS: usize = 8;
 
 /// The data sets with IPv4 routes of at most [`NEXT_HOPS_MAX`] next hops, with their positions on an axis.
@@ -58,7 +56,6 @@ fn sets(bench: &Bench) -> impl Iterator<Item = (u32, &DataSet, RouteSet)> {
     (0..).zip(bench.sets(Family::V4)).map(move |(x, set)| (x, set, few(set)))
 }
 
-/// An engine with the routes of `tables`, checked.
 fn filled(
     bench: &Bench,
     figure: &mut Figure,
@@ -77,7 +74,6 @@ fn details<const N: usize>(fed: &Fed, names: [&str; N]) -> [f64; N] {
     names.map(|name| details.get(name).unwrap_or(f64::NAN))
 }
 
-/// Memory on chip by table.
 fn on_chip(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let mut id_bits = Vec::new();
     for (x, set, tables) in sets(bench) {
@@ -109,7 +105,6 @@ fn on_chip(bench: &Bench, figure: &mut Figure) -> Result<()> {
     Ok(())
 }
 
-/// Accesses of lookups, by the length of the longest match and by traffic.
 fn accesses(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let Some((_, _, tables)) = sets(bench).next() else { return figure.without(Family::V4) };
     let count = bench.args.keys().min(if bench.args.quick { 1 << 16 } else { 1 << 19 });
@@ -144,7 +139,6 @@ fn accesses(bench: &Bench, figure: &mut Figure) -> Result<()> {
     Ok(())
 }
 
-/// Accesses of updates.
 fn updates(bench: &Bench, figure: &mut Figure) -> Result<()> {
     const COUNTED: [&str; 4] =
         ["sail_updates", "sail_onchip_writes", "sail_offchip_writes", "sail_onchip_writes_max"];
@@ -160,7 +154,7 @@ fn updates(bench: &Bench, figure: &mut Figure) -> Result<()> {
                 part.iter().try_for_each(|delta| fed.apply(delta).map(|_| ()))?;
                 let after = details(&fed, COUNTED);
                 greatest = greatest.max(after[3]);
-                // A table that was built anew begins to count anew: that part is left out.
+                // A rebuilt table restarts its counters, so that part is left out.
                 if after[0] > before[0] {
                     onchip.push((after[1] - before[1]) / (after[0] - before[0]));
                     offchip.push((after[2] - before[2]) / (after[0] - before[0]));
@@ -182,7 +176,6 @@ fn updates(bench: &Bench, figure: &mut Figure) -> Result<()> {
     Ok(())
 }
 
-/// Lookup rates on this host.
 fn rates(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let Some((_, set, tables)) = sets(bench).next() else { return figure.without(Family::V4) };
     let mut subjects: Vec<_> = ALL.iter().map(|(_, subject)| *subject).chain([WIDE]).collect();
@@ -253,7 +246,7 @@ mod tests {
 
     #[test]
     fn updates_are_counted_by_the_engines() {
-        // A /19, which SAIL_U pushes to 32 entries; a /24, a change of its next hop, which is off chip, and its end.
+        // A /19, which SAIL_U pushes to 32 entries; a /24, a change of its next hop, which is off chip, and its withdrawal.
         let lines = "1 a 10.1.0.0/19 192.0.2.1\n2 a 11.1.2.0/24 192.0.2.1\n3 a 11.1.2.0/24 192.0.2.2\n4 w 11.1.2.0/24 0.0.0.0\n";
         let figure = PAPER.make("updates", &bench_of("10.0.0.0/8 1\n", lines, &PAPER)).unwrap();
         let row = |at: usize| ["onchip", "offchip"].map(|name| figure.rows[at][name].to_string());
