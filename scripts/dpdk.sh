@@ -40,7 +40,7 @@ if [ $# -gt 0 ]; then
   [ "$1" = -- ] && [ $# -ge 2 ] || bad_usage "a command comes after --"
   shift
 fi
-[ -f "$SOURCE/VERSION" ] && [ -f "$SOURCE/meson.build" ] || die "$SOURCE: no sources of DPDK are there"
+[ -f "$SOURCE/VERSION" ] && [ -f "$SOURCE/meson.build" ] || die "$SOURCE has no sources of DPDK"
 SOURCE=$(cd "$SOURCE" && pwd)
 RELEASE=$(<"$SOURCE/VERSION")
 [[ $RELEASE = "$VERSION" || $RELEASE = "$VERSION"[.-]* ]] || die "$SOURCE has DPDK $RELEASE, wanted $VERSION"

@@ -157,7 +157,7 @@ if [ -n "$with_frr" ]; then
 fi
 
 if [ -z "$at_terminal" ]; then
-  say "$lab: what the forwarder says"
+  say "$lab: answers of the forwarder"
   ask show neigh
   ask route get 198.18.2.2
   ask show port stats

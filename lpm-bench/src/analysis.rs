@@ -94,7 +94,7 @@ fn variant_sentence(built: &BuiltContender, profile: &Profile) -> String {
         Family::V6 => detail("v6_levels"),
     };
     format!(
-        "{levels:.0} filters at most, asked from the longest length down to the one that matches (mean {:.1} bits), {}",
+        "at most {levels:.0} filters, probed from the longest length down to the match (mean {:.1} bits), {}",
         profile.len_mean,
         kernel(built.contender, built.isa)
     )

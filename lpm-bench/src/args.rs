@@ -51,11 +51,10 @@ Examples:
   lpm-bench paper poster --out figures --figures layout,drawings
   lpm-bench paper engines --out figures --quick
 
-Each figure becomes NAME.json and NAME.svg, with the paper's numbers beside ours; a wrong name in --figures brings the list of those there
-are.
-Tables: each --fib file is a data set, and what --generate makes; without either the known files of the folder that the
-environment variable FWD_DATA names, without that two generated sets; where none are named, bloomfwd adds generated ones as large
-as the paper's. Without a GPU, or without AVX-512F, the figures or the halves that take it are skipped, and say so.
+Each figure becomes NAME.json and NAME.svg, with the paper's numbers next to ours; an unknown name in --figures prints the known ones.
+Tables: each --fib file is a data set, and so is the table of --generate; without either, the known files in the folder that the
+environment variable FWD_DATA names; without that, two generated sets. Unless tables are named, bloomfwd adds generated ones of the
+paper's sizes. Without a GPU, or without AVX-512F, the figures or halves that need it are skipped with a message.
 
 Exit codes: 0 done, 1 failed or wrong answers found, 2 bad usage or configuration";
 
@@ -66,8 +65,8 @@ Examples:
   lpm-bench report --out report --resume
   lpm-bench report --out report --against older/report.json
 
-Writes index.html, which needs no other file, report.json with its JSON Schema, and the figures of each paper in a folder of its own. Tables are as of
-`lpm-bench paper`.
+Writes index.html, which needs no other file, report.json with its JSON Schema, and a folder with the figures of each paper. Tables are chosen
+as by `lpm-bench paper`.
 
 Exit codes: 0 done, 1 failed or wrong answers found, 2 bad usage or configuration";
 
@@ -77,8 +76,8 @@ Examples:
   lpm-bench update --generate v4=950000 --generate-updates 200000 --engines bloom --rates 1k,100k,max --json update.json
   lpm-bench update --fib v4.txt.xz --updates updates.txt.xz --engines host,rte_fib-4b --work feed,default,third --rates max
 
-`default` and `third` need no --updates, and are as fast as they go. Their rows count a change of one route as an update; `median us` is of one
-delta.
+`default` and `third` need no --updates, and run at full speed. Their rows count a change of one route as an update; `median us` is the time
+of a delta.
 sail-m with --engine-arg fibs=N takes each update in every FIB, N updates in all; the lookups are in FIB 0.
 
 Exit codes: 0 done, 1 failed or wrong answers found, 2 bad usage or configuration, 3 a named engine's device is absent";

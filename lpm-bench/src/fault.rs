@@ -22,40 +22,20 @@ pub(crate) enum Fault {
     #[error(transparent)]
     Traffic(#[from] fib::traffic::TrafficError),
     #[error("{engine}: {source}")]
-    Engine {
-        engine: String,
-        source: EngineError,
-    },
+    Engine { engine: String, source: EngineError },
     #[cfg(feature = "dpdk")]
     #[error("{engine}: {source}")]
-    Peer {
-        engine: String,
-        source: dpdk_ffi::DpdkError,
-    },
+    Peer { engine: String, source: dpdk_ffi::DpdkError },
     #[cfg(feature = "dpdk")]
     #[error("{engine}: {what}: {used} needed, at most {limit} fit")]
-    PeerFull {
-        engine: String,
-        what: &'static str,
-        used: u64,
-        limit: u64,
-    },
+    PeerFull { engine: String, what: &'static str, used: u64, limit: u64 },
     #[cfg(feature = "dpdk")]
     #[error("DPDK did not start with '{arguments}': {source}")]
-    Eal {
-        arguments: String,
-        source: dpdk_ffi::DpdkError,
-    },
+    Eal { arguments: String, source: dpdk_ffi::DpdkError },
     #[error("cannot pin a thread to CPU {cpu}; this process may run on: {allowed}")]
-    Pin {
-        cpu: usize,
-        allowed: String,
-    },
+    Pin { cpu: usize, allowed: String },
     #[error("cannot write {path}: {source}")]
-    Write {
-        path: String,
-        source: std::io::Error,
-    },
+    Write { path: String, source: std::io::Error },
     #[error("{0}")]
     Measurement(String),
 }

@@ -36,7 +36,7 @@ pub(crate) fn run(args: &LookupArgs) -> Result<RunReport<LookupRow>, Fault> {
     if built.is_empty() {
         let families = families.iter().map(Family::to_string).collect::<Vec<_>>().join(" or ");
         let why = refused.first().map_or_else(
-            || format!("none has a table of {families}"),
+            || format!("no engine has a table of {families}"),
             |one| format!("{}: {}", one.engine, one.reason),
         );
         return Err(Fault::Usage(format!("none of these engines can hold the table; {why}")));

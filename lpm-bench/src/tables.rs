@@ -47,7 +47,7 @@ impl RouteSet {
                 let mut source = format!("{} ({} routes)", file.path.display(), file.routes());
                 if let Some(cut) = &file.truncated {
                     eprintln!(
-                        "lpm-bench: warning: {}: {cut}; what was read before is used",
+                        "lpm-bench: warning: {}: {cut}; the part before it is used",
                         file.path.display()
                     );
                     let _ = write!(source, " {cut}");

@@ -106,7 +106,7 @@ pub(crate) fn read_file(
         each(&update, id);
     }
     if let Some(cut) = updates.truncated() {
-        eprintln!("lpm-bench: warning: {}: {cut}; what was read before is used", path.display());
+        eprintln!("lpm-bench: warning: {}: {cut}; the part before it is used", path.display());
     }
     Ok(())
 }

@@ -166,7 +166,7 @@ fn bad_usage_is_2_and_says_what_would_be_right() {
         ),
         ("lookup --generate v4=10 --engines bloom:sse9", "no instruction set"),
         ("lookup --generate v4=10 --engines oracle --family v6", "no route of ipv6"),
-        ("lookup --generate v6=10 --engines sail-l", "none has a table of ipv6"),
+        ("lookup --generate v6=10 --engines sail-l", "no engine has a table of ipv6"),
         ("lookup --generate v9=10", "v4=ROUTES"),
         ("lookup --generate v4=10 --traffic rnd", "rnd"),
         ("lookup --generate v4=10 --engines oracle --cpu 1000", "cannot pin"),
@@ -354,7 +354,7 @@ fn a_paper_s_figures_become_files_and_those_that_take_a_gpu_say_so() {
         let made = names.contains(&name);
         assert!(!made || !document["rows"].as_array().unwrap().is_empty(), "{name}");
         // With a GPU the other figures are made, too.
-        let skipped = document["skipped"].as_str().is_some_and(|why| why.contains("takes a GPU"));
+        let skipped = document["skipped"].as_str().is_some_and(|why| why.contains("needs a GPU"));
         assert!(made || skipped || !document["rows"].as_array().unwrap().is_empty(), "{name}");
         assert!(!skipped || stderr(&done).contains(&format!("SKIPPED: {name}")), "{name}");
     }

@@ -106,7 +106,7 @@ build_l3fwd() {
 
 # A static DPDK with the driver and the parts that grout and VPP need.
 build_dpdk() {
-  need_source dpdk "grout and VPP are built with a DPDK of their own, 25.11 or newer"
+  need_source dpdk "grout and VPP are built with a separate DPDK, 25.11 or newer"
   copy_source dpdk
   local source build=$FOLDER/build-dpdk
   source=$(copy_of dpdk)

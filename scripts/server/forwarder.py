@@ -56,7 +56,7 @@ class Forwarder:
         return self
 
     def errors(self):
-        """The last of what it said on stderr."""
+        """The end of its stderr."""
         return self.machine.ask(f"grep -v '^EAL: \\(Detected\\|Multi\\|Selected\\|VFIO\\|Using\\)' {FOLDER}/err | tail -n 12")[1].strip()
 
     def runs(self):
@@ -76,7 +76,7 @@ class Forwarder:
         return {reason: count for reason, count in self.ctl("show drops").items() if count}
 
     def end(self, signal="TERM"):
-        """(exit code, report) after the signal, or after its end by itself if there is none; the report is None if it wrote none."""
+        """(exit code, report) after the signal, or after its own end without a signal; the report is None if it wrote none."""
         tries = END_S * 5
         script = f"cd {FOLDER}; " + (f"kill -{signal} $(cat pid); " if signal else "")
         script += f"for i in $(seq {tries}); do [ -e code ] && break; sleep 0.2; done; cat code && cat report.json 2>/dev/null; true"

@@ -53,7 +53,7 @@ def is_neighbourly(frame):
 
 
 def forwarded(frame, source_mac, target_mac):
-    """What arrives in place of the frame."""
+    """The frame that must arrive."""
     ethertype, at = ip_start(frame)
     out = bytearray(target_mac + source_mac + frame[12:])
     if ethertype == p.ETHERTYPE_IPV4:
@@ -93,7 +93,7 @@ class Stream:
         return self.arrived == len(self.wanted)
 
     def send(self, wire):
-        """Sends what the window has room for; whether it sent anything."""
+        """Sends as many frames as the window permits; returns whether it sent any."""
         before = self.next
         while self.next < min(len(self.sent), self.arrived + WINDOW) and wire.send(self.sent[self.next]):
             self.next += 1

@@ -43,7 +43,7 @@ def run(*words, check=True):
 
 @contextlib.contextmanager
 def inside(space):
-    """What this thread opens within is in the network namespace."""
+    """Inside the block this thread is in the network namespace."""
     libc = ctypes.CDLL(None, use_errno=True)
     with open(f"/proc/self/task/{threading.get_native_id()}/ns/net", "rb") as ours, open(f"/run/netns/{space}", "rb") as theirs:
         if libc.setns(theirs.fileno(), CLONE_NEWNET) != 0:

@@ -21,7 +21,7 @@ class Failed(Exception):
 
 
 class Model:
-    """A card that QEMU emulates: its device, what that is told, the pairs of queues that its TAP has, and how it differs from others."""
+    """A card that QEMU emulates: its device and options, the pairs of queues of its TAP, and its differences from others."""
 
     def __init__(self, device, options="", queues=1, can_unplug=True, filters_vlans=False, jumbo_mtu=9000):
         self.device, self.options, self.queues = device, options, queues
@@ -67,7 +67,7 @@ class Lines:
 
 
 class Card:
-    """One card of the guest: `name` is its TAP's and that of its device in the monitor."""
+    """One card of the guest: `name` is the name of its TAP and of its device in the monitor."""
 
     def __init__(self, driver, side, number):
         self.driver, self.side, self.model = driver, side, MODELS[driver]
@@ -180,7 +180,7 @@ class Machine:
         return output
 
     def monitor(self, command, **arguments):
-        """What QEMU's monitor returns for a command. Events that come meanwhile are kept."""
+        """The result of a command of QEMU's monitor. Events that arrive meanwhile are kept."""
         self.qmp.put({"execute": command, "arguments": arguments})
         while True:
             answer = self.qmp.get(MONITOR_S)
@@ -198,7 +198,7 @@ class Machine:
         return any(event["event"] == name and event["data"].get("device") == device for event in self.events)
 
     def stop(self):
-        """Ends QEMU, whatever the guest does."""
+        """Ends QEMU in any state of the guest."""
         if self.process is None or self.process.poll() is not None:
             return
         self.process.terminate()

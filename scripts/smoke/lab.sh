@@ -62,7 +62,7 @@ begin() {
   started=$!
   for _ in {1..200}; do grep -qE -- "$pattern" "$WORK/out" && return 0; sleep 0.05; done
   tail "$WORK/out" "$WORK/err" >&2
-  fail "the lab does not come to: $pattern"
+  fail "the lab did not print: $pattern"
 }
 ended() {
   local code=0

@@ -131,4 +131,4 @@ note "ra: TAPs in a namespace: not configured by the wire"
 taps=$router copies=2
 in_kernel sysctl -qw net.ipv4.conf.link1.accept_redirects=0
 attacked
-note "ra: TAPs beside the forwarder: not configured by the wire"
+note "ra: TAPs in the forwarder's namespace: not configured by the wire"

@@ -91,7 +91,7 @@ within 5 tap_mtu_is 1450
 within 5 tap_has fd00:1::1/64
 ip -n "$router" link show dev link2 | grep -q 'mtu 1300 ' || fail "the device has another MTU"
 ! reaches 1400 || fail "a packet above the MTU has left"
-grep -q 'mtu *= *1300' "$WORK/sized" || { cat "$WORK/sized" >&2 && fail "the sender was not told the MTU"; }
+grep -q 'mtu *= *1300' "$WORK/sized" || { cat "$WORK/sized" >&2 && fail "the sender did not learn the MTU"; }
 reaches 1272 || { cat "$WORK/sized" >&2 && fail "pings of 1,300 bytes"; }
 configure '"198.18.1.1/24", "fd00:1::1/64", "198.18.1.9/24"' 64 info 1450 9000
 reloaded 'can get 2022 bytes at most while it runs'

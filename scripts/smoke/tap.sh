@@ -257,6 +257,6 @@ says "$WORK/said" 'NO-CARRIER'
 
 stop
 [ "$(grep -c 'TAP tap1' "$WORK/err")" = 1 ] || { cat "$WORK/err" >&2 && fail "not one warning of tap1"; }
-[ "$(json "$WORK/report.json" packets drops punt_full)" -ge 10 ] || fail "what was for the TAP that is gone was not counted"
+[ "$(json "$WORK/report.json" packets drops punt_full)" -ge 10 ] || fail "packets for the deleted TAP were not counted"
 on "$kernel" ip link show
 ! grep -q tap2 "$WORK/said" || fail "tap2 is still there"

@@ -110,7 +110,7 @@ pub(crate) fn with(mut row: Value, more: Value) -> Value {
 
 impl Figure {
     pub(crate) fn skipped(id: &str, reason: &str) -> Self {
-        let reason = format!("takes a GPU: {reason}");
+        let reason = format!("needs a GPU: {reason}");
         Self { title: id.into(), skipped: Some(reason), ..Self::default() }
     }
 

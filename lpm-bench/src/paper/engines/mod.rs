@@ -125,7 +125,7 @@ fn measure(
     for one in list("refused") {
         let engine = one["engine"].as_str().unwrap_or_default();
         if ENGINES.is_device(engine) {
-            lacks(figure, format!("{engine} takes a GPU"));
+            lacks(figure, format!("{engine} needs a GPU"));
         }
         figure.rows.push(json!({ "refused": one }));
     }

@@ -115,7 +115,7 @@ impl FigureEngine {
 /// The engines of `all` that this host can run. Without a device, `figure` names the missing ones.
 pub(super) fn subjects(bench: &Bench, figure: &mut Figure, all: &[FigureEngine]) -> Vec<FigureEngine> {
     if let Err(reason) = &bench.device {
-        figure.skipped = Some(format!("all lines but those of engines on the CPU take a GPU: {reason}"));
+        figure.skipped = Some(format!("all lines except CPU engines need a GPU: {reason}"));
     }
     let is_here = |one: &FigureEngine| one.isa.map_or(bench.device.is_ok(), Isa::is_available);
     all.iter().copied().filter(is_here).collect()

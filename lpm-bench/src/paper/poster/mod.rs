@@ -74,7 +74,7 @@ fn table_1(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let mut systems = vec![("trie", mamt::NAME, vec![])];
     match &bench.device {
         Ok(_) => systems.push(("GR", "gale", vec![("stages", "1".to_owned())])),
-        Err(reason) => figure.skipped = Some(format!("GR's lines take a GPU: {reason}")),
+        Err(reason) => figure.skipped = Some(format!("GR's lines need a GPU: {reason}")),
     }
     for (name, tables) in tables(bench) {
         let stream = bench.draw(&tables, Family::V4, &bench.trace(), TRACE.min(bench.args.keys()))?;

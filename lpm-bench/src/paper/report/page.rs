@@ -162,10 +162,10 @@ fn data(report: &Report) -> Markup {
                 li { "Build: " (report.build.commit) ", " (report.build.profile) ", " (report.build.flags) }
             }
             ul {
-                li { "The papers' tables and traces are not to be had; those above stand for them." }
-                li { "The papers' hardware is of 2011 to 2016; a speed of theirs is compared with ours, but says nothing about the algorithm alone." }
-                li { "Rounds of all subjects take turns on a shared host; a point has the least and the greatest of its rounds as a bar." }
-                li { "The documents have no plots in the form that was read: only numbers of their text have hollow marks." }
+                li { "The papers' tables and traces are not available; the data sets above replace them." }
+                li { "The papers' hardware is of 2011 to 2016; comparing its speeds with ours does not compare the algorithms alone." }
+                li { "Rounds of all subjects take turns on a shared host; a bar at a point is the range of its rounds." }
+                li { "The plots of the documents were not read: only numbers in their text have hollow marks." }
             }
         }
     }

@@ -181,7 +181,7 @@ fn rates(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let mut subjects: Vec<_> = ALL.iter().map(|(_, subject)| *subject).chain([WIDE]).collect();
     match &bench.device {
         Ok(_) => subjects.push(ON_GPU),
-        Err(reason) => figure.skipped = Some(format!("the line of sail-gpu takes a GPU: {reason}")),
+        Err(reason) => figure.skipped = Some(format!("the line of sail-gpu needs a GPU: {reason}")),
     }
     let streams = bench.streams(&tables, bench.args.keys()).collect::<Result<Vec<_>, _>>()?;
     figure.name_places(bench.traffics());
