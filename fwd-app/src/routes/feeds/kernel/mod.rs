@@ -8,7 +8,7 @@
 //! **Passes.** The first is at the start. Another follows when the kernel has dropped notifications (`ENOBUFS`), when a pass was
 //! interrupted by changes or refused, and when a link goes down or comes up, or an address goes: the kernel removes IPv4 routes and next-hop
 //! objects along with these, and gives routes their paths back, without a notification. Such passes begin at least [`PASS_INTERVAL`] apart,
-//! after each one that an overrun has interrupted twice as long, up to [`PASS_INTERVAL_MAX`].
+//! with each overrun or interrupted pass twice as long, up to [`PASS_INTERVAL_MAX`], until there was none for twice that time.
 //! A feed without routes has no dumps of them, and no such passes. [`RECONCILE_INTERVAL`] after a pass another one compares the mirror with
 //! the kernel, and what differs is counted: there should be nothing.
 //!

@@ -47,6 +47,8 @@ pub(super) struct Pass {
     due: Option<Instant>,
     /// The least time between the starts of two passes with a reason.
     interval: Duration,
+    /// Whether notifications were lost, or a pass was torn, since the last pass began.
+    is_troubled: bool,
     /// When one begins without a reason.
     reconcile_at: Option<Instant>,
     /// Whether nothing is known that the running pass could find.
@@ -68,6 +70,7 @@ impl Pass {
             began: None,
             due: Some(now),
             interval: PASS_INTERVAL,
+            is_troubled: false,
             reconcile_at: None,
             is_reconciling: false,
             has_links: false,
@@ -83,9 +86,7 @@ impl Pass {
 
     /// The kernel has dropped notifications: another pass is needed.
     pub(super) fn overrun(&mut self, now: Instant) {
-        if self.dump.is_some() && self.due.is_none() {
-            self.interval = PASS_INTERVAL_MAX.min(2 * self.interval);
-        }
+        self.is_troubled = true;
         self.is_needed(now);
     }
 
@@ -99,6 +100,13 @@ impl Pass {
         let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         if self.dump.is_some() || !is_due(self.due) && !is_due(self.reconcile_at) {
             return false;
+        }
+        let is_calm = |began: Instant| now.saturating_duration_since(began) >= 2 * self.interval;
+        if !self.is_troubled || self.began.is_some_and(is_calm) {
+            self.interval = PASS_INTERVAL;
+        }
+        if std::mem::take(&mut self.is_troubled) {
+            self.interval = PASS_INTERVAL_MAX.min(2 * self.interval);
         }
         self.is_reconciling = self.due.take().is_none();
         self.reconcile_at = None;
@@ -157,11 +165,9 @@ impl Pass {
         }
         self.dump = None;
         if self.is_torn {
+            self.is_troubled = true;
             self.is_needed(now);
             return PassStep::Torn;
-        }
-        if self.due.is_none() {
-            self.interval = PASS_INTERVAL;
         }
         self.reconcile_at = now.checked_add(RECONCILE_INTERVAL);
         PassStep::Complete

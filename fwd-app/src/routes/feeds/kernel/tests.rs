@@ -196,7 +196,8 @@ fn a_pass_that_is_torn_or_refused_withdraws_nothing_and_is_repeated() {
     watch.pass(&[route("10.0.0.0/8", 0)], 2);
     for is_torn in [true, false] {
         watch.kernel.overrun(watch.now);
-        watch.now += PASS_INTERVAL;
+        watch.now = watch.kernel.deadline().unwrap();
+        let began = watch.now;
         if is_torn {
             watch.pass(&[], 2 | NLM_F_DUMP_INTR);
         } else {
@@ -205,12 +206,41 @@ fn a_pass_that_is_torn_or_refused_withdraws_nothing_and_is_repeated() {
             }
         }
         assert!(watch.has("10.0.0.0/8"));
-        assert!(watch.is_due());
-        watch.now += PASS_INTERVAL;
+        watch.now = watch.kernel.deadline().unwrap();
+        assert!(watch.now < began + RECONCILE_INTERVAL);
         watch.pass(&[route("10.0.0.0/8", 0)], 2);
         assert!(watch.has("10.0.0.0/8"));
     }
     assert!(!watch.is_due());
+}
+
+#[test]
+fn passes_that_are_torn_are_further_apart() {
+    let mut watch = KernelRig::new(KernelOptions::default());
+    for seconds in [1, 2, 4, 8, 16, 32, 32] {
+        watch.pass(&[], 2 | NLM_F_DUMP_INTR);
+        assert_eq!(watch.kernel.deadline(), Some(watch.now + Duration::from_secs(seconds)));
+        watch.now += Duration::from_secs(seconds);
+    }
+    watch.pass(&[route("10.0.0.0/8", 0)], 2);
+    assert!(watch.has("10.0.0.0/8") && !watch.is_due());
+}
+
+#[test]
+fn passes_after_overruns_are_further_apart() {
+    let mut watch = KernelRig::new(KernelOptions::default());
+    watch.pass(&[], 2);
+    for seconds in [1, 2, 4, 8, 16, 32, 32] {
+        watch.kernel.overrun(watch.now);
+        assert_eq!(watch.kernel.deadline(), Some(watch.now + Duration::from_secs(seconds)));
+        watch.now += Duration::from_secs(seconds);
+        assert_eq!(watch.pass(&[], 2), 6);
+    }
+    watch.now += 2 * Duration::from_secs(32);
+    watch.kernel.overrun(watch.now);
+    assert_eq!(watch.pass(&[], 2), 6, "at once after a pause without one");
+    watch.kernel.overrun(watch.now);
+    assert_eq!(watch.kernel.deadline(), Some(watch.now + 2 * PASS_INTERVAL));
 }
 
 #[test]
@@ -232,8 +262,7 @@ fn passes_that_overruns_interrupt_are_further_apart() {
     }
     watch.now = watch.kernel.deadline().unwrap();
     watch.pass(&[], 2);
-    watch.kernel.overrun(watch.now);
-    assert_eq!(watch.kernel.deadline(), Some(watch.now + PASS_INTERVAL), "a whole pass without one");
+    assert!(!watch.is_due());
 }
 
 #[test]
