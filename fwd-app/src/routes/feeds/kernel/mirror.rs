@@ -8,8 +8,11 @@
 //! `NLM_F_CREATE` alone precedes the first, and `NLM_F_EXCL` is the only one. IPv6 routes with a gateway are paths of one route; other
 //! IPv6 routes follow the last. A dump has the routes of a key one after another.
 //!
-//! Each route has the number of the last pass that contained it. A dump replaces the routes of a key, but not those that a notification
-//! of the same pass has added; [`Mirror::sweep`] removes what the pass did not contain.
+//! Routes of a key may have the same next hops: the kernel compares more attributes of IPv4 routes, and an entry has a digest of these.
+//!
+//! Each route has the number of the last pass that contained it. A dump replaces the routes of a key; [`Mirror::sweep`] removes what the pass
+//! did not contain. The kernel fills a part of a dump without a lock, so a notification may come before a part that is older. Hence the
+//! notifications of a running pass are repeated on what its dump has of their keys.
 
 use crate::routes::feeds::nexthops::{RouteKey, Told};
 use crate::routes::feeds::{Path, Route};
@@ -20,19 +23,22 @@ use std::sync::Arc;
 
 /// Unused distinct routes are not looked for below this number.
 const DISTINCT_MIN: usize = 1 << 10;
+/// The most notifications of a key that are repeated. After more of them its dump counts no longer.
+const REPEATED_MAX: usize = 16;
 
 /// A route of a key.
 #[derive(Clone, Debug)]
 struct Entry {
     told: Told,
-    protocol: u8,
+    /// [`RouteMessage::digest`](crate::routes::feeds::netlink::RouteMessage::digest).
+    digest: u32,
     /// The last pass that contained it.
     pass: u32,
 }
 
 impl Entry {
     fn is_same(&self, other: &Self) -> bool {
-        self.told == other.told && self.protocol == other.protocol
+        self.told == other.told && self.digest == other.digest
     }
 
     /// Whether it is an IPv6 route whose paths may be added and deleted one by one.
@@ -108,6 +114,108 @@ impl<K: Key> Table<K> {
     }
 }
 
+/// A notification about the routes of a key.
+enum Edit {
+    /// A route, and the flags of its message.
+    Add(Entry, u16),
+    /// A route is gone, or paths of it; `None` if the message names no next hop.
+    Remove(Option<Entry>),
+}
+
+impl Edit {
+    /// The route that is added.
+    fn added(&self) -> Option<&Entry> {
+        match self {
+            Self::Add(entry, _) => Some(entry),
+            Self::Remove(_) => None,
+        }
+    }
+
+    /// Changes the routes of a key.
+    fn apply(&self, list: &mut Vec<Entry>, is_v6: bool) {
+        match self {
+            Self::Add(entry, flags) => add(list, entry, *flags, is_v6),
+            Self::Remove(gone) => drop(remove(list, gone.as_ref(), is_v6)),
+        }
+    }
+}
+
+fn add(list: &mut Vec<Entry>, entry: &Entry, flags: u16, is_v6: bool) {
+    let is_lone = flags & NLM_F_EXCL != 0;
+    // Also sent when the hardware's state or the paths of its object change.
+    if let Some(known) = list.iter_mut().find(|known| !is_lone && known.is_same(entry)) {
+        known.pass = entry.pass;
+        return;
+    }
+    let entry = entry.clone();
+    let of_kind = list.iter().position(|known| known.is_multipath() == entry.is_multipath());
+    let (is_replacing, is_creating) = (flags & NLM_F_REPLACE != 0, flags & NLM_F_CREATE != 0);
+    let is_path = is_v6 && entry.is_multipath() && of_kind.is_some();
+    if !list.is_empty() && is_replacing || is_creating && !is_lone && is_path {
+        list[of_kind.filter(|_| is_v6).unwrap_or(0)] = entry;
+    } else if is_creating && !is_lone {
+        let is_last = is_v6 || flags & NLM_F_APPEND != 0;
+        list.insert(if is_last { list.len() } else { 0 }, entry);
+    } else {
+        list.clear();
+        list.push(entry);
+    }
+}
+
+/// Removes a route, or paths of one. Returns whether there was such a route.
+fn remove(list: &mut Vec<Entry>, gone: Option<&Entry>, is_v6: bool) -> bool {
+    let Some(gone) = gone else { return false };
+    let names = |path: &Path| {
+        gone.paths().iter().any(|gone| (gone.gateway, gone.ifindex) == (path.gateway, path.ifindex))
+    };
+    let has_path = |known: &Entry| is_v6 && known.paths().iter().any(names);
+    if let Some(at) = list.iter().position(|known| known.is_same(gone)) {
+        list.remove(at);
+    } else if let Some(at) = list.iter().position(has_path) {
+        let left: Box<[Path]> = list[at].paths().iter().filter(|path| !names(path)).copied().collect();
+        if left.is_empty() {
+            list.remove(at);
+        } else {
+            list[at].told = Told::Is(Arc::new(Route::Paths(left)));
+        }
+    } else {
+        return false;
+    }
+    true
+}
+
+/// The routes of a key in a dump, after the notifications of the pass, which it may be older or newer than. Routes that the mirror has as well
+/// are there, in its order, and so are those of a notification. Others, which it lacks, are there unless a notification removes them.
+fn caught_up(dumped: &[Entry], mirror: &[Entry], edits: &[Edit], is_v6: bool) -> Vec<Entry> {
+    let has = |list: &[Entry], entry: &Entry| list.iter().any(|of| of.is_same(entry));
+    let is_added = |entry: &Entry| edits.iter().filter_map(Edit::added).any(|added| added.is_same(entry));
+    let is_removed = |entry: &Entry| {
+        edits.iter().any(|edit| matches!(edit, Edit::Remove(Some(gone)) if gone.is_same(entry)))
+    };
+    let mut after = dumped.to_vec();
+    edits.iter().for_each(|edit| edit.apply(&mut after, is_v6));
+    let is_there = |entry: &&Entry| has(dumped, entry) || has(&after, entry) || is_added(entry);
+    let mut known = mirror.iter().filter(is_there);
+    let mut all = Vec::with_capacity(after.len());
+    for entry in &after {
+        if has(mirror, entry) {
+            all.extend(known.next());
+        } else if !is_added(entry) && !is_removed(entry) {
+            all.push(entry);
+        }
+    }
+    all.extend(known);
+    all.into_iter().cloned().collect()
+}
+
+/// The notifications about a key in the running pass.
+enum Edits {
+    /// All of them.
+    All(Vec<Edit>),
+    /// Later ones replace earlier ones: the mirror is right without the dump.
+    Whole,
+}
+
 /// The first route of a key has changed.
 pub(super) struct Change {
     pub(super) key: RouteKey,
@@ -130,6 +238,10 @@ pub(super) struct Mirror {
     /// The number of distinct routes at which unused ones are looked for.
     prune_at: usize,
     pass: u32,
+    /// The notifications of the running pass by key; `None` while no pass is running.
+    edits: Option<FxHashMap<RouteKey, Edits>>,
+    /// Whether a key with notifications was not known before, so that the order of its routes may be another one.
+    is_doubtful: bool,
     /// The last key of the running dump and its routes, of which more may come.
     run: Option<RouteKey>,
     run_entries: Vec<Entry>,
@@ -153,6 +265,8 @@ impl Mirror {
             distinct: FxHashSet::default(),
             prune_at: DISTINCT_MIN,
             pass: 0,
+            edits: None,
+            is_doubtful: false,
             run: None,
             run_entries: Vec::new(),
             mended: 0,
@@ -165,6 +279,18 @@ impl Mirror {
     pub(super) fn begin(&mut self) {
         self.pass = self.pass.wrapping_add(1);
         self.mended = 0;
+        self.edits = Some(FxHashMap::default());
+        self.is_doubtful = false;
+    }
+
+    /// Whether another pass is needed to be sure of the routes of this one.
+    pub(super) fn is_doubtful(&self) -> bool {
+        self.is_doubtful
+    }
+
+    /// The pass has ended.
+    pub(super) fn end(&mut self) {
+        self.edits = None;
     }
 
     /// Whether there is a route of this key.
@@ -176,80 +302,70 @@ impl Mirror {
     }
 
     /// Takes a route of a notification with these flags.
-    pub(super) fn announced(&mut self, key: RouteKey, told: Told, protocol: u8, flags: u16) {
-        self.end_run_of(key);
-        let entry = self.entry(told, protocol);
-        let is_v6 = matches!(key.1, IpPrefix::V6(_));
+    pub(super) fn announced(&mut self, key: RouteKey, told: Told, digest: u32, flags: u16) {
+        let add = Edit::Add(self.entry(told, digest), flags);
+        let (is_passing, mut replaced) = (self.edits.is_some(), Vec::new());
         self.edit(key, |list| {
-            let is_lone = flags & NLM_F_EXCL != 0;
-            // Also sent when the hardware's state or the paths of its object change.
-            if let Some(known) = list.iter_mut().find(|known| !is_lone && known.is_same(&entry)) {
-                known.pass = entry.pass;
-                return;
-            }
-            let of_kind = list.iter().position(|known| known.is_multipath() == entry.is_multipath());
-            let (is_replacing, is_creating) = (flags & NLM_F_REPLACE != 0, flags & NLM_F_CREATE != 0);
-            let is_path = is_v6 && entry.is_multipath() && of_kind.is_some();
-            if !list.is_empty() && is_replacing || is_creating && !is_lone && is_path {
-                list[of_kind.filter(|_| is_v6).unwrap_or(0)] = entry;
-            } else if is_creating && !is_lone {
-                let is_last = is_v6 || flags & NLM_F_APPEND != 0;
-                list.insert(if is_last { list.len() } else { 0 }, entry);
-            } else {
-                list.clear();
-                list.push(entry);
-            }
+            let before = if is_passing { list.clone() } else { Vec::new() };
+            add.apply(list, is_v6(key));
+            let is_left = |entry: &Entry| list.iter().any(|of| of.is_same(entry));
+            replaced.extend(before.into_iter().filter(|entry| !is_left(entry)));
         });
+        replaced.into_iter().for_each(|entry| self.note(key, Edit::Remove(Some(entry))));
+        self.note(key, add);
     }
 
     /// Takes a route of a dump.
-    pub(super) fn dumped(&mut self, key: RouteKey, told: Told, protocol: u8) {
+    pub(super) fn dumped(&mut self, key: RouteKey, told: Told, digest: u32) {
         if self.run != Some(key) {
             self.end_run();
             self.run = Some(key);
         }
-        let entry = self.entry(told, protocol);
+        let entry = self.entry(told, digest);
         self.run_entries.push(entry);
     }
 
     /// Removes a route of this key, or a path of it. `told` is the route as in the kernel's message. Returns whether the mirror had it.
-    pub(super) fn gone(&mut self, key: RouteKey, told: Option<Told>, protocol: u8) -> bool {
-        self.end_run_of(key);
-        let gone = told.map(|told| Entry { told, protocol, pass: self.pass });
-        let is_v6 = matches!(key.1, IpPrefix::V6(_));
+    pub(super) fn gone(&mut self, key: RouteKey, told: Option<Told>, digest: u32) -> bool {
+        let mut gone = told.map(|told| Entry { told, digest, pass: self.pass });
         let mut is_known = true;
         self.edit(key, |list| {
-            let same = |known: &Entry| gone.as_ref().is_some_and(|gone| known.is_same(gone));
-            let names = |path: &Path| {
-                let mut paths = gone.iter().flat_map(Entry::paths);
-                paths.any(|gone| (gone.gateway, gone.ifindex) == (path.gateway, path.ifindex))
-            };
-            let has_path = |known: &Entry| is_v6 && known.paths().iter().any(names);
-            if let Some(at) = list.iter().position(same) {
-                list.remove(at);
-            } else if let Some(at) = list.iter().position(has_path) {
-                let left: Box<[Path]> =
-                    list[at].paths().iter().filter(|path| !names(path)).copied().collect();
-                if left.is_empty() {
-                    list.remove(at);
-                } else {
-                    list[at].told = Told::Is(Arc::new(Route::Paths(left)));
-                }
-            } else if list.len() == 1 && !(is_v6 && gone.iter().any(|gone| !gone.paths().is_empty())) {
-                list.clear(); // the message may name no next hop
-            } else {
-                is_known = list.is_empty();
+            let has_paths = gone.iter().any(|gone| !gone.paths().is_empty());
+            if remove(list, gone.as_ref(), is_v6(key)) {
+                return;
+            }
+            match list.len() {
+                0 => {}
+                // The message may name no next hop, or one that was dead.
+                1 if !(is_v6(key) && has_paths) => gone = list.pop(),
+                _ => is_known = false,
             }
         });
+        self.note(key, Edit::Remove(gone));
         is_known
+    }
+
+    /// Notes a notification, to be repeated on what the running pass has of this key.
+    fn note(&mut self, key: RouteKey, edit: Edit) {
+        let Some(edits) = &mut self.edits else { return };
+        let edits = edits.entry(key).or_insert_with(|| Edits::All(Vec::new()));
+        let is_lone = matches!(edit, Edit::Add(_, flags) if flags & NLM_F_EXCL != 0);
+        match edits {
+            Edits::All(all) if !is_lone && all.len() < REPEATED_MAX => all.push(edit),
+            _ => *edits = Edits::Whole,
+        }
     }
 
     /// An object is gone, and with it the routes that name it; `first` are those that are the first of their keys.
     pub(super) fn object_gone(&mut self, object: u32, first: Vec<RouteKey>) {
-        self.end_run();
+        let is_other = |entry: &Entry| entry.told != Told::Object(object);
+        self.run_entries.retain(is_other);
         let behind = self.v4.behind_of(object).chain(self.v6.behind_of(object)).collect::<Vec<_>>();
         for key in first.into_iter().chain(behind) {
-            self.edit(key, |list| list.retain(|entry| entry.told != Told::Object(object)));
+            self.edit(key, |list| list.retain(is_other));
+            if let Some(Edits::All(all)) = self.edits.as_mut().and_then(|edits| edits.get_mut(&key)) {
+                all.retain(|edit| edit.added().is_none_or(is_other));
+            }
         }
     }
 
@@ -257,27 +373,31 @@ impl Mirror {
     pub(super) fn end_run(&mut self) {
         let Some(key) = self.run.take() else { return };
         let mut entries = std::mem::take(&mut self.run_entries);
-        let (pass, mut is_mended) = (self.pass, false);
+        let (pass, mut is_mended, mut is_doubtful) = (self.pass, false, false);
+        let edits = self.edits.take();
         let is_kept = self.edit(key, |list| {
-            let is_new = |known: &Entry| known.pass == pass && !entries.iter().any(|of| of.is_same(known));
-            let before = list.extract_if(.., |known| !is_new(known)).collect::<Vec<_>>();
-            is_mended = before.len() != entries.len()
-                || before.iter().zip(&entries).any(|(before, entry)| !before.is_same(entry));
-            list.append(&mut entries);
+            match edits.as_ref().and_then(|edits| edits.get(&key)) {
+                Some(Edits::All(all)) => entries = caught_up(&entries, list, all, is_v6(key)),
+                Some(Edits::Whole) => entries.clone_from(list),
+                None => {}
+            }
+            entries.iter_mut().for_each(|entry| entry.pass = pass);
+            let is_notified = edits.as_ref().is_some_and(|edits| edits.contains_key(&key));
+            is_mended = list.len() != entries.len()
+                || list.iter().zip(&entries).any(|(before, entry)| !before.is_same(entry));
+            is_doubtful |= is_mended && is_notified;
+            std::mem::swap(list, &mut entries);
         });
+        self.edits = edits;
+        self.is_doubtful |= is_doubtful;
         self.mended += u64::from(is_mended && is_kept);
+        entries.clear();
         self.run_entries = entries;
-    }
-
-    /// Ends the run of this key.
-    fn end_run_of(&mut self, key: RouteKey) {
-        if self.run == Some(key) {
-            self.end_run();
-        }
     }
 
     /// The pass has ended: removes the routes that it did not contain. Returns how many keys it has changed in all.
     pub(super) fn sweep(&mut self) -> u64 {
+        self.end();
         let pass = self.pass;
         let stale = self.v4.stale(pass).chain(self.v6.stale(pass)).collect::<Vec<_>>();
         self.mended += stale.len() as u64;
@@ -288,12 +408,12 @@ impl Mirror {
     }
 
     /// A route of the running pass.
-    fn entry(&mut self, told: Told, protocol: u8) -> Entry {
+    fn entry(&mut self, told: Told, digest: u32) -> Entry {
         let told = match told {
             Told::Is(route) => Told::Is(self.shared(route)),
             object @ Told::Object(_) => object,
         };
-        Entry { told, protocol, pass: self.pass }
+        Entry { told, digest, pass: self.pass }
     }
 
     /// The route with this content.
@@ -342,4 +462,8 @@ impl Mirror {
         }
         true
     }
+}
+
+fn is_v6((_, prefix, _): RouteKey) -> bool {
+    matches!(prefix, IpPrefix::V6(_))
 }

@@ -175,6 +175,7 @@ impl Kernel {
                 Message::Done | Message::Error(_) => {}
                 Message::Address(address) => self.address(address, is_answer, now, out),
                 Message::Route(route) => self.route(route, is_answer, flags, now),
+                Message::NextHop { id, .. } if self.numbers.is_outdated(id, is_answer) => {}
                 Message::NextHop { id, object } => {
                     // A new object has the number of a known one: that went with its link, without a notification.
                     let is_new = !is_answer && flags & (NLM_F_EXCL | NLM_F_REPLACE) == NLM_F_EXCL;
@@ -182,7 +183,7 @@ impl Kernel {
                         self.object_gone(id, out);
                     }
                     match self.objects.set(id, object, out) {
-                        Ok(()) => self.numbers.set(id, ()),
+                        Ok(()) => self.numbers.set(id, (), is_answer),
                         Err(_) => {
                             self.counts.over_limit += 1;
                             false
@@ -208,7 +209,7 @@ impl Kernel {
         self.routes.object_gone(id, self.objects.routes_of(id));
         self.announce(out);
         self.objects.remove(id, out);
-        self.numbers.remove(&id);
+        self.numbers.remove(&id, false);
     }
 
     /// The running dump has been refused, or its request could not be sent.
@@ -231,7 +232,14 @@ impl Kernel {
         let is_reconciling = self.pass.is_reconciling();
         match self.pass.advance(now) {
             PassStep::More => {}
-            PassStep::Torn => out.push(FeedEvent::Complete),
+            PassStep::Torn => {
+                self.routes.end();
+                self.numbers.end();
+                self.links.end();
+                self.addresses.end();
+                self.neighbours.end();
+                out.push(FeedEvent::Complete);
+            }
             PassStep::Complete => {
                 let routes = self.routes.sweep();
                 self.announce(out);
@@ -242,6 +250,9 @@ impl Kernel {
                 let neighbours = self.neighbours.sweep();
                 out.extend(neighbours.map(|(address, ifindex)| FeedEvent::NeighbourGone(address, ifindex)));
                 out.push(FeedEvent::Complete);
+                if self.routes.is_doubtful() {
+                    self.routes_have_changed(now);
+                }
                 if is_reconciling {
                     self.counts.repaired += routes + gone.len() as u64;
                 }
@@ -260,28 +271,28 @@ impl Kernel {
                 if !is_answer && has_changed {
                     self.routes_have_changed(now);
                 }
-                if self.links.set(link.ifindex, link.clone()) {
+                if self.links.set(link.ifindex, link.clone(), is_answer) {
                     out.push(FeedEvent::Link(link));
                 }
             }
             Message::LinkGone(ifindex) => {
-                if self.links.remove(&ifindex) {
+                if self.links.remove(&ifindex, is_answer) {
                     out.push(FeedEvent::LinkGone(ifindex));
                 }
                 self.routes_have_changed(now);
             }
             Message::Neighbour(neighbour) => {
-                if self.neighbours.set((neighbour.address, neighbour.ifindex), neighbour.mac) {
+                if self.neighbours.set((neighbour.address, neighbour.ifindex), neighbour.mac, is_answer) {
                     out.push(FeedEvent::Neighbour(neighbour));
                 }
             }
             Message::NeighbourGone(address, ifindex) => {
-                if self.neighbours.remove(&(address, ifindex)) {
+                if self.neighbours.remove(&(address, ifindex), is_answer) {
                     out.push(FeedEvent::NeighbourGone(address, ifindex));
                 }
             }
             Message::AddressGone(address) => {
-                if self.addresses.remove(&address) {
+                if self.addresses.remove(&address, is_answer) {
                     out.push(FeedEvent::AddressGone(address));
                 }
                 self.routes_have_changed(now);
@@ -296,12 +307,12 @@ impl Kernel {
         let AddressMessage { address, peer, is_permanent } = message;
         if !is_permanent {
             // One that was permanent before has a lifetime now. The others are repeated with every advertisement, which costs no pass.
-            if self.addresses.remove(&address) {
+            if self.addresses.remove(&address, is_answer) {
                 out.push(FeedEvent::AddressGone(address));
                 self.routes_have_changed(now);
             }
             self.counts.ignored += 1;
-        } else if self.addresses.set(address, peer) {
+        } else if self.addresses.set(address, peer, is_answer) {
             out.push(FeedEvent::Address(address));
             if peer.is_ipv6() && !is_answer {
                 self.routes_have_changed(now);
@@ -342,7 +353,7 @@ impl Kernel {
 
     /// A route; `is_answer` as for [`Self::message`].
     fn route(&mut self, route: RouteMessage, is_answer: bool, flags: u16, now: Instant) {
-        let RouteMessage { prefix, metric, protocol, is_gone, .. } = route;
+        let RouteMessage { prefix, metric, digest, is_gone, .. } = route;
         let Some(vrf) = self.vrf(&route) else {
             self.counts.ignored += 1;
             // A route that is left out may have replaced one that is not.
@@ -359,11 +370,13 @@ impl Kernel {
             paths.sort_unstable(); // their order changes from one message to the next
         }
         match Told::of(says, &mut self.counts) {
-            Some(told) if is_answer => self.routes.dumped(key, told, protocol),
-            Some(told) if !is_gone => self.routes.announced(key, told, protocol, flags),
+            // Its object went while the dump was made.
+            Some(Told::Object(id)) if is_answer && !self.objects.has(id) => self.counts.ignored += 1,
+            Some(told) if is_answer => self.routes.dumped(key, told, digest),
+            Some(told) if !is_gone => self.routes.announced(key, told, digest, flags),
             None if is_answer => {}
             told => {
-                if !self.routes.gone(key, told, protocol) {
+                if !self.routes.gone(key, told, digest) {
                     self.routes_have_changed(now);
                 }
             }

@@ -1,17 +1,19 @@
 //! A small table of the kernel, with what each pass contains.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::hash::Hash;
 
 /// Entries, each with the number of the last pass that contained it.
 pub(super) struct Tracked<K, V> {
     entries: FxHashMap<K, (V, u64)>,
     pass: u64,
+    /// The keys of notifications in the running pass, whose dump may be older; `None` while no pass is running.
+    notified: Option<FxHashSet<K>>,
 }
 
 impl<K, V> Default for Tracked<K, V> {
     fn default() -> Self {
-        Self { entries: FxHashMap::default(), pass: 0 }
+        Self { entries: FxHashMap::default(), pass: 0, notified: None }
     }
 }
 
@@ -19,6 +21,12 @@ impl<K: Copy + Eq + Hash, V: PartialEq> Tracked<K, V> {
     /// Begins a pass.
     pub(super) fn begin(&mut self) {
         self.pass += 1;
+        self.notified = Some(FxHashSet::default());
+    }
+
+    /// The pass has ended.
+    pub(super) fn end(&mut self) {
+        self.notified = None;
     }
 
     /// The value of an entry.
@@ -31,20 +39,36 @@ impl<K: Copy + Eq + Hash, V: PartialEq> Tracked<K, V> {
         self.entries.iter().map(|(key, (value, _))| (key, value))
     }
 
-    /// Sets an entry. Returns whether it is new or has changed.
-    pub(super) fn set(&mut self, key: K, value: V) -> bool {
+    /// Whether a message, which is a notification or if `is_answer` part of a dump, may be older than a notification about the same entry.
+    pub(super) fn is_outdated(&mut self, key: K, is_answer: bool) -> bool {
+        match &mut self.notified {
+            Some(notified) if is_answer => notified.contains(&key),
+            Some(notified) => {
+                notified.insert(key);
+                false
+            }
+            None => false,
+        }
+    }
+
+    /// Sets an entry, unless the message is outdated. Returns whether it is new or has changed.
+    pub(super) fn set(&mut self, key: K, value: V, is_answer: bool) -> bool {
+        if self.is_outdated(key, is_answer) {
+            return false;
+        }
         let before = self.entries.get(&key).is_some_and(|(before, _)| *before == value);
         self.entries.insert(key, (value, self.pass));
         !before
     }
 
-    /// Removes an entry. Returns whether it was there.
-    pub(super) fn remove(&mut self, key: &K) -> bool {
-        self.entries.remove(key).is_some()
+    /// Removes an entry, unless the message is outdated. Returns whether it was there.
+    pub(super) fn remove(&mut self, key: &K, is_answer: bool) -> bool {
+        !self.is_outdated(*key, is_answer) && self.entries.remove(key).is_some()
     }
 
     /// Removes the entries that this pass did not contain.
     pub(super) fn sweep(&mut self) -> impl Iterator<Item = K> {
+        self.end();
         let pass = self.pass;
         self.entries.extract_if(move |_, (_, told)| *told != pass).map(|(key, _)| key)
     }

@@ -9,6 +9,8 @@ use netlink_packet_route::address::{AddressFlags, AddressHeader};
 use netlink_packet_route::link::{LinkFlags, LinkHeader};
 use netlink_packet_route::neighbour::{NeighbourHeader, NeighbourState};
 use netlink_packet_route::route::{RouteFlags, RouteHeader, RouteNextHopFlags, RouteType};
+use rustc_hash::FxHasher;
+use std::hash::{Hash as _, Hasher as _};
 use std::net::IpAddr;
 
 pub(super) const NLMSG_ERROR: u16 = 2;
@@ -32,6 +34,10 @@ const LINK_HEADER_BYTES: usize = 16;
 const NEIGHBOUR_HEADER_BYTES: usize = 12;
 const ADDRESS_HEADER_BYTES: usize = 8;
 const ATTRIBUTE_HEADER_BYTES: usize = 4;
+/// The realms of a route or a path (`RTA_FLOW`).
+const REALMS: u16 = 11;
+/// The flags of a path that the kernel compares to distinguish IPv4 routes: `RTNH_F_PERVASIVE` and `RTNH_F_ONLINK`. Others are its state.
+const FLAGS_COMPARED: u32 = 0x2 | 0x4;
 
 /// What is wrong with the body of a message.
 pub(super) enum Wrong {
@@ -63,6 +69,8 @@ fn route(body: &[u8], is_new: bool) -> Result<Message, Wrong> {
     const OIF: u16 = 4;
     const GATEWAY: u16 = 5;
     const PRIORITY: u16 = 6;
+    const PREFERRED_SOURCE: u16 = 7;
+    const METRICS: u16 = 8;
     const MULTIPATH: u16 = 9;
     const TABLE: u16 = 15;
     const VIA: u16 = 18;
@@ -81,6 +89,9 @@ fn route(body: &[u8], is_new: bool) -> Result<Message, Wrong> {
     let mut single = Path { gateway: None, ifindex: 0, weight: 1 };
     let mut paths = Vec::new();
     let (mut any_path, mut any_multipath) = (false, false);
+    let (mut preferred_source, mut metrics) = (&[][..], &[][..]);
+    let mut of_paths = FxHasher::default();
+    (header.flags.bits() & FLAGS_COMPARED).hash(&mut of_paths);
     for attribute in attributes(body, ROUTE_HEADER_BYTES) {
         let (kind, value) = attribute?;
         match kind {
@@ -92,9 +103,12 @@ fn route(body: &[u8], is_new: bool) -> Result<Message, Wrong> {
             GATEWAY => (single.gateway, any_path) = (Some(family.address(value)?), true),
             VIA => (single.gateway, any_path) = (via(value)?, true),
             ENCAP_TYPE => has_encap = true,
+            PREFERRED_SOURCE => preferred_source = value,
+            METRICS => metrics = value,
+            REALMS => value.hash(&mut of_paths),
             MULTIPATH => {
-                (any_multipath, has_encap) =
-                    (true, multipath(value, family, is_new, &mut paths)? || has_encap)
+                let path_has_encap = multipath(value, family, is_new, (&mut paths, &mut of_paths))?;
+                (any_multipath, has_encap) = (true, path_has_encap || has_encap);
             }
             _ => {}
         }
@@ -123,15 +137,26 @@ fn route(body: &[u8], is_new: bool) -> Result<Message, Wrong> {
     };
     let prefix = IpPrefix::new(destination, header.destination_prefix_length).map_err(Wrong::Prefix)?;
     let (protocol, is_gone) = (header.protocol.into(), !is_new);
-    Ok(Message::Route(RouteMessage { prefix, table, metric, protocol, is_gone, says }))
+    let mut compared = FxHasher::default();
+    compared.write_u8(protocol);
+    if matches!(family, IpFamily::V4) {
+        (u8::from(header.scope), preferred_source, metrics).hash(&mut compared);
+        // The type and paths of an object are in its routes' messages, and change with it.
+        if object.is_none() {
+            (u8::from(header.kind), of_paths.finish()).hash(&mut compared);
+        }
+    }
+    let digest = u32::try_from(compared.finish() >> u32::BITS).unwrap_or_default();
+    Ok(Message::Route(RouteMessage { prefix, table, metric, protocol, digest, is_gone, says }))
 }
 
-/// Appends the paths of a multipath attribute, with `only_live` those that are not dead. Returns whether one has an encapsulation.
+/// Appends the paths of a multipath attribute, with `only_live` those that are not dead, and hashes by what else the kernel compares them.
+/// Returns whether one has an encapsulation.
 fn multipath(
     mut value: &[u8],
     family: IpFamily,
     only_live: bool,
-    paths: &mut Vec<Path>,
+    (paths, compared): (&mut Vec<Path>, &mut FxHasher),
 ) -> Result<bool, Wrong> {
     const GATEWAY: u16 = 5;
     const VIA: u16 = 18;
@@ -150,9 +175,11 @@ fn multipath(
                 GATEWAY => path.gateway = Some(family.address(value)?),
                 VIA => path.gateway = via(value)?,
                 ENCAP_TYPE => has_encap = true,
+                REALMS => value.hash(compared),
                 _ => {}
             }
         }
+        (u32::from(flags) & FLAGS_COMPARED).hash(compared);
         if !only_live || !RouteNextHopFlags::from_bits_retain(flags).contains(RouteNextHopFlags::Dead) {
             paths.push(path);
         }

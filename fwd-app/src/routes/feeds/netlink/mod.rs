@@ -96,6 +96,9 @@ pub(crate) struct RouteMessage {
     pub(crate) metric: u32,
     /// Who made the route (`RTPROT_*`).
     pub(crate) protocol: u8,
+    /// A digest of further attributes that distinguish routes of one key with the same next hops: the protocol, and for IPv4 also the type, scope,
+    /// flags, preferred source, metrics such as the MTU, and realms.
+    pub(crate) digest: u32,
     /// Whether the route is gone, or the paths of it that are named.
     pub(crate) is_gone: bool,
     /// The route, or the route that is gone.

@@ -106,8 +106,10 @@ proptest! {
         attributes.extend([RouteAttribute::Priority(metric), RouteAttribute::Table(table)]);
         let bytes = route_bytes(prefix, RouteType::Unicast, attributes.clone());
         let says = RouteSays::Is(Route::Paths(paths.clone().into()));
-        let route = RouteMessage { prefix, table, metric, protocol: 0, is_gone: false, says };
-        prop_assert_eq!(decoded(&bytes), [Message::Route(route.clone())]);
+        let said = decoded(&bytes);
+        let [Message::Route(RouteMessage { digest, .. })] = said[..] else { panic!("{said:?}") };
+        let route = RouteMessage { prefix, table, metric, protocol: 0, digest, is_gone: false, says };
+        prop_assert_eq!(said, [Message::Route(route.clone())]);
         let gone = encode(RouteNetlinkMessage::DelRoute(route_message(prefix, RouteType::Unicast, attributes)));
         let route = RouteMessage { is_gone: true, ..route };
         prop_assert_eq!(decoded(&gone), [Message::Route(route)]);
