@@ -11,11 +11,12 @@ use crate::neighbours::ndp;
 use crate::ports::InterfaceId;
 use crate::ports::taps::Sent;
 use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
 use std::time::Duration;
 
 /// How long an answer is for the kernel. Linux asks three times, a second apart.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Questions that are remembered.
+/// Questions that are remembered. Strangers can have the kernel ask for any address of a link, so the latest count.
 const ASKED_MAX: usize = 4096;
 /// Frames to one TAP. Sessions of routing protocols take a tenth of it while they exchange full tables.
 const TAP_RATE: LimitRate = LimitRate { per_second: 50_000, burst: 5000 };
@@ -25,6 +26,8 @@ const TAP_RATE: LimitRate = LimitRate { per_second: 50_000, burst: 5000 };
 pub(super) struct ToKernel {
     /// When it asked for a neighbour that has not answered.
     asked: FxHashMap<Key, Duration>,
+    /// Its last questions, the oldest first; some have been answered, or asked again.
+    order: VecDeque<(Key, Duration)>,
     buckets: FxHashMap<InterfaceId, Bucket>,
 }
 
@@ -32,11 +35,15 @@ impl ToKernel {
     /// The kernel sends a frame by the TAP of `on`.
     pub(super) fn sends(&mut self, now: Duration, on: InterfaceId, frame: &[u8]) {
         let Some(key) = asked_for(on, frame) else { return };
-        if self.asked.len() >= ASKED_MAX {
-            self.asked.retain(|_, at| now < at.saturating_add(PATIENCE));
+        if self.asked.insert(key, now) == Some(now) {
+            return;
         }
-        if self.asked.len() < ASKED_MAX || self.asked.contains_key(&key) {
-            self.asked.insert(key, now);
+        self.order.push_back((key, now));
+        if self.order.len() > ASKED_MAX
+            && let Some((oldest, at)) = self.order.pop_front()
+            && self.asked.get(&oldest) == Some(&at)
+        {
+            self.asked.remove(&oldest);
         }
     }
 
@@ -127,11 +134,19 @@ mod tests {
             let [a, b] = host.to_be_bytes();
             arp::request(&port, [192, 0, 2, 1].into(), [192, 0, a, b].into(), None, Tags::NONE)
         };
+        let key = |host: u16| {
+            let [a, b] = host.to_be_bytes();
+            Key::untagged(ON, std::net::Ipv4Addr::new(192, 0, a, b).into())
+        };
         (0..10_000).for_each(|host| kernel.sends(now, ON, &question(host)));
-        assert_eq!(kernel.asked.len(), ASKED_MAX);
-        kernel.sends(Duration::from_secs(4), ON, &question(7));
-        kernel.sends(PATIENCE, ON, &question(9999));
-        assert_eq!(kernel.asked.len(), 2, "one was asked for again");
+        assert_eq!((kernel.asked.len(), kernel.order.len()), (ASKED_MAX, ASKED_MAX));
+        assert!(kernel.takes_answer(now, key(9999)) && !kernel.takes_answer(now, key(0)), "the latest count");
+        // One that was asked for again is not the oldest.
+        kernel.sends(Duration::from_secs(1), ON, &question(9000));
+        (0..4000).for_each(|host| kernel.sends(Duration::from_secs(2), ON, &question(host)));
+        assert!(kernel.takes_answer(Duration::from_secs(3), key(9000)));
+        (0..100_000).for_each(|ms| kernel.sends(Duration::from_millis(ms), ON, &question(7)));
+        assert_eq!((kernel.asked.len(), kernel.order.len()), (1, ASKED_MAX));
         let mut allowed =
             |on, ms| (0..100_000).filter(|_| kernel.allows(Duration::from_millis(ms), on)).count();
         assert_eq!((allowed(ON, 0), allowed(ON, 10), allowed(InterfaceId(4), 10)), (5000, 500, 5000));
