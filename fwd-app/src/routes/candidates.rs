@@ -109,6 +109,17 @@ pub(crate) struct SourceRoutes {
 }
 
 impl SourceRoutes {
+    /// Whether the routes that are not stale have reached the limit. Stale ones will go, and their source announces nothing twice, so until
+    /// they are gone they leave the others their room.
+    const fn is_full(self, routes_max: u64) -> bool {
+        self.routes - self.stale >= routes_max
+    }
+
+    /// Whether there is no room for a further route. Stale ones have a limit as well, if their source comes and goes.
+    const fn has_no_room(self, routes_max: u64) -> bool {
+        self.is_full(routes_max) || self.routes >= routes_max.saturating_mul(2)
+    }
+
     /// Those of two VRFs.
     pub(crate) const fn and(self, other: Self) -> Self {
         Self {
@@ -436,8 +447,9 @@ impl Candidates {
     pub(crate) fn set(&mut self, said: &Said, file: impl FnOnce() -> NextHopId) -> bool {
         let Said { source, prefix, metric, route } = *said;
         let SourceState { epoch, count, .. } = self.sources[usize::from(source.0)];
-        let is_full = source.is_feed() && count.routes >= self.routes_max;
-        if is_full && route.is_some() && self.get(prefix, (source, metric)).is_none() {
+        let is_known = |of: &Candidate| of.epoch == epoch || !count.is_full(self.routes_max);
+        let is_full = source.is_feed() && count.has_no_room(self.routes_max);
+        if is_full && route.is_some() && !self.get(prefix, (source, metric)).is_some_and(is_known) {
             self.sources[usize::from(source.0)].count.over_limit += 1;
             return false;
         }

@@ -333,6 +333,41 @@ fn a_full_feed_keeps_what_it_has() {
 }
 
 #[test]
+fn stale_routes_leave_others_their_room() {
+    for is_swept in [false, true] {
+        let mut candidates = Candidates::default();
+        candidates.set_routes_max(3);
+        for at in 0..3 {
+            say_route(&mut candidates, FEED, at, 2);
+        }
+        candidates.begin_epoch(FEED);
+        if is_swept {
+            candidates.sweep(FEED);
+        }
+        // Others than before, while the routes of before are still there.
+        for at in 10..13 {
+            assert_eq!(say_route(&mut candidates, FEED, at, 2), id(12), "{at}");
+        }
+        assert_eq!(candidates.count(FEED), SourceRoutes { routes: 6, stale: 3, over_limit: 0 });
+        // No more than the limit, be they known or not.
+        for at in [0, 20] {
+            say_route(&mut candidates, FEED, at, 3);
+        }
+        assert_eq!(candidates.count(FEED), SourceRoutes { routes: 6, stale: 3, over_limit: 2 });
+        sweep(&mut candidates, FEED);
+        assert_eq!(candidates.count(FEED), SourceRoutes { routes: 3, stale: 0, over_limit: 2 });
+        // A source that comes and goes.
+        for at in 30..60 {
+            candidates.begin_epoch(FEED);
+            say_route(&mut candidates, FEED, at, 2);
+            assert!(candidates.count(FEED).routes <= 6);
+        }
+        candidates.begin_epoch(FEED);
+        assert_eq!(say_route(&mut candidates, FEED, 10, 3), id(13), "a known one needs no room");
+    }
+}
+
+#[test]
 fn what_was_swept_and_is_announced_again_stays() {
     let mut candidates = Candidates::default();
     for at in 0..10 {
