@@ -116,7 +116,7 @@ impl Pending {
     /// Does a slice of the work. Returns whether all is done.
     fn turn(&mut self, forwarder: &mut Forwarder) -> bool {
         // The routes of another order of sources come first.
-        if self.report.reordered > 0 && forwarder.vrfs().iter().any(Vrf::has_marked) {
+        if self.report.reordered > 0 && forwarder.vrfs().iter().any(Vrf::is_reordering) {
             return false;
         }
         let Some(result) = self.applying.turn(forwarder) else { return false };

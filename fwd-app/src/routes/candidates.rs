@@ -6,17 +6,18 @@
 //! the prefix is unreachable, or has no route ([`Candidates::set_unreachable`]).
 //!
 //! A change here marks prefixes; [`super::commit`] chooses their winners. A next hop whose link fails or comes back, or that gets or loses
-//! its way to a gateway, marks those with several candidates ([`Candidates::set_egress`]).
+//! its way to a gateway, concerns those with several candidates ([`Candidates::set_egress`]), which [`Candidates::walk`] finds.
 //!
 //! A route that only files have lies in the RIB and not here, so a forwarder without other sources has two empty tables. The first route
 //! of another source brings the file's route here. An entry ends by [`Candidates::forget`], when it has been committed that no other
 //! source has the prefix.
 //!
 //! A feed's routes carry the epoch of their last announcement. [`Candidates::begin_epoch`] makes all of them stale, which costs nothing
-//! for a table of any size; [`Candidates::sweep`] finds those that still are, which count no longer, and [`Candidates::drop_swept`] ends them.
+//! for a table of any size. After [`Candidates::sweep`] those that still are count no longer, and [`Candidates::drop_swept`] ends them.
 
 use super::distinct::{Distinct, Known, RouteId, UNUSED_MIN, Wanted};
 use super::feeds::{ObjectId, Route};
+use super::walk::{Causes, Walk};
 use crate::datapath::EgressTable;
 use fib::{Family, IpPrefix, Key, NextHopId, Prefix};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -27,6 +28,8 @@ use std::sync::Arc;
 const SOURCES: usize = 1 << u8::BITS;
 /// How many prefixes are looked at for each distinct route when unused ones are looked for, at most.
 const PREFIXES_PER_ROUTE: usize = 1 << 8;
+/// How many prefixes a turn of a walk looks at, at most: some milliseconds.
+const WALK_MAX: usize = 1 << 15;
 
 /// A source of routes. Its number says nothing about which is preferred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -255,9 +258,9 @@ impl<K: Key> FamilyCandidates<K> {
         self.first.iter().chain(others).map(|(prefix, of)| (K::wrap(*prefix), of))
     }
 
-    /// The prefixes with several candidates.
-    fn contested(&self) -> impl Iterator<Item = IpPrefix> {
-        self.others.keys().copied().map(K::wrap)
+    /// The prefixes with an entry, or with `has_lone` false those with several candidates.
+    fn prefixes(&self, has_lone: bool) -> Vec<Prefix<K>> {
+        if has_lone { self.first.keys().copied().collect() } else { self.others.keys().copied().collect() }
     }
 
     fn forget_epochs(&mut self, source: SourceId) {
@@ -366,6 +369,7 @@ pub(crate) struct Candidates {
     undo: Vec<Undo>,
     /// The most routes of a feed.
     routes_max: u64,
+    walk: Walk,
 }
 
 impl Default for Candidates {
@@ -383,6 +387,7 @@ impl Default for Candidates {
             },
             undo: Vec::new(),
             routes_max: u64::MAX,
+            walk: Walk::default(),
         }
     }
 }
@@ -393,11 +398,13 @@ impl Candidates {
         self.routes_max = routes_max;
     }
 
-    /// Files and feeds are preferred in this order from now on; those that it lacks come after it. Returns the prefixes with several
-    /// candidates, which may have another winner than before.
-    pub(crate) fn set_order(&mut self, order: &[SourceId]) -> Vec<IpPrefix> {
+    /// Files and feeds are preferred in this order from now on; those that it lacks come after it. Returns the number of prefixes with several
+    /// candidates, which may have another winner than before: see [`Self::walk`].
+    pub(crate) fn set_order(&mut self, order: &[SourceId]) -> usize {
         self.choice.places = places(order);
-        self.v4.contested().chain(self.v6.contested()).collect()
+        let contested = self.v4.others.len() + self.v6.others.len();
+        self.walk.note(&Causes { is_reordered: contested > 0, ..Causes::default() });
+        contested
     }
 
     /// The next hop of prefixes whose routes lead to no port; with [`NextHopId::NONE`] they have no route.
@@ -427,7 +434,7 @@ impl Candidates {
         self.choice.routes.find_or_add(route, find)
     }
 
-    /// As [`Distinct::set_object`]: see [`Self::take_moved`].
+    /// As [`Distinct::set_object`]: see [`Self::walk`].
     pub(crate) fn set_object(
         &mut self,
         object: ObjectId,
@@ -578,15 +585,13 @@ impl Candidates {
         });
     }
 
-    /// The routes of a source that are stale count no longer. Returns their prefixes, of which [`Self::drop_swept`] ends them.
-    pub(crate) fn sweep(&mut self, source: SourceId) -> Vec<IpPrefix> {
+    /// Stale routes of a source count no longer: see [`Self::walk`]. [`Self::drop_swept`] removes them from a prefix.
+    pub(crate) fn sweep(&mut self, source: SourceId) {
         let SourceState { epoch, swept, count } = &mut self.sources[usize::from(source.0)];
-        if count.stale == 0 {
-            return Vec::new();
+        if count.stale > 0 {
+            *swept = *epoch;
+            self.walk.note(&Causes { has_swept: true, ..Causes::default() });
         }
-        *swept = *epoch;
-        let all = self.v4.all().chain(self.v6.all());
-        all.filter(|(_, of)| of.source == source && self.is_swept(of)).map(|(prefix, _)| prefix).collect()
     }
 
     /// Ends the routes of a prefix that count no longer.
@@ -598,12 +603,12 @@ impl Candidates {
         }
     }
 
-    /// As [`Distinct::resolve_anew`]: see [`Self::take_moved`].
+    /// As [`Distinct::resolve_anew`]: see [`Self::walk`].
     pub(crate) fn resolve_anew(&mut self, find: impl FnMut(Wanted<'_>) -> NextHopId) {
         self.choice.routes.resolve_anew(find);
     }
 
-    /// Takes a new egress table. Next hops that can forward in one of both tables alone are revalued: see [`Self::take_moved`].
+    /// Takes a new egress table. Next hops that can forward in one of both tables alone are revalued: see [`Self::walk`].
     pub(crate) fn set_egress(&mut self, egress: &Arc<EgressTable>) {
         let Choice { routes, egress: before, .. } = &mut self.choice;
         if let Some(before) = before.replace(Arc::clone(egress)) {
@@ -611,20 +616,43 @@ impl Candidates {
         }
     }
 
-    /// The prefixes that have a candidate with another next hop since the last call, and those with several candidates of which one has become
-    /// usable or unusable.
-    pub(crate) fn take_moved(&mut self) -> Vec<IpPrefix> {
+    /// Looks at some prefixes, as long as [`Self::is_walking`]. Returns prefixes that may have another winner, `found_max` at most: a candidate
+    /// has another next hop or was swept, or there are several candidates and one has become usable or unusable, or sources have another order.
+    pub(crate) fn walk(&mut self, found_max: usize) -> Vec<IpPrefix> {
         let (moved, revalued) = self.choice.routes.take_moved();
-        let mut prefixes = Vec::new();
-        if !moved.is_empty() {
-            let all = self.v4.all().chain(self.v6.all());
-            prefixes.extend(all.filter(|(_, of)| moved.contains(&of.route)).map(|(prefix, _)| prefix));
+        self.walk.note(&Causes { moved, revalued, ..Causes::default() });
+        if let Some(has_lone) = self.walk.begin() {
+            (self.walk.v4, self.walk.v6) = (self.v4.prefixes(has_lone), self.v6.prefixes(has_lone));
         }
-        if !revalued.is_empty() {
-            let has_one = |prefix: &IpPrefix| self.of(*prefix).any(|of| revalued.contains(&of.route));
-            prefixes.extend(self.v4.contested().chain(self.v6.contested()).filter(has_one));
+        let mut found = Vec::new();
+        for _ in 0..WALK_MAX {
+            if found.len() == found_max {
+                break;
+            }
+            let Some(prefix) = self.walk.next() else { break };
+            found.extend(self.is_concerned(prefix).then_some(prefix));
         }
-        prefixes
+        found
+    }
+
+    /// Whether a prefix may have another winner by the causes of the walk.
+    fn is_concerned(&self, prefix: IpPrefix) -> bool {
+        let Causes { moved, revalued, is_reordered, .. } = &self.walk.causes;
+        let is_contested = self.of(prefix).nth(1).is_some();
+        is_contested && *is_reordered
+            || self.of(prefix).any(|of| {
+                moved.contains(&of.route) || is_contested && revalued.contains(&of.route) || self.is_swept(of)
+            })
+    }
+
+    /// Whether [`Self::walk`] has prefixes to look at.
+    pub(crate) fn is_walking(&self) -> bool {
+        self.walk.is_pending()
+    }
+
+    /// The same of a walk because of [`Self::set_order`].
+    pub(crate) fn is_reordering(&self) -> bool {
+        self.walk.is_reordering()
     }
 
     /// The next hops of all routes.

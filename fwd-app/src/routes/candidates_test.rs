@@ -208,7 +208,8 @@ proptest! {
                     }
                 }
                 CandidateStep::Sweep(source) => {
-                    for prefix in candidates.sweep(sources[source]) {
+                    candidates.sweep(sources[source]);
+                    for prefix in walk(&mut candidates) {
                         let swept = candidates.winner(prefix).unwrap();
                         candidates.drop_swept(prefix);
                         prop_assert_eq!(candidates.winner(prefix).unwrap(), swept, "they count no longer");
@@ -222,7 +223,7 @@ proptest! {
                 CandidateStep::Ports(without_port) => {
                     model.without_port = without_port;
                     candidates.resolve_anew(|wanted| hops.find(&wanted, without_port));
-                    for prefix in candidates.take_moved() {
+                    for prefix in walk(&mut candidates) {
                         let Winner { id, .. } = candidates.winner(prefix).unwrap();
                         if id.is_none() { rib.remove(&prefix) } else { rib.insert(prefix, id) };
                     }
@@ -230,7 +231,7 @@ proptest! {
                 CandidateStep::Object(number, meant) => {
                     let before = std::mem::replace(&mut model.objects[number as usize], meant);
                     candidates.set_object(object(number), Some(&route(meant)), |wanted| hops.find(&wanted, model.without_port));
-                    let moved = candidates.take_moved();
+                    let moved = walk(&mut candidates);
                     let has_port = |number| !find(&route(number), model.without_port).is_none();
                     prop_assert!(!has_port(before) || !has_port(meant) || moved.is_empty(), "no route has another id");
                     for prefix in moved {
@@ -250,9 +251,11 @@ proptest! {
                     let order: Vec<_> = places.into_iter().map(|place| sources[place]).collect();
                     // One that is not named comes last; that is the case of the feed without routes.
                     let contested = candidates.set_order(&order[..3]);
+                    let found = walk(&mut candidates);
+                    prop_assert_eq!(found.len(), contested);
                     let rest = sources.iter().filter(|of| !order[..3].contains(of) && sources[..2].iter().all(|fixed| fixed != *of));
                     model.order = sources[..2].iter().chain(&order[..3]).chain(rest).copied().collect();
-                    for at in contested {
+                    for at in found {
                         let Winner { id, .. } = candidates.winner(at).unwrap();
                         if id.is_none() { rib.remove(&at) } else { rib.insert(at, id) };
                     }
@@ -314,9 +317,19 @@ fn say_route(candidates: &mut Candidates, source: SourceId, at: u32, number: u32
     candidates.winner(prefix).map_or(NextHopId::NONE, |winner| winner.id)
 }
 
+/// The prefixes of a walk, found one by one.
+fn walk(candidates: &mut Candidates) -> Vec<IpPrefix> {
+    let mut found = candidates.walk(1);
+    while candidates.is_walking() {
+        found.extend(candidates.walk(1));
+    }
+    found
+}
+
 /// Sweeps a source and drops its stale routes; returns the number of prefixes.
 fn sweep(candidates: &mut Candidates, source: SourceId) -> usize {
-    let prefixes = candidates.sweep(source);
+    candidates.sweep(source);
+    let prefixes = walk(candidates);
     prefixes.iter().for_each(|prefix| candidates.drop_swept(*prefix));
     prefixes.len()
 }
@@ -368,13 +381,45 @@ fn stale_routes_leave_others_their_room() {
 }
 
 #[test]
+fn an_event_during_a_walk_counts_for_all_prefixes() {
+    let mut candidates = Candidates::default();
+    for at in 0..10 {
+        say_route(&mut candidates, FEED, at, 2);
+        say_route(&mut candidates, SourceId::of_feed(1), at, 3);
+    }
+    let moves = |candidates: &mut Candidates, without_port| {
+        candidates.resolve_anew(|wanted| find(wanted.route, without_port));
+    };
+    let ids = |candidates: &Candidates| -> Vec<_> {
+        (0..10).map(|at| candidates.winner(prefix(at)).unwrap().id).collect()
+    };
+    moves(&mut candidates, 2);
+    let first: Vec<_> = (0..4).flat_map(|_| candidates.walk(1)).collect();
+    assert_eq!((first.len(), ids(&candidates)), (4, vec![id(13); 10]));
+    // Of events without end each prefix is found once in a walk.
+    let mut found = BTreeMap::new();
+    for turn in 0..100 {
+        moves(&mut candidates, 1 + turn % 2);
+        candidates.walk(1).into_iter().for_each(|prefix| *found.entry(prefix).or_insert(0) += 1);
+    }
+    assert!((0..10).all(|at| (7..=11).contains(&found[&prefix(at)])), "{found:?}");
+    moves(&mut candidates, 1);
+    let mut rest = walk(&mut candidates);
+    rest.sort_unstable();
+    rest.dedup();
+    assert_eq!(rest.len(), 10);
+    assert_eq!(ids(&candidates), vec![id(12); 10]);
+}
+
+#[test]
 fn what_was_swept_and_is_announced_again_stays() {
     let mut candidates = Candidates::default();
     for at in 0..10 {
         say_route(&mut candidates, FEED, at, 2);
     }
     candidates.begin_epoch(FEED);
-    let swept = candidates.sweep(FEED);
+    candidates.sweep(FEED);
+    let swept = walk(&mut candidates);
     assert_eq!(swept.len(), 10);
     assert!(swept.iter().all(|prefix| candidates.winner(*prefix) == Some(Winner::NONE)));
     assert_eq!(say_route(&mut candidates, FEED, 0, 2), id(12));
@@ -388,7 +433,8 @@ fn what_was_swept_and_is_announced_again_stays() {
     );
     swept.iter().for_each(|prefix| candidates.drop_swept(*prefix));
     assert_eq!(candidates.count(FEED), SourceRoutes { routes: 2, ..SourceRoutes::default() });
-    assert!(candidates.sweep(FEED).is_empty());
+    candidates.sweep(FEED);
+    assert!(!candidates.is_walking());
 }
 
 #[test]
@@ -482,7 +528,7 @@ fn figures_of_a_full_table() {
     step("announce by a second feed", &mut |candidates| announce(candidates, second, 7));
     step("next hops anew", &mut |candidates| {
         candidates.resolve_anew(|wanted| find(wanted.route, 2));
-        candidates.take_moved().len().try_into().unwrap()
+        walk(candidates).len().try_into().unwrap()
     });
     step("sweep the first feed", &mut |candidates| sweep(candidates, FEED).try_into().unwrap());
 }

@@ -1,7 +1,7 @@
 //! Brings changes into service, and tries again what the engine refuses.
 //!
 //! An event of a feed, a link or a gateway only marks prefixes. [`Vrf::drain`] chooses their winners, sets them in the RIB and commits.
-//! Each turn takes the prefixes marked since the turn before, and some of the many that a failed interface marks at once. A change by a
+//! Each turn takes the prefixes marked since the turn before, and some of the many that a failed interface concerns ([`super::walk`]). A change by a
 //! file, the control socket or an address is in the RIB at once, and in service with the commit of its caller.
 //!
 //! An engine takes a delta or refuses it as a whole, and does not say because of which route. The RIB is then as it was before, and what
@@ -122,13 +122,18 @@ impl Changes {
         }
         let mut fresh = self.marked.split_off(self.marked.len() - self.fresh);
         if !self.marked.is_empty() {
-            // Interfaces that come and go make the list no longer.
+            // Families that come and go make the list no longer.
             prefixes.append(&mut self.marked);
             prefixes.sort_unstable();
             prefixes.dedup();
         }
         prefixes.append(&mut fresh);
         self.marked = prefixes;
+    }
+
+    /// How many prefixes may be marked that are all chosen for the next commit.
+    fn room(&self) -> usize {
+        self.per_commit.saturating_sub(self.marked.len() - self.fresh)
     }
 
     /// The prefixes to choose for the next commit.
@@ -317,7 +322,7 @@ impl Vrf {
         }
         // Next hops that are new have an entry before it is asked whether they can forward.
         self.refresh_stale_egress();
-        self.changes.mark_all(self.candidates.take_moved());
+        self.changes.mark_all(self.candidates.walk(self.changes.room()));
         let marked = self.changes.take_marked();
         for prefix in &marked {
             self.candidates.drop_swept(*prefix);
@@ -337,7 +342,13 @@ impl Vrf {
 
     /// Whether prefixes wait to be chosen.
     pub(crate) fn has_marked(&self) -> bool {
-        !self.changes.marked.is_empty()
+        !self.changes.marked.is_empty() || self.candidates.is_walking()
+    }
+
+    /// Whether prefixes wait to be chosen because of another order of sources.
+    pub(crate) fn is_reordering(&self) -> bool {
+        // A turn of a walk finds no more prefixes than the turn chooses.
+        self.candidates.is_reordering()
     }
 
     /// Tries a group of prefixes again that the engine has refused, if it is time.

@@ -9,6 +9,7 @@
 //! | [`files`] | route files, at the start and read again |
 //! | [`sources`] | what feeds, files, addresses and the control socket say |
 //! | [`candidates`] | whose route of a prefix wins |
+//! | [`walk`] | the prefixes to which a link, a sweep or an order may give another winner |
 //! | [`distinct`] | distinct routes with their next hops, and those of next-hop objects |
 //! | [`commit`] | how changes get into service, and what the engine refuses |
 //! | [`engine_swap`] | another engine, built while routes go on changing |
@@ -27,6 +28,7 @@ pub(crate) mod spec;
 #[cfg(test)]
 pub(crate) mod test_vrf;
 pub(crate) mod vrf;
+mod walk;
 
 use fib::{IpPrefix, NextHopId, Rib};
 pub(crate) use vrf::Vrf;

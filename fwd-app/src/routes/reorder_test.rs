@@ -2,6 +2,7 @@
 
 use super::refused_test::numbered;
 use super::*;
+use crate::ports::PortTable;
 use fib::faulty::{Call, How};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -194,4 +195,30 @@ fn an_engine_that_refuses_the_new_order_keeps_the_routes_until_it_takes_it() {
     // An entry that ends leaves the file's route.
     rig.says(FPM, vec![FeedEvent::Stale, FeedEvent::Sweep]);
     assert_eq!(rig.in_service(1..20), 0);
+}
+
+#[test]
+fn another_order_waits_for_no_other_event() {
+    let mut rig = SourcesRig::with_order(&SOURCES);
+    rig.vrf.changes.per_commit = 1;
+    for number in 1..6 {
+        rig.say(0, at(number), Some(1));
+        rig.say(1, at(number), Some(2));
+    }
+    while rig.learn() {}
+    assert_eq!(rig.change_order(&[SOURCES[1], SOURCES[0], SOURCES[2]]), 5);
+    let mut turns = 0;
+    while rig.vrf.is_reordering() {
+        turns += 1;
+        assert!(turns < 10, "links that come and go delay it");
+        PortTable::change(&rig.ports, |table| table.ports[0].is_up = turns % 2 == 0);
+        rig.vrf.commit().unwrap();
+        rig.learn();
+    }
+    assert!(rig.vrf.has_marked());
+    PortTable::change(&rig.ports, |table| table.ports[0].is_up = true);
+    rig.vrf.commit().unwrap();
+    while rig.learn() {}
+    let hops = rig.hops_in_service();
+    assert!((1..6).all(|number| hops[number].as_deref() == Some("via 192.0.2.2 dev 0")), "{hops:?}");
 }

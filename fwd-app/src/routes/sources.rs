@@ -64,10 +64,7 @@ impl Vrf {
 
     /// Files and feeds are preferred in this order from now on. Returns the number of prefixes that it may change.
     pub(crate) fn prefer(&mut self, order: &[SourceId]) -> usize {
-        let contested = self.candidates.set_order(order);
-        let count = contested.len();
-        self.changes.mark_all(contested);
-        count
+        self.candidates.set_order(order)
     }
 
     /// Takes a route that a feed announces, over `interfaces`; in service after the next [`Self::drain`].
@@ -107,7 +104,7 @@ impl Vrf {
 
     /// The routes of a feed that are stale are out of service after some [`Self::drain`]s.
     pub(crate) fn sweep(&mut self, source: SourceId) {
-        self.changes.mark_all(self.candidates.sweep(source));
+        self.candidates.sweep(source);
     }
 
     fn mark_if_new(&mut self, said: &Said) {

@@ -109,8 +109,51 @@ fn only_prefixes_with_several_candidates_are_chosen_anew_when_a_link_fails() {
     let deltas = rig.vrf.tally().deltas;
     PortTable::change(&rig.ports, |table| table.ports[0].is_up = false);
     rig.vrf.commit().unwrap();
-    assert_eq!(rig.vrf.candidates.take_moved(), [numbered(5).0]);
+    assert_eq!(rig.vrf.candidates.walk(usize::MAX), [numbered(5).0]);
     assert_eq!(rig.vrf.tally().deltas, deltas);
+}
+
+#[test]
+fn a_link_that_comes_and_goes_while_its_prefixes_are_chosen_loses_none() {
+    let mut rig = SourcesRig::new();
+    rig.vrf.changes.per_commit = 2;
+    let route = |last, ifindex| {
+        let path = Path { gateway: Some(gateway(last)), ifindex, weight: 1 };
+        Arc::new(Route::Paths(Box::new([path])))
+    };
+    let all = |rig: &mut SourcesRig, feed, last, ifindex| {
+        let events = (0..10).map(|number| {
+            let (prefix, _) = numbered(number);
+            FeedEvent::Announce { vrf: 0, prefix, metric: 0, route: route(last, ifindex) }
+        });
+        rig.says(feed, events.collect());
+    };
+    all(&mut rig, FPM, 8, 11);
+    all(&mut rig, KERNEL, 7, 10);
+    while rig.learn() {}
+    assert_eq!(rig.in_service(0..10), 0, "the first feed is preferred");
+    let flip = |rig: &SourcesRig, port: usize, is_up| {
+        PortTable::change(&rig.ports, |table| table.ports[port].is_up = is_up);
+    };
+    for turns in 0..8 {
+        flip(&rig, 1, false);
+        rig.vrf.commit().unwrap();
+        for turn in 0..turns {
+            rig.learn();
+            assert_eq!(rig.in_service(0..10), (2 * (turn + 1)).min(10), "a part in each turn");
+        }
+        flip(&rig, 1, true);
+        rig.vrf.commit().unwrap();
+        rig.learn();
+        flip(&rig, 1, false);
+        rig.vrf.commit().unwrap();
+        while rig.learn() {}
+        assert_eq!(rig.in_service(0..10), 10);
+        flip(&rig, 1, true);
+        rig.vrf.commit().unwrap();
+        while rig.learn() {}
+        assert_eq!(rig.in_service(0..10), 0);
+    }
 }
 
 #[test]
