@@ -67,6 +67,21 @@ pub(crate) fn spawn<R: Send + 'static>(
     })
 }
 
+/// Waits for a thread, at most for `limit`.
+///
+/// # Errors
+/// The thread, if it has not ended by then.
+pub(crate) fn join_within<R>(
+    thread: JoinHandle<R>,
+    limit: Duration,
+) -> Result<std::thread::Result<R>, JoinHandle<R>> {
+    let end = Instant::now() + limit;
+    while !thread.is_finished() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    if thread.is_finished() { Ok(thread.join()) } else { Err(thread) }
+}
+
 /// Lets all threads beside the lcores run on `cpus` alone, those that run and those that start later. Without effect if the system
 /// refuses.
 pub(crate) fn keep_to(cpus: &[u16]) {

@@ -3,12 +3,16 @@
 //! An engine's `apply` may wait for running lookups, and the main lcore may be the one that looks up. So what changes routes while packets
 //! flow works on a thread of its own. Nobody waits for that thread before the end of the run.
 
-use crate::threads::spawn;
+use crate::threads::{join_within, spawn};
 use anyhow::Context as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How long the end of the process waits for the control thread. A step of it takes seconds at most: the commit of a full table.
+const END_LIMIT: Duration = Duration::from_secs(30);
 
 /// Flags shared by the control thread and its owner.
 #[derive(Debug, Default)]
@@ -62,10 +66,16 @@ impl<T: Send + 'static> ControlThread<T> {
     /// Asks the work to end, waits for it, and returns the tables and the result of the work.
     ///
     /// # Errors
-    /// When the thread panicked outside the work, and the tables are lost.
+    /// When the thread panicked outside the work, or has not ended after [`END_LIMIT`]. The tables are lost then.
     pub(crate) fn stop(self) -> anyhow::Result<(T, anyhow::Result<()>)> {
+        self.stop_within(END_LIMIT)
+    }
+
+    fn stop_within(self, limit: Duration) -> anyhow::Result<(T, anyhow::Result<()>)> {
         self.stop.is_set.store(true, Ordering::Release);
-        self.thread.join().map_err(|_| anyhow::anyhow!("the control thread has panicked"))
+        let ended = join_within(self.thread, limit)
+            .map_err(|_| anyhow::anyhow!("the control thread has not ended after {} s", limit.as_secs()))?;
+        ended.map_err(|_| anyhow::anyhow!("the control thread has panicked"))
     }
 }
 
@@ -85,6 +95,17 @@ mod tests {
         };
         let (forwarder, result) = ControlThread::start(forwarder(), work).unwrap().stop().unwrap();
         assert!(result.is_ok() && !forwarder.main().rib().is_empty());
+    }
+
+    #[test]
+    fn work_that_does_not_end_is_an_error() {
+        let (_blocked, wait) = crossbeam_channel::bounded::<()>(0);
+        let thread = ControlThread::start((), move |(), _| {
+            let _ = wait.recv();
+            Ok(())
+        });
+        let why = thread.unwrap().stop_within(Duration::from_millis(20)).unwrap_err().to_string();
+        assert!(why.contains("has not ended"), "{why}");
     }
 
     #[test]

@@ -13,7 +13,7 @@
 use super::dpdk::Ports;
 use super::{PortRecord, PortTable};
 use crate::notice;
-use crate::threads::spawn;
+use crate::threads::{join_within, spawn};
 use crate::topology::Handle;
 use anyhow::Context as _;
 use dpdk_ffi::{DpdkError, Mempool, Port, PortConfig, PortEvents};
@@ -198,11 +198,7 @@ impl Devices {
         // Receiving has stopped, so no lcore is late.
         let _ = handle.take_queues();
         let Some(Work { at, step: Step::Trying(Some(trial)), .. }) = self.work.take() else { return };
-        let end = Instant::now() + END_LIMIT;
-        while !trial.is_finished() && Instant::now() < end {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        if !trial.is_finished() {
+        if join_within(trial, END_LIMIT).is_err() {
             notice::warn(format_args!("{}: its driver is still at work", self.devices[at].name()));
         }
     }

@@ -17,12 +17,19 @@
 use super::vrf::Engine;
 use super::{Vrf, route_in};
 use crate::engines::{EngineSpec, Made};
+use crate::notice;
+use crate::threads::join_within;
 use crate::topology::Handle;
 use anyhow::Context as _;
 use fib::{EngineWriter, Family, IpPrefix, NextHopId, Rib, Routes};
 use rustc_hash::FxHashSet;
 use std::thread::{Builder, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// After which an engine that is being built is worth a warning. Slow engines take a minute for a full table.
+const LATE: Duration = Duration::from_secs(120);
+/// How long the end of the forwarder waits for a build.
+const END_LIMIT: Duration = Duration::from_secs(10);
 
 /// A choice for routes of a family that the next engine has no table for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +50,11 @@ pub(super) struct Building {
     changed: FxHashSet<IpPrefix>,
     /// `None` when it was joined.
     thread: Option<JoinHandle<anyhow::Result<BuiltEngine>>>,
+    since: Instant,
+    /// Whether a warning has said that it takes long.
+    is_late: bool,
+    /// How long [`Self::drop`] waits.
+    end_limit: Duration,
 }
 
 /// An engine with its table.
@@ -57,13 +69,25 @@ impl Building {
     fn is_finished(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
+
+    /// Says once that the build takes long.
+    fn notice(&mut self) {
+        if self.since.elapsed() >= LATE && !std::mem::replace(&mut self.is_late, true) {
+            let (name, s) = (&self.spec.name, self.since.elapsed().as_secs());
+            notice::warn(format_args!(
+                "engine {name} has been under construction for {s} s; the engine in service stays"
+            ));
+        }
+    }
 }
 
 impl Drop for Building {
-    /// Waits for the build: an engine may use a device that must not go away under it.
+    /// Waits for the build, since an engine may use a device that must not go away under it. A build that is stuck is left behind.
     fn drop(&mut self) {
-        if let Some(thread) = self.thread.take() {
-            drop(thread.join());
+        if let Some(thread) = self.thread.take()
+            && join_within(thread, self.end_limit).is_err()
+        {
+            notice::warn(format_args!("engine {} is still being built, and is left behind", self.spec.name));
         }
     }
 }
@@ -101,8 +125,16 @@ impl Vrf {
         };
         // It runs on the CPUs of this thread, where no lcore is.
         let thread = Builder::new().name("engine".into()).spawn(build).context("cannot build an engine")?;
-        self.engine.building =
-            Some(Building { spec, lost, is_shared, changed: FxHashSet::default(), thread: Some(thread) });
+        self.engine.building = Some(Building {
+            spec,
+            lost,
+            is_shared,
+            changed: FxHashSet::default(),
+            thread: Some(thread),
+            since: Instant::now(),
+            is_late: false,
+            end_limit: END_LIMIT,
+        });
         Ok(())
     }
 
@@ -123,6 +155,7 @@ impl Vrf {
     /// [`EngineError`](fib::EngineError) for an engine that could not be made or cannot hold the table, [`NoAnswer`](crate::topology::handle::NoAnswer)
     /// when an lcore does not change to it in time. The engine in service stays then.
     pub(crate) fn finish_engine(&mut self, running: &Handle) -> Option<anyhow::Result<()>> {
+        self.engine.building.iter_mut().for_each(Building::notice);
         let building = self.engine.building.take_if(|building| building.is_finished())?;
         Some(self.take_over(building, running))
     }
@@ -309,6 +342,20 @@ mod tests {
             set(&mut vrf, 0, Some(10));
             assert_eq!(lookup(&vrf, 0), 10);
         }
+    }
+
+    #[test]
+    fn a_build_that_is_stuck_does_not_hold_up_the_end() {
+        let mut vrf = vrf();
+        let faults = Arc::new(Faults::default());
+        build_slowly(&mut vrf, &faults);
+        let building = vrf.engine.building.as_mut().unwrap();
+        building.end_limit = Duration::from_millis(20);
+        building.since = Instant::now().checked_sub(LATE).unwrap();
+        assert!(vrf.finish_engine(&Handle::default()).is_none());
+        assert!(vrf.engine.building.as_ref().unwrap().is_late, "there was a warning");
+        drop(vrf);
+        faults.hang_in_apply.store(false, Ordering::SeqCst);
     }
 
     #[test]

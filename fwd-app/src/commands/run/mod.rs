@@ -189,6 +189,7 @@ fn forward(
     let (service, reloads) =
         service.with_reloads(signals.clone(), Some(Arc::new(move |now| reader.read(now))));
     let mut answers = answers(console.with_reloads(reloads), metrics.as_ref(), dpdk_ffi::tsc_hz(eal));
+    let beat = heartbeat.heartbeat();
     let service = service.with_requests(move |forwarder| {
         heartbeat.turn(forwarder);
         answers(forwarder)
@@ -205,7 +206,8 @@ fn forward(
         periodic.tick(&handle, signals.stats_wanted());
     });
     let routed = router.map(RouterThread::stop).transpose();
-    let (forwarder, served) = control.stop()?;
+    let ended = control.stop();
+    let (forwarder, served) = ended.with_context(|| format!("in the step '{}'", beat.step_name()))?;
     // Its status line is gone with the control thread, so it ends.
     let _ = reporter.map(JoinHandle::join);
     let served = served.and(routed.map(|outcome| finished.outcomes.extend(outcome)));
