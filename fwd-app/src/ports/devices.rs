@@ -407,6 +407,39 @@ fn receives_no_vlan_unasked(driver: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dpdk_ffi::MempoolConfig;
+
+    #[test]
+    fn an_mtu_that_is_set_while_lcores_take_queues_reaches_the_device() {
+        let Some(eal) = dpdk_ffi::testing::eal() else { return };
+        let pool = Mempool::new(eal, "packets", &MempoolConfig::default()).unwrap();
+        eal.vdev_create("net_null0", "").unwrap();
+        let port = Port::by_name(eal, "net_null0").unwrap();
+        let config = PortConfig { mtu: Some(1500), ..PortConfig::default() };
+        port.configure(&config, std::slice::from_ref(&pool)).unwrap();
+        port.start().unwrap();
+        let device = PortDevice {
+            index: 0,
+            port: port.clone(),
+            setup: PortSetup { config, pool },
+            wants_vlans: false,
+            out: Some(Out::Reset),
+            has_queues: true,
+            needs_removal: false,
+            due: Instant::now(),
+            why: String::new(),
+        };
+        let started = Started { mtu_bytes: Some(1500), is_up: true };
+        let work = Work { at: 0, step: Step::Giving(started), since: Instant::now(), is_late: false };
+        let mut devices = Devices { devices: vec![device], work: Some(work) };
+        devices.set_mtu(0, 1400).unwrap();
+        assert_eq!(port.mtu().unwrap(), 1500, "it is out of use");
+        let mut back = Vec::new();
+        devices
+            .turn(&PortTable::default(), &Handle::default(), &mut |index, is_up| back.push((index, is_up)));
+        assert_eq!((back, port.mtu().unwrap()), (vec![(0, true)], 1400));
+        port.close().unwrap();
+    }
 
     #[test]
     fn vlans_are_asked_for_where_none_comes_unasked() {
