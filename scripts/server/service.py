@@ -69,7 +69,7 @@ class Service(Checks):
 
         if state(ready) != "vfio-pci, root 600":
             raise Failed(f"{ready}, which was not bound for the service, has {state(ready)}")
-        self.machine.guest(f"/usr/lib/fwd-app/bind {address}; systemctl start fwd-app-bind@{address} fwd-app-bind@{ready}", INSTALL_S)
+        self.machine.guest(f"/usr/lib/fwd-app/bind {address}; systemctl is-system-running --wait; systemctl start fwd-app-bind@{address} fwd-app-bind@{ready}", INSTALL_S)
         for each in (address, ready):
             if state(each) != "vfio-pci, fwd-app 660":
                 raise Failed(f"{each} has {state(each)}")

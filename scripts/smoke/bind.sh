@@ -45,7 +45,10 @@ exec /usr/bin/readlink "\$@"
 END
 printf '#!/bin/sh\n' >"$WORK/bin/modprobe"
 printf '#!/bin/sh\necho "$@" >>%s/udevadm\n' "$WORK" >"$WORK/bin/udevadm"
+printf '#!/bin/sh\ncat %s/system\n' "$WORK" >"$WORK/bin/systemctl"
+echo running >"$WORK/system"
 chmod +x "$WORK"/bin/*
+export STATE_DIRECTORY=$WORK/state
 export PATH=$WORK/bin:$PATH
 
 bind() { expect "$1" scripts/package/bind "$address" "${@:2}"; }
@@ -88,6 +91,49 @@ refused 'routes by up0' macvlan
 refused 'routes by up1' bridged
 refused 'routes by nic0' other_table
 refused 'routes by nic0' several_paths
+
+# While the host boots there are no routes yet: a NIC is taken if a start has taken it before, and none was refused since.
+mac=$(cat /sys/class/net/nic0/address)
+back() { bind 0 && driver_is ixgbe; }
+for state in initializing starting; do
+  echo "$state" >"$WORK/system"
+  bind 1 ''
+  says "$WORK/err" 'is nic0, which this unit has not taken before'
+  driver_is ixgbe
+done
+echo degraded >"$WORK/system"
+bind 0 ''
+[ "$(cat "$WORK/state/$address")" = "$mac" ] || fail "the NIC that was taken: $(cat "$WORK/state/$address"), not $mac"
+back
+echo starting >"$WORK/system"
+bind 0 ''
+driver_is vfio-pci
+back
+# Another NIC has this address now.
+ip link set nic0 address 02:00:00:00:00:07
+bind 1 ''
+says "$WORK/err" "the MAC 02:00:00:00:00:07, and the NIC that this unit has taken there has $mac"
+driver_is ixgbe
+# Who writes an empty file means whichever it is.
+: >"$WORK/state/$address"
+bind 0 ''
+back
+echo running >"$WORK/system"
+refused 'routes by nic0' plain
+echo starting >"$WORK/system"
+bind 1 ''
+says "$WORK/err" 'which this unit has not taken before'
+echo running >"$WORK/system"
+
+# The host is not reached by a NIC that has the driver before the unit starts.
+rm -f "$device/driver"
+ln -s ../../drivers/vfio-pci "$device/driver"
+bind 0 ''
+back
+echo starting >"$WORK/system"
+bind 0 ''
+back
+echo running >"$WORK/system"
 
 # A driver that does not take the device: the old driver comes back.
 rm "$WORK/takes"
