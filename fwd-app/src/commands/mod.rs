@@ -175,8 +175,8 @@ pub(crate) fn main() -> ExitCode {
         Command::Man(args) => man::main(args, Cli::command()),
     });
     let code = code_of(result, |message| {
-        let setting = layers.blame(&program, message)?;
-        Some(format!("{}: {}", setting.origin, setting.key))
+        let (key, origin) = layers.blame(&program, message)?;
+        Some(format!("{origin}: {key}"))
     });
     drop(printer);
     code

@@ -110,7 +110,7 @@ impl ConfigReader {
         };
         layers.check_files()?;
         let blame = |error: anyhow::Error| match layers.blame(&program, &error.to_string()) {
-            Some(setting) => error.context(format!("{}: {}", setting.origin, setting.key)),
+            Some((key, origin)) => error.context(format!("{origin}: {key}")),
             None => error,
         };
         let plan = || -> anyhow::Result<ReloadPlan> {

@@ -38,7 +38,10 @@ fn a_port_belongs_to_one_vrf() {
     let specs = [spec("red", &["3", "p1"]), spec("blue", &["0"])];
     assert_eq!(of(&specs), Ok(own([2, 1, 0, 1])));
     let message = |specs: &[VrfSpec]| of(specs).unwrap_err().to_string();
-    assert_eq!(message(&[spec("red", &["1"]), spec("blue", &["1"])]), "port 1 is in the VRFs red and blue");
+    assert_eq!(
+        message(&[spec("red", &["1"]), spec("blue", &["1"])]),
+        "--vrf: port 1 is in the VRFs red and blue"
+    );
     assert!(message(&[spec("red", &["1", "p1"])]).contains("red and red"));
     assert!(matches!(of(&[spec("red", &["4"])]), Err(ConfigError::NoDevice(_))));
     // A VLAN that is where its port is anyway costs nothing.
@@ -49,7 +52,7 @@ fn a_port_belongs_to_one_vrf() {
     assert_eq!(of(&specs), Ok(wanted));
     assert_eq!(
         message(&[spec("red", &["1.100"]), spec("blue", &["p1.100"])]),
-        "port p1.100 is in the VRFs red and blue"
+        "--vrf: port p1.100 is in the VRFs red and blue"
     );
     for none in ["1.0", "1.4095", "1.x", "9.1", "eth1.1"] {
         assert!(matches!(of(&[spec("red", &[none])]), Err(ConfigError::NoDevice(_))), "{none}");

@@ -134,7 +134,7 @@ pub(crate) fn vrfs_of_ports(vrfs: &[VrfSpec], ports: &[PortRecord]) -> Result<Ve
             };
             if before != 0 {
                 let message =
-                    format!("port {port} is in the VRFs {} and {}", vrfs[before - 1].name, vrf.name);
+                    format!("--vrf: port {port} is in the VRFs {} and {}", vrfs[before - 1].name, vrf.name);
                 return Err(ConfigError::Invalid(message));
             }
         }

@@ -2,7 +2,7 @@
 //! `sources.prefer`, which become `--address`, `--vrf` and so on. Values are only translated here; their options' parsers check them.
 
 use super::place::{self, Place};
-use super::{COMMANDS, ConfigMistake, Origin, Setting, is_flag, is_list, nearest};
+use super::{COMMANDS, ConfigMistake, Origin, PortPlace, Setting, check, is_flag, is_list, nearest};
 use clap::{Arg, Command};
 use std::ops::Range;
 use std::path::Path;
@@ -16,6 +16,9 @@ pub(super) const VRF: &str = "vrf";
 pub(super) const ALL: &str = "all";
 /// The value of a port's `queues` for which lcores are chosen.
 pub(super) const AUTO: &str = "auto";
+
+/// The key of a port's queues.
+const QUEUES_KEY: &str = "port.queues";
 
 /// Keys of `[[port]]`, with the ids of their options, and whether a port may have several values.
 pub(super) const PORT_KEYS: [(&str, &str, bool); 8] = [
@@ -87,7 +90,8 @@ fn once_each(command: &Command, settings: &[Setting]) -> Result<(), ConfigMistak
 struct VrfTable {
     name: String,
     span: Range<usize>,
-    ports: Vec<String>,
+    /// Its ports, with their places and the keys that name them.
+    ports: Vec<(usize, String, String)>,
 }
 
 struct FileReader<'a> {
@@ -115,10 +119,18 @@ impl FileReader<'_> {
     }
 
     fn push(&mut self, at: usize, id: &str, key: &str, value: String) {
+        self.push_about(Vec::new(), at, id, key, value);
+    }
+
+    fn push_about(&mut self, ports: Vec<PortPlace>, at: usize, id: &str, key: &str, value: String) {
         if self.command.get_arguments().any(|arg| arg.get_id() == id) {
-            let setting = Setting { id: id.to_owned(), key: key.to_owned(), value, origin: self.origin(at) };
-            self.settings.push((at, setting));
+            let (id, key, origin) = (id.to_owned(), key.to_owned(), self.origin(at));
+            self.settings.push((at, Setting { id, key, value, origin, ports }));
         }
+    }
+
+    fn port_place(&self, names: Vec<String>, at: usize, key: &str) -> PortPlace {
+        PortPlace { names, key: key.to_owned(), origin: self.origin(at) }
     }
 
     fn root(&mut self, root: &DeTable<'_>) -> Result<(), ConfigMistake> {
@@ -256,6 +268,7 @@ impl FileReader<'_> {
     ) -> Result<(), ConfigMistake> {
         let mut devices: Vec<String> = Vec::new();
         let mut maps: Vec<(usize, String)> = Vec::new();
+        let mut mapped: Vec<PortPlace> = Vec::new();
         for (position, port) in ports.enumerate() {
             let DeValue::Table(keys) = port.get_ref() else { continue };
             let start = port.span().start;
@@ -278,63 +291,78 @@ impl FileReader<'_> {
             let is_index = name.parse::<u16>().is_ok();
             let reference = if is_index && !has_list { position.to_string() } else { name.clone() };
             let is_list = self.command.get_arguments().any(|arg| arg.get_id() == "ports" && is_list(arg));
+            // Messages have its number and its name.
+            let label = keys.get("name").and_then(|label| label.get_ref().as_str()).map(str::to_owned);
+            let number = (!has_list).then(|| position.to_string());
+            let names: Vec<_> = [Some(reference), number, label].into_iter().flatten().collect();
             if !has_list && is_list {
-                self.push(at, "ports", &key, name.clone());
+                let place = self.port_place(names.clone(), at, &key);
+                self.push_about(vec![place], at, "ports", &key, name.clone());
             }
             devices.push(name);
             for (name, value) in in_order(keys) {
-                if name.get_ref() != "device" {
-                    self.port_key(&reference, name, value, &mut maps)?;
+                let (at, name) = (name.span().start, name.get_ref().as_ref());
+                if name == "queues" {
+                    let tuples = self.port_queues(&names[0], value)?;
+                    let at = tuples.first().map_or(at, |(at, _)| *at);
+                    mapped.push(self.port_place(names.clone(), at, QUEUES_KEY));
+                    maps.extend(tuples);
+                } else if name != "device" {
+                    self.port_key(&names, at, name, value)?;
                 }
             }
         }
         if let Some((at, _)) = maps.first() {
-            let (at, tuples) =
-                (*at, maps.iter().map(|(_, tuple)| tuple.as_str()).collect::<Vec<_>>().join(","));
-            self.push(at, "config", &format!("{PORT}.queues"), tuples);
+            let (at, tuples) = (*at, joined(&maps));
+            self.push_about(mapped, at, "config", QUEUES_KEY, tuples);
         }
         Ok(())
     }
 
-    /// A key of a port, which options refer to by `port`.
+    /// A key of a port, which options refer to by the first of `names`.
     fn port_key(
         &mut self,
-        port: &str,
-        name: &Spanned<std::borrow::Cow<'_, str>>,
+        names: &[String],
+        at: usize,
+        name: &str,
         value: &Value<'_>,
-        maps: &mut Vec<(usize, String)>,
     ) -> Result<(), ConfigMistake> {
-        let (at, name) = (name.span().start, name.get_ref().as_ref());
-        let key = format!("{PORT}.{name}");
+        let (port, key) = (&names[0], format!("{PORT}.{name}"));
         let Some((_, id, is_list)) = PORT_KEYS.iter().find(|(known, ..)| *known == name) else {
             let known = PORT_KEYS.iter().map(|(known, ..)| *known).chain(["device"]);
             return Err(self.mistake(at, &key, format_args!("no such key{}", nearest(name, known))));
         };
-        if *id == "config" {
-            let tuples = self.queues(port, &key, value)?;
-            for (at, tuple) in &tuples {
-                // One alone has gaps among its queues.
-                if !tuple.ends_with(",auto)") && crate::cli::values::queue_tuple(tuple).is_err() {
-                    let why = format_args!(
-                        "'{tuple}' is not (port,queue,lcore) with numbers of a queue and an lcore"
-                    );
-                    return Err(self.mistake(*at, &key, why));
-                }
-            }
-            maps.extend(tuples);
-            return Ok(());
-        }
         for (at, text) in self.one_or_list(*is_list, &key, value)? {
             match *id {
                 "vrf" => {
                     let index = self.vrf_index(&text, at);
-                    self.vrfs[index].ports.push(port.to_owned());
+                    self.vrfs[index].ports.push((at, port.clone(), key.clone()));
                 }
-                "eth_dest" => self.push(at, id, &key, format!("{port},{text}")),
-                _ => self.push(at, id, &key, format!("{port}={text}")),
+                _ => {
+                    let place = self.port_place(names.to_vec(), at, &key);
+                    let between = if *id == "eth_dest" { ',' } else { '=' };
+                    self.push_about(vec![place], at, id, &key, format!("{port}{between}{text}"));
+                }
             }
         }
         Ok(())
+    }
+
+    /// The queues of a port, checked before other ports are added.
+    fn port_queues(&self, port: &str, value: &Value<'_>) -> Result<Vec<(usize, String)>, ConfigMistake> {
+        let tuples = self.queues(port, QUEUES_KEY, value)?;
+        for (at, tuple) in &tuples {
+            // One alone has gaps among its queues.
+            if !tuple.ends_with(",auto)") && crate::cli::values::queue_tuple(tuple).is_err() {
+                let why =
+                    format_args!("'{tuple}' is not (port,queue,lcore) with numbers of a queue and an lcore");
+                return Err(self.mistake(*at, QUEUES_KEY, why));
+            }
+        }
+        let origin = self.origin(tuples.first().map_or(0, |(at, _)| *at));
+        let (id, key, value) = ("config".to_owned(), QUEUES_KEY.to_owned(), joined(&tuples));
+        check(self.command, &Setting { id, key, value, origin, ports: Vec::new() })?;
+        Ok(tuples)
     }
 
     /// The queues of a port as tuples of `--config`: a list of lcores, a list of queues with their lcores, or `auto`.
@@ -392,7 +420,7 @@ impl FileReader<'_> {
             };
             for (at, text) in self.one_or_list(*is_list, &key, value)? {
                 match *id {
-                    "vrf" => self.vrfs[index].ports.push(text),
+                    "vrf" => self.vrfs[index].ports.push((at, text, key.clone())),
                     _ => self.push(at, id, &key, format!("{vrf}={text}")),
                 }
             }
@@ -418,10 +446,19 @@ impl FileReader<'_> {
                 );
                 return Err(self.mistake(at, &key, why));
             }
-            self.push(at, "vrf", &key, format!("{name}={}", ports.join(",")));
+            let place =
+                |(at, port, key): &(usize, String, String)| self.port_place(vec![port.clone()], *at, key);
+            let places = ports.iter().map(place).collect();
+            let ports: Vec<_> = ports.iter().map(|(_, port, _)| port.as_str()).collect();
+            self.push_about(places, at, "vrf", &key, format!("{name}={}", ports.join(",")));
         }
         Ok(())
     }
+}
+
+/// The tuples of `--config` as its value.
+fn joined(tuples: &[(usize, String)]) -> String {
+    tuples.iter().map(|(_, tuple)| tuple.as_str()).collect::<Vec<_>>().join(",")
 }
 
 /// The entries of a table in the order of the text.

@@ -19,6 +19,7 @@ mod tests;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -88,6 +89,29 @@ pub(crate) struct Setting {
     pub(crate) value: String,
     /// Where it comes from.
     pub(crate) origin: Origin,
+    /// The ports in the value, of a table of ports or of VRFs.
+    pub(crate) ports: Vec<PortPlace>,
+}
+
+/// Where a file names a port, for a value that is about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PortPlace {
+    /// Its names in messages; the first one is also in the value.
+    names: Vec<String>,
+    /// The key that is about it.
+    key: String,
+    /// The line of the key.
+    origin: Origin,
+}
+
+impl PortPlace {
+    /// Whether a message names the port. A number counts only after the word `port`.
+    fn is_in(&self, message: &str) -> bool {
+        self.names.iter().any(|name| match name.parse::<u16>() {
+            Ok(_) => has_word(message, &format!("port {name}")),
+            Err(_) => has_word(message, name),
+        })
+    }
 }
 
 /// What a file and the environment say of the options that the command line does not give.
@@ -166,27 +190,36 @@ impl Layers {
         merged
     }
 
-    /// The line of the file, or the variable, that a message about an option is about: the message names the option and its value, or the
-    /// option alone.
-    pub(crate) fn blame(&self, program: &Command, message: &str) -> Option<&Setting> {
-        let long = |setting: &Setting| {
+    /// The key, and the line of the file or the variable, that a message about an option is about. The message names the option; it
+    /// may also name the value or the port.
+    pub(crate) fn blame(&self, program: &Command, message: &str) -> Option<(&String, &Origin)> {
+        // The ports that exist are listed after these words.
+        let message = message.split("there are: ").next().unwrap_or_default();
+        let option = |rest: &str| {
+            let name =
+                rest.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').next().unwrap_or_default();
+            name.trim_end_matches('-').to_owned()
+        };
+        let options: Vec<_> = message.split("--").skip(1).map(option).collect();
+        let score = |position: usize, setting: &Setting| {
             let commands = COMMANDS.iter().filter_map(|name| program.find_subcommand(name));
             let mut args = commands.flat_map(Command::get_arguments);
-            args.find(|arg| arg.get_id() == setting.id.as_str()).and_then(Arg::get_long).map(str::to_owned)
+            let long = args.find(|arg| arg.get_id() == setting.id.as_str()).and_then(Arg::get_long)?;
+            let place = options.iter().position(|option| option == long)?;
+            let words = setting.value.split(['=', ',', '/', '(', ')']).filter(|word| !word.is_empty());
+            let words = words.filter(|word| has_word(message, word)).count();
+            let has_port = setting.ports.iter().any(|port| port.is_in(message));
+            // Of two values that the message is about, the later one is wrong.
+            let later = if has_port || words > 0 { position } else { usize::MAX - position };
+            Some((has_word(message, &setting.value), Reverse(place), has_port, words, later))
         };
-        let named = |setting: &&Setting| {
-            let long = long(setting).unwrap_or_default();
-            let option = message.split("--").skip(1).any(|rest| {
-                let name: String =
-                    rest.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
-                name.trim_end_matches('-') == long
-            });
-            !long.is_empty() && option
-        };
-        let with_value = |setting: &&Setting| named(setting) && message.contains(&setting.value);
-        let engine = |setting: &&Setting| message.contains(&format!("'{}' is no engine", setting.value));
-        let find = |is_it: &dyn Fn(&&Setting) -> bool| self.settings.iter().find(is_it);
-        find(&with_value).or_else(|| find(&named)).or_else(|| find(&engine))
+        let named = self.settings.iter().enumerate();
+        let named = named.filter_map(|(position, setting)| Some((score(position, setting)?, setting)));
+        let named = named.max_by_key(|(score, _)| *score).map(|(_, setting)| setting);
+        let is_engine = |setting: &&Setting| message.contains(&format!("'{}' is no engine", setting.value));
+        let setting = named.or_else(|| self.settings.iter().find(is_engine))?;
+        let port = setting.ports.iter().rfind(|port| port.is_in(message));
+        Some(port.map_or((&setting.key, &setting.origin), |port| (&port.key, &port.origin)))
     }
 
     /// The setting to blame for `error`, which clap has for the whole: the one without which it takes the words, so that it needs or
@@ -206,15 +239,27 @@ impl Layers {
         Some(ConfigMistake::new(&setting.origin, Some(&setting.key), paragraph(error)))
     }
 
-    /// Where the values of an option come from.
+    /// Where the first value of an option comes from.
     pub(crate) fn origin(&self, id: &str, matches: &ArgMatches) -> Origin {
-        let source = matches.value_source(id);
-        let setting = self.settings.iter().find(|setting| setting.id == id);
-        match (setting, source) {
+        self.origin_of(id, 0, matches)
+    }
+
+    /// Where the value of an option with this position among its values comes from.
+    fn origin_of(&self, id: &str, position: usize, matches: &ArgMatches) -> Origin {
+        let of_option = || self.settings.iter().filter(|setting| setting.id == id);
+        match (of_option().nth(position).or(of_option().next()), matches.value_source(id)) {
             (Some(setting), _) => setting.origin.clone(),
             (None, Some(ValueSource::CommandLine)) => Origin::Flag,
             (None, _) => Origin::Default,
         }
+    }
+
+    /// Where the part of a value of an option comes from that is about `port`.
+    fn origin_of_port(&self, id: &str, port: &str, matches: &ArgMatches) -> Origin {
+        let mut ports =
+            self.settings.iter().filter(|setting| setting.id == id).flat_map(|setting| &setting.ports);
+        let place = ports.find(|place| place.names[0] == port);
+        place.map_or_else(|| self.origin(id, matches), |place| place.origin.clone())
     }
 
     /// Checks that the files which options name are there.
@@ -222,7 +267,7 @@ impl Layers {
     /// # Errors
     /// [`ConfigMistake`] for the first that is not.
     pub(crate) fn check_files(&self) -> Result<(), ConfigMistake> {
-        for Setting { id, key, value, origin } in &self.settings {
+        for Setting { id, key, value, origin, .. } in &self.settings {
             let file = match id.as_str() {
                 "fib" | "updates" | "drain_hook" | "trace" => value.as_str(),
                 "vrf_fib" | "vrf_updates" => value.split_once('=').map_or("", |(_, file)| file),
@@ -240,6 +285,17 @@ fn options_of(program: &Command, name: &str) -> Option<Command> {
     let is_one = COMMANDS.contains(&name) || name == SHOW;
     let command = is_one.then(|| program.find_subcommand(name)).flatten()?;
     Some(command.clone().bin_name(format!("{} {name}", program.get_name())))
+}
+
+/// Whether `text` has `word`, not as a part of a longer word or number.
+fn has_word(text: &str, word: &str) -> bool {
+    let goes_on = |c: char| c.is_alphanumeric() || "-_".contains(c);
+    text.match_indices(word).any(|(at, _)| {
+        let (before, after) = (&text[..at], &text[at + word.len()..]);
+        // A dot or a colon ends a sentence or is within a word.
+        let after = after.strip_prefix(['.', ':']).unwrap_or(after);
+        !before.ends_with(|c| goes_on(c) || c == '.' || c == ':') && !after.starts_with(goes_on)
+    })
 }
 
 /// The words of an option.
@@ -323,6 +379,7 @@ fn of_environment(
             key: key.clone(),
             value: value.to_owned(),
             origin: origin.clone(),
+            ports: Vec::new(),
         }));
     }
     Ok(settings)

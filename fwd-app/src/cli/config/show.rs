@@ -83,8 +83,8 @@ pub(crate) fn shown(command: &Command, matches: &ArgMatches, layers: &Layers) ->
             continue;
         }
         let is_done = origin != Origin::Default
-            && (showing.of_ports(id, &values, &devices, &origin)
-                || showing.of_vrf(id, &values, matches, &origin));
+            && (showing.of_ports(id, &values, &devices, (matches, layers))
+                || showing.of_vrf(id, &values, (matches, layers)));
         if !is_done {
             showing.option(arg, values, origin);
         }
@@ -161,7 +161,6 @@ impl Showing {
             return DeviceNames { names: Vec::new(), are_listed: false };
         }
         let are_listed = !listed.is_empty();
-        let origin = if are_listed { layers.origin("ports", matches) } else { Origin::Default };
         let mut names = listed;
         if !are_listed {
             for (_, id, _) in
@@ -184,14 +183,22 @@ impl Showing {
                 );
             }
         }
-        for name in &names {
+        for (position, name) in names.iter().enumerate() {
+            let origin =
+                if are_listed { layers.origin_of("ports", position, matches) } else { Origin::Default };
             self.push(Section::Port(name.clone()), "device", vec![name.clone()], false, &origin);
         }
         DeviceNames { names, are_listed }
     }
 
     /// Shows an option of ports in the tables of the ports. Returns whether that can be.
-    fn of_ports(&mut self, id: &str, values: &[String], devices: &DeviceNames, origin: &Origin) -> bool {
+    fn of_ports(
+        &mut self,
+        id: &str,
+        values: &[String],
+        devices: &DeviceNames,
+        (matches, layers): (&ArgMatches, &Layers),
+    ) -> bool {
         let Some((key, _, is_list)) = PORT_KEYS.iter().find(|(_, known, _)| *known == id && id != "vrf")
         else {
             return false;
@@ -200,37 +207,44 @@ impl Showing {
             return false;
         }
         if id == "config" {
-            return self.queues(&values.concat(), devices, origin);
+            return self.queues(&values.concat(), devices, (matches, layers));
         }
-        let mut by_device: Vec<(String, Vec<String>)> = Vec::new();
-        for value in values {
+        let mut by_device: Vec<(String, usize, Vec<String>)> = Vec::new();
+        for (position, value) in values.iter().enumerate() {
             let Some((port, value)) = port_and_value(id, value) else { return false };
             let Some(device) = devices.of(&port) else { return false };
-            match by_device.iter_mut().find(|(known, _)| *known == device) {
-                Some((_, values)) => values.push(value),
-                None => by_device.push((device, vec![value])),
+            match by_device.iter_mut().find(|(known, ..)| *known == device) {
+                Some((.., values)) => values.push(value),
+                None => by_device.push((device, position, vec![value])),
             }
         }
-        if !is_list && by_device.iter().any(|(_, values)| values.len() > 1) {
+        if !is_list && by_device.iter().any(|(.., values)| values.len() > 1) {
             return false;
         }
-        for (device, values) in by_device {
-            self.push(Section::Port(device), key, values, *is_list, origin);
+        for (device, first, values) in by_device {
+            let origin = layers.origin_of(id, first, matches);
+            self.push(Section::Port(device), key, values, *is_list, &origin);
         }
         true
     }
 
     /// Shows `--config` in the tables of the ports, if the queues of each are in order, and the ports are in theirs.
-    fn queues(&mut self, text: &str, devices: &DeviceNames, origin: &Origin) -> bool {
+    fn queues(
+        &mut self,
+        text: &str,
+        devices: &DeviceNames,
+        (matches, layers): (&ArgMatches, &Layers),
+    ) -> bool {
         let Ok(spec) = values::queue_spec(text) else { return false };
-        let mut by_device: Vec<(String, Vec<String>)> = Vec::new();
+        let mut by_device: Vec<(String, String, Vec<String>)> = Vec::new();
         for entry in spec.entries() {
-            let Some(device) = devices.of(&entry.port().to_string()) else { return false };
-            let is_next = by_device.last().is_some_and(|(last, _)| *last == device);
+            let port = entry.port().to_string();
+            let Some(device) = devices.of(&port) else { return false };
+            let is_next = by_device.last().is_some_and(|(last, ..)| *last == device);
             if !is_next {
-                by_device.push((device, Vec::new()));
+                by_device.push((device, port, Vec::new()));
             }
-            let Some((_, lcores)) = by_device.last_mut() else { return false };
+            let Some((.., lcores)) = by_device.last_mut() else { return false };
             match entry {
                 QueueEntry::Auto { .. } => lcores.push(AUTO.to_owned()),
                 QueueEntry::Queue { queue, lcore, .. } if usize::from(*queue) == lcores.len() => {
@@ -240,44 +254,45 @@ impl Showing {
             }
         }
         let order: Vec<_> =
-            by_device.iter().map(|(name, _)| devices.names.iter().position(|known| known == name)).collect();
+            by_device.iter().map(|(name, ..)| devices.names.iter().position(|known| known == name)).collect();
         if !order.is_sorted_by(|one, other| one < other) {
             return false;
         }
-        for (device, lcores) in by_device {
-            let is_list = lcores[0] != AUTO;
-            self.push(Section::Port(device), "queues", lcores, is_list, origin);
+        for (device, port, lcores) in by_device {
+            let (is_list, origin) = (lcores[0] != AUTO, layers.origin_of_port("config", &port, matches));
+            self.push(Section::Port(device), "queues", lcores, is_list, &origin);
         }
         true
     }
 
     /// Shows an option of VRFs in their tables. Returns whether that can be: two VRFs of one name are a mistake, which stays one.
-    fn of_vrf(&mut self, id: &str, values: &[String], matches: &ArgMatches, origin: &Origin) -> bool {
+    fn of_vrf(&mut self, id: &str, values: &[String], (matches, layers): (&ArgMatches, &Layers)) -> bool {
         let Some((key, _, is_list)) = VRF_KEYS.iter().find(|(_, known, _)| *known == id) else {
             return false;
         };
-        let mut by_vrf: Vec<(&str, Vec<String>)> = Vec::new();
-        for value in values {
+        let mut by_vrf: Vec<(&str, usize, Vec<String>)> = Vec::new();
+        for (position, value) in values.iter().enumerate() {
             let Some((vrf, value)) = value.split_once('=') else { return false };
             let values: Vec<_> = if id == "vrf" {
                 value.split(',').map(|port| port.trim().to_owned()).collect()
             } else {
                 vec![value.to_owned()]
             };
-            match by_vrf.iter_mut().find(|(known, _)| *known == vrf) {
+            match by_vrf.iter_mut().find(|(known, ..)| *known == vrf) {
                 Some(_) if !is_list => return false,
-                Some((_, before)) => before.extend(values),
-                None => by_vrf.push((vrf, values)),
+                Some((.., before)) => before.extend(values),
+                None => by_vrf.push((vrf, position, values)),
             }
         }
         let known = raw(matches, "vrf").unwrap_or_default();
         let known: Vec<_> = known.iter().filter_map(|vrf| Some(vrf.split_once('=')?.0)).collect();
         let is_alone = |vrf: &str| known.iter().filter(|known| **known == vrf).count() == 1;
-        if !known.iter().chain(by_vrf.iter().map(|(vrf, _)| vrf)).all(|vrf| is_alone(vrf)) {
+        if !known.iter().chain(by_vrf.iter().map(|(vrf, ..)| vrf)).all(|vrf| is_alone(vrf)) {
             return false;
         }
-        for (vrf, values) in by_vrf {
-            self.push(Section::Vrf(vrf.to_owned()), key, values, *is_list, origin);
+        for (vrf, first, values) in by_vrf {
+            let origin = layers.origin_of(id, first, matches);
+            self.push(Section::Vrf(vrf.to_owned()), key, values, *is_list, &origin);
         }
         true
     }

@@ -518,9 +518,161 @@ fn what_needs_another_option_and_what_is_wrong_later_has_its_line() {
     let wanted =
         "f.toml:3: sources.fpm-user: the following required arguments were not provided: --fpm <ADDR:PORT>";
     assert!(mistake.ends_with(wanted), "{mistake}");
-    let blamed = |message: &str| layers.blame(&program, message).map(|setting| setting.origin.to_string());
+    let blamed = |message: &str| layers.blame(&program, message).map(|(_, origin)| origin.to_string());
     let line = |line: usize| Some(format!("{}/f.toml:{line}", folder.path().display()));
     assert_eq!(blamed("--vrf-table red=254: this is the table of the VRF default"), line(6));
-    assert_eq!(blamed("--vrf red names port 9, which does not exist"), line(4));
+    assert_eq!(blamed("--vrf red names port 9, which does not exist"), line(5));
+    assert_eq!(blamed("--vrf red: there is a VRF of this name"), line(4));
     assert_eq!(blamed("--config names port 9"), None);
+}
+
+/// Three ports and two VRFs, one key a line.
+const THREE_PORTS: &str = "\
+[[port]]
+device = \"p0\"
+name = \"edge0\"
+addresses = [\"192.0.2.1/24\"]
+mtu = 1500
+tap = \"tap0\"
+queues = [1]
+eth-dest = \"02:00:00:00:00:01\"
+kernel-interface = \"eth0\"
+vrf = \"red\"
+
+[[port]]
+device = \"p1\"
+addresses = [\"192.0.2.2/25\"]
+mtu = 1500
+tap = \"tap1\"
+queues = [2]
+eth-dest = \"02:00:00:00:00:02\"
+kernel-interface = \"eth1\"
+vrf = \"red\"
+
+[[port]]
+device = \"0000:03:00.0\"
+name = \"edge2\"
+addresses = [\"192.0.2.3/26\"]
+mtu = 1500
+tap = \"tap2\"
+queues = [3]
+eth-dest = \"02:00:00:00:00:03\"
+kernel-interface = \"eth2\"
+vrf = \"blue\"
+
+[vrf.red]
+fib = \"r.txt\"
+table = 10
+
+[vrf.blue]
+ports = [
+  \"p0.7\",
+  \"p1.8\",
+]
+fib = \"b.txt\"
+table = 11
+[sources]
+fib = \"a\"
+fpm = \"127.0.0.1:2620\"
+";
+
+/// The line of [`THREE_PORTS`] that begins with `start`, the last one of several.
+fn line_of(start: &str) -> usize {
+    1 + THREE_PORTS
+        .lines()
+        .collect::<Vec<_>>()
+        .iter()
+        .rposition(|line| line.trim().starts_with(start))
+        .unwrap()
+}
+
+#[test]
+fn a_mistake_in_the_third_port_has_its_line() {
+    for (right, wrong) in [
+        ("device = \"0000:03:00.0\"", "device = \"p1\""),
+        ("device = \"0000:03:00.0\"", "device = [1]"),
+        ("name = \"edge2\"", "name = \"edge.2\""),
+        ("name = \"edge2\"", "nam = \"edge2\""),
+        ("addresses = [\"192.0.2.3/26\"]", "addresses = [\"192.0.2.3\"]"),
+        ("mtu = 1500", "mtu = 9"),
+        ("mtu = 1500", "mtu = [1500]"),
+        ("tap = \"tap2\"", "tap = true"),
+        ("queues = [3]", "queues = \"many\""),
+        ("queues = [3]", "queues = [\"x\"]"),
+        ("queues = [3]", "queues = [{ queue = 1, lcore = 3 }]"),
+        ("eth-dest = \"02:00:00:00:00:03\"", "eth-dest = \"02:00\""),
+        ("kernel-interface = \"eth2\"", "kernel-interface = \"\""),
+        ("vrf = \"blue\"", "vrf = \"green\""),
+        ("table = 11", "table = 0"),
+        ("fib = \"b.txt\"", "fibs = \"b.txt\""),
+    ] {
+        let (before, after) = THREE_PORTS.rsplit_once(right).unwrap();
+        let line = 1 + before.matches('\n').count();
+        let error = with_file(&format!("{before}{wrong}{after}"), "", &[]).unwrap_err();
+        assert!(error.starts_with(&format!("f.toml:{line}: ")), "{wrong}: line {line}, {error}");
+    }
+}
+
+#[test]
+fn what_is_wrong_later_has_the_line_of_its_port() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("f.toml");
+    std::fs::write(&path, THREE_PORTS).unwrap();
+    let program = test_program();
+    let words: Vec<OsString> =
+        vec!["fwd-app".into(), "run".into(), "--config-file".into(), path.clone().into()];
+    let layers = Layers::read(&program, &words, &[], None).unwrap();
+    for (message, start) in [
+        ("--ports 0000:03:00.0: there is no such port; there are: 0 (p0), 1 (p1)", "device = \"0000"),
+        ("--port-name 0000:03:00.0=edge2: port 1 (p1) has this name", "name = \"edge2\""),
+        ("--address 0000:03:00.0: no host can have the address 192.0.2.3", "addresses = [\"192.0.2.3"),
+        (
+            "--address: port 2 (edge2) has had none, and gets its first with a restart",
+            "addresses = [\"192.0.2.3",
+        ),
+        (
+            "--address: port 0 (edge0) and port 1 (p1) both have the link of 192.0.2.2/25",
+            "addresses = [\"192.0.2.2",
+        ),
+        ("--mtu names port 0000:03:00.0, but there are 2", "mtu"),
+        ("--mtu 0000:03:00.0=1500: port 2 (edge2) can get 1400 bytes at most", "mtu"),
+        ("--eth-dest names port 0000:03:00.0, but there are 2", "eth-dest"),
+        ("--kernel-interface eth2 names port 9, which does not exist", "kernel-interface"),
+        ("--tap 0000:03:00.0=tap2: a port has one TAP", "tap"),
+        ("--config gives port 2 (edge2) 1 RX queues, but the device has 0", "queues"),
+        ("--config names port 0000:03:00.0, which does not exist; there are: 0 (p0)", "queues"),
+        ("--vrf blue names port p1.8, which does not exist; there are: 0 (p0)", "\"p1.8\""),
+        ("--vrf blue names port 0000:03:00.0, which does not exist", "vrf = \"blue\""),
+        ("--vrf blue: there is a VRF of this name", "[vrf.blue]"),
+        ("--vrf: port p1.8 is in the VRFs red and blue", "\"p1.8\""),
+        ("--vrf-table blue=11: this is the table of the VRF red", "table"),
+        ("--vrf-fib blue: no --vrf has this name", "fib = \"b.txt\""),
+    ] {
+        let (_, origin) = layers.blame(&program, message).unwrap();
+        assert_eq!(*origin, Origin::File(path.clone(), line_of(start)), "{message}");
+    }
+}
+
+#[test]
+fn each_value_of_a_port_is_shown_with_its_line() {
+    let (_, shown) = with_file(THREE_PORTS, "", &[]).unwrap();
+    let line = |path: &str| {
+        let found = shown.iter().find(|shown| shown.path() == path).unwrap();
+        let Origin::File(_, line) = found.origin else { panic!("{found:?}") };
+        line
+    };
+    for (key, start) in [
+        ("device", "device"),
+        ("name", "name"),
+        ("addresses", "addresses"),
+        ("mtu", "mtu"),
+        ("tap", "tap"),
+        ("queues", "queues"),
+        ("eth-dest", "eth-dest"),
+        ("kernel-interface", "kernel-interface"),
+    ] {
+        assert_eq!(line(&format!("port.0000:03:00.0.{key}")), line_of(start), "{key}");
+        assert!(key == "name" || line(&format!("port.p1.{key}")) < line_of("device"), "{key}");
+    }
+    assert_eq!((line("vrf.blue.table"), line("vrf.blue.fib")), (line_of("table"), line_of("fib = \"b")));
 }
