@@ -237,6 +237,21 @@ impl NextHop {
         }
     }
 
+    /// Renames every port. Paths that become equal are merged.
+    #[must_use]
+    pub fn with_ports(&self, rename: &impl Fn(&PortRef) -> PortRef) -> Self {
+        match self {
+            Self::Gateway { gateway, port } => Self::Gateway { gateway: *gateway, port: rename(port) },
+            Self::Connected { port } => Self::Connected { port: rename(port) },
+            Self::Group(group) => {
+                let paths = group.paths().iter().map(|path| (path.hop.with_ports(rename), path.weight));
+                // There are no more paths than before, and at least one.
+                Group::next_hop(paths).unwrap_or_else(|_| self.clone())
+            }
+            other => other.clone(),
+        }
+    }
+
     /// The next hop that discards packets and has this [`Self::discard_word`].
     #[must_use]
     pub fn discarding(word: &str) -> Option<Self> {

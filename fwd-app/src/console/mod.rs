@@ -79,6 +79,7 @@ use crate::topology::plan::LcorePlan;
 use anyhow::Context as _;
 use dpdk_ffi::{Granted, Port};
 use drain::Drains;
+use fib::NextHopId;
 use grammar::request::{Clear, PortCounters, Ports, Show, WatchFilter};
 use hdrhistogram::Histogram;
 use show::counts::Counting;
@@ -304,6 +305,11 @@ impl Steering<'_> {
 
     fn vrf_mut(&mut self) -> &mut Vrf {
         self.forwarder.vrf_mut(self.number())
+    }
+
+    /// A next hop of that VRF, with its ports as all answers refer to them.
+    fn hop_text(&self, id: NextHopId) -> Option<String> {
+        self.vrf().hops().get(id).map(|hop| self.forwarder.ports().shown(hop).to_string())
     }
 
     /// The number of that VRF.

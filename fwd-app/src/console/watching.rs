@@ -221,6 +221,7 @@ impl fmt::Display for CaptureDone {
 struct TraceShown {
     /// Where it was received; `None` for a packet that this router has made.
     port: Option<u16>,
+    name: Option<String>,
     queue: Option<u16>,
     bytes: u32,
     /// Source and destination; `None` when the packet is no IP packet.
@@ -260,7 +261,7 @@ impl TraceShown {
         let addresses = addresses(&seen.frame, seen.frame_bytes);
         let id = seen.next_hop.map(NextHopId::from_answer).filter(|id| !id.is_none());
         let route = addresses.filter(|_| id.is_some()).and_then(|(_, to)| vrf.rib().longest(to));
-        let hop = |id: NextHopId| vrf.hops().get(id).map(ToString::to_string);
+        let hop = |id: NextHopId| vrf.hops().get(id).map(|hop| ports.shown(hop).to_string());
         // The verdict puts a path in place of its group.
         let group =
             route.map(|(_, id)| id).filter(|id| matches!(vrf.hops().get(*id), Some(NextHop::Group(_))));
@@ -283,6 +284,7 @@ impl TraceShown {
         };
         Self {
             port,
+            name: port.and_then(name),
             queue,
             bytes: seen.frame_bytes,
             addresses,
@@ -325,8 +327,10 @@ impl fmt::Display for TracesShown {
         }
         for (number, packet) in (1..).zip(&self.0) {
             writeln!(f, "packet {number}")?;
-            match (packet.port, packet.queue) {
-                (Some(port), Some(queue)) => write!(f, "  rx       port {port} queue {queue}")?,
+            match (packet.port, &packet.name, packet.queue) {
+                (Some(port), Some(name), Some(queue)) => {
+                    write!(f, "  rx       port {port} ({name}) queue {queue}")?;
+                }
                 _ => write!(f, "  rx       made by this router")?,
             }
             writeln!(f, ", {} bytes", packet.bytes)?;

@@ -115,7 +115,7 @@ fn whatever_is_wrong_changes_nothing() {
         ("the device is busy", &|plan| plan.mtus = vec![(PortRef::Index(0), 1700)]),
         ("can get 2000 bytes at most", &|plan| plan.mtus = vec![(PortRef::Index(0), 2001)]),
         ("p9", &|plan| plan.mtus = vec![(PortRef::Name("p9".to_owned()), 1400)]),
-        ("port p1 has had none", &|plan| plan.addresses.push(first.clone())),
+        ("port 1 (p1) has had none", &|plan| plan.addresses.push(first.clone())),
         ("p9", &|plan| plan.files = files(&[(DEFAULT, std::slice::from_ref(&routes))])),
     ];
     for (what, change) in wrong {

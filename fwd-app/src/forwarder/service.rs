@@ -9,6 +9,7 @@ use super::reload::{ReadConfig, ReloadClient, Reloads};
 use super::thread::StopFlag;
 use super::updates::{Turn, UpdateStream};
 use super::{Forwarder, Signals};
+use crate::datapath::egress::Named as _;
 use crate::neighbours::entries::Resolved;
 use crate::notice;
 use crate::ports::devices::Devices;
@@ -282,8 +283,8 @@ impl Links {
         let Some(is_up) = is_up else { return };
         let was_up = forwarder.ports().ports.get(link.index).is_some_and(|port| port.is_up);
         if is_up != was_up {
-            let (index, name, state) = (link.index, link.port.label(), if is_up { "up" } else { "down" });
-            notice::post(format_args!("port {index} ({name}): link {state}"));
+            let (index, state) = (link.index, if is_up { "up" } else { "down" });
+            notice::post(format_args!("{}: link {state}", link.port.title(index)));
             set_link(forwarder, index, is_up);
         }
     }

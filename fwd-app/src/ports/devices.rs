@@ -12,6 +12,7 @@
 
 use super::dpdk::Ports;
 use super::{PortRecord, PortTable};
+use crate::datapath::egress::Named as _;
 use crate::notice;
 use crate::threads::{join_within, spawn};
 use crate::topology::Handle;
@@ -252,7 +253,7 @@ fn join(trial: JoinHandle<Tried>) -> Tried {
 
 impl PortDevice {
     fn name(&self) -> String {
-        format!("port {} ({})", self.index, self.port.label())
+        self.port.title(self.index)
     }
 
     /// Takes the port out of use if its device is reset or removed.
@@ -391,10 +392,8 @@ fn receive_vlans(port: &Port, record: &PortRecord, wants_vlans: bool) {
         && !record.vrfs.vlans.is_empty()
         && let Err(error) = port.receive_vlans(vlans)
     {
-        let (index, name) = (record.id.0, port.name());
-        notice::warn(format_args!(
-            "port {index} ({name}): it may not receive the VLANs of its VRFs: {error}"
-        ));
+        let title = record.title(record.id.0);
+        notice::warn(format_args!("{title}: it may not receive the VLANs of its VRFs: {error}"));
     }
 }
 

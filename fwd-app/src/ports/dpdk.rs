@@ -190,13 +190,12 @@ impl Ports {
                 return Err(ConfigError::NoDevice(message).into());
             };
             let name = PortRef::Name(label.clone());
-            if let Some((_, other)) = all().find(|(at, other)| *at != index && is(other, *at, &name)) {
-                let message = format!("--port-name {of}={label}: port {} has this name", other.name());
+            if let Some((at, other)) = all().find(|(at, other)| *at != index && is(other, *at, &name)) {
+                let message = format!("--port-name {of}={label}: {} has this name", other.title(at));
                 return Err(ConfigError::Invalid(message).into());
             }
             if !port.set_label(label) {
-                let message =
-                    format!("--port-name {of}={label}: the port is called {} already", port.label());
+                let message = format!("--port-name {of}={label}: {} has a name already", port.title(index));
                 return Err(ConfigError::Invalid(message).into());
             }
         }
@@ -259,23 +258,23 @@ impl Ports {
                     pool
                 }
             };
-            let name = port.label();
+            let title = port.title(index);
             let queues = plan.rx_queues(index);
             let mtu = spec.mtus.iter().rfind(|(named, _)| is(port, index, named)).map(|(_, mtu)| *mtu);
             let config = config(spec, mtu, queues, plan.senders);
-            let got = start(port, &config, &pool).with_context(|| format!("cannot start port {name}"))?;
+            let got = start(port, &config, &pool).with_context(|| format!("cannot start {title}"))?;
             setups.push(PortSetup { config: PortConfig { rx_queues: got.rx_queues, ..config }, pool });
             if queues == 0 && got.rx_queues > 0 {
                 warn(format_args!(
-                    "port {index} ({name}) is not in --config, and its driver wants an RX queue: what comes in by it is lost"
+                    "{title} is not in --config, and its driver wants an RX queue: what comes in by it is lost"
                 ));
             }
-            let mac = port.mac_addr().with_context(|| format!("port {name} has no MAC address"))?;
+            let mac = port.mac_addr().with_context(|| format!("{title} has no MAC address"))?;
             let interface = interface_of(port.name(), eal_arguments);
             let kernel = interface.and_then(|name| of_kernel(name, "mtu"));
             let kernel = kernel.and_then(|mtu| mtu.parse().ok()).unwrap_or(u16::MAX);
             let mtu_bytes = mtu_of(&got, room(spec)).min(if mtu.is_none() { kernel } else { u16::MAX });
-            let mut record = PortRecord::new(index, name.to_owned(), MacAddr(mac), mtu_bytes);
+            let mut record = PortRecord::new(index, port.label().to_owned(), MacAddr(mac), mtu_bytes);
             record.device = port.name().to_owned();
             record.mtu_range = mtu_range(spec, mtu_bytes, kernel);
             record.destination =
@@ -326,15 +325,15 @@ impl Ports {
     /// Warns if an lcore serves a port on another NUMA node.
     pub(crate) fn warn_of_sockets(&self, eal: &Eal, plan: &LcorePlan) {
         for QueueLcore { port, lcore, .. } in plan.map.tuples() {
-            let Some(port) = self.ports.get(usize::from(*port)) else { continue };
+            let (index, Some(port)) = (*port, self.ports.get(usize::from(*port))) else { continue };
             let (of_port, of_lcore) = (port.socket(), eal.lcore_socket(LcoreId(u32::from(*lcore))));
             if let Ok(of_lcore) = of_lcore
                 && of_port != SocketId::ANY
                 && of_lcore != of_port
             {
                 warn(format_args!(
-                    "port {} is on NUMA node {of_port}, its lcore {lcore} on {of_lcore}",
-                    port.name()
+                    "{} is on NUMA node {of_port}, its lcore {lcore} on {of_lcore}",
+                    port.title(index)
                 ));
             }
         }
@@ -380,7 +379,7 @@ fn choose(chosen: &[PortRef], names: &[[String; 2]]) -> Result<Vec<usize>, Confi
             )));
         }
         if let Some(twice) = found.iter().find(|index| all.contains(index)) {
-            let message = format!("--ports {port}: port {} is named twice", names[*twice][0]);
+            let message = format!("--ports {port}: port {twice} ({}) is named twice", names[*twice][0]);
             return Err(ConfigError::Invalid(message));
         }
         all.extend(found);
@@ -655,7 +654,10 @@ mod tests {
         let known = "there are: 0 (0000:03:00.0), 1 (net_tap0), 2 (0000:04:00.0_p0), 3 (0000:04:00.0_p1)";
         assert_eq!(chosen("0,05:00.0"), Err(format!("--ports 05:00.0: there is no such port; {known}")));
         assert_eq!(chosen("4"), Err(format!("--ports 4: there is no such port; {known}")));
-        assert_eq!(chosen("0,03:00.0"), Err("--ports 03:00.0: port 0000:03:00.0 is named twice".to_owned()));
+        assert_eq!(
+            chosen("0,03:00.0"),
+            Err("--ports 03:00.0: port 0 (0000:03:00.0) is named twice".to_owned())
+        );
         assert!(choose(&[PortRef::Index(0)], &[]).unwrap_err().to_string().ends_with("there are: none"));
     }
 }

@@ -8,7 +8,7 @@ use super::address::{InterfaceAddress, InterfaceError, group_mac, is_solicited_n
 use crate::datapath::EgressPort;
 use crate::datapath::egress::Named;
 use crate::datapath::vlans::PortVrfs;
-use fib::MacAddr;
+use fib::{MacAddr, PortRef};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The index of a port, which is that of its interface.
@@ -135,6 +135,11 @@ impl PortRecord {
     /// Whether the router has an interface here.
     pub(crate) fn is_interface(&self) -> bool {
         !self.addresses.is_empty()
+    }
+
+    /// The port as routes in answers refer to it: by the name that the user gave it, otherwise by its number.
+    pub(crate) fn reference(&self) -> PortRef {
+        if self.name == self.device { PortRef::Index(self.id.0) } else { PortRef::Name(self.name.clone()) }
     }
 
     /// What an egress table needs of it.

@@ -7,12 +7,12 @@ use super::address::{InterfaceAddress, PortAddress};
 use super::taps::TapSpec;
 use super::{InterfaceId, PortRecord};
 use crate::datapath::EgressPort;
-use crate::datapath::egress::find_port;
 use crate::datapath::egress::learned::Learned;
+use crate::datapath::egress::{Named as _, find_port};
 use crate::datapath::vlans::PortVrfs;
 use crate::error::ConfigError;
 use arc_swap::ArcSwap;
-use fib::PortRef;
+use fib::{NextHop, PortRef};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ impl PortTable {
         for (port, addresses) in self.ports.iter_mut().zip(by_port) {
             if port.tap.is_some() || !addresses.is_empty() {
                 let made = port.configure(addresses);
-                made.map_err(|error| ConfigError::Invalid(format!("port {}: {error}", port.name)))?;
+                made.map_err(|error| ConfigError::Invalid(format!("{}: {error}", port.title(port.id.0))))?;
             }
         }
         self.check_links()?;
@@ -87,7 +87,8 @@ impl PortTable {
                 } else {
                     continue;
                 };
-                let message = format!("--address: ports {} and {} both have {same}", other.name, port.name);
+                let [other, port] = [other, port].map(|port| port.title(port.id.0));
+                let message = format!("--address: {other} and {port} both have {same}");
                 return Err(ConfigError::Invalid(message));
             }
         }
@@ -103,10 +104,10 @@ impl PortTable {
         for (port, addresses) in table.ports.iter_mut().zip(by_port) {
             if port.is_interface() {
                 let set = port.reconfigure(addresses);
-                set.map_err(|error| ConfigError::Invalid(format!("port {}: {error}", port.name)))?;
+                set.map_err(|error| ConfigError::Invalid(format!("{}: {error}", port.title(port.id.0))))?;
             } else if !addresses.is_empty() {
-                let message =
-                    format!("--address: port {} has had none, and gets its first with a restart", port.name);
+                let title = port.title(port.id.0);
+                let message = format!("--address: {title} has had none, and gets its first with a restart");
                 return Err(ConfigError::Invalid(message));
             }
         }
@@ -124,10 +125,10 @@ impl PortTable {
             let found = find_port(named, &self.ports, || format!("--mtu {named}={mtu_bytes}"));
             let found = found.map_err(|error| ConfigError::NoDevice(error.to_string()))?;
             let Some(port) = found.and_then(|index| self.ports.get_mut(usize::from(index))) else { continue };
-            let (max, name) = (port.mtu_range.max, &port.name);
+            let (max, title) = (port.mtu_range.max, port.title(port.id.0));
             if *mtu_bytes > max {
                 return Err(ConfigError::Invalid(format!(
-                    "--mtu {named}={mtu_bytes}: port {name} can get {max} bytes at most while it runs, by the size of its mbufs; a greater MTU needs a restart"
+                    "--mtu {named}={mtu_bytes}: {title} can get {max} bytes at most while it runs, by the size of its mbufs; a greater MTU needs a restart"
                 )));
             }
             port.mtu_bytes = *mtu_bytes;
@@ -225,6 +226,20 @@ impl PortTable {
         self.ports.iter().map(|port| port.vrfs.clone()).collect()
     }
 
+    /// The number and name of a port, for messages.
+    pub(crate) fn title(&self, port: u16) -> String {
+        self.ports.get(usize::from(port)).map_or_else(|| format!("port {port}"), |record| record.title(port))
+    }
+
+    /// A next hop with its ports as answers refer to them, whichever way its source did: see [`PortRecord::reference`].
+    pub(crate) fn shown(&self, hop: &NextHop) -> NextHop {
+        hop.with_ports(&|port| {
+            let found = find_port(port, &self.ports, String::new).ok().flatten();
+            let found = found.and_then(|index| self.ports.get(usize::from(index)));
+            found.map_or_else(|| port.clone(), PortRecord::reference)
+        })
+    }
+
     /// The ports of VRF `number` by name, and the VLANs of other ports as a name, a dot and an id.
     pub(crate) fn names_of(&self, number: usize) -> Vec<String> {
         let mut names = Vec::new();
@@ -293,7 +308,7 @@ pub(crate) mod tests {
         let why = |addresses: &[(&str, &str, u8)]| {
             configured(2, addresses, &[]).map(drop).map_err(|error| error.to_string())
         };
-        let both = |what: &str| Err(format!("--address: ports p0 and p1 both have {what}"));
+        let both = |what: &str| Err(format!("--address: port 0 (p0) and port 1 (p1) both have {what}"));
         assert_eq!(why(&[("0", "192.0.2.1", 24), ("1", "192.0.2.1", 32)]), both("the address 192.0.2.1"));
         assert_eq!(why(&[("0", "192.0.2.1", 24), ("p1", "192.0.2.9", 24)]), both("the link of 192.0.2.9/24"));
         assert_eq!(
@@ -326,7 +341,7 @@ pub(crate) mod tests {
         assert_eq!(with(&[("1", 2022), ("p2", 68), ("2", 1300)]), Ok(vec![1500, 2022, 1300]));
         let refused: Result<_, String> = with(&[("p1", 2023)]);
         assert!(
-            refused.clone().unwrap_err().starts_with("--mtu p1=2023: port p1 can get 2022 bytes"),
+            refused.clone().unwrap_err().starts_with("--mtu p1=2023: port 1 (p1) can get 2022 bytes"),
             "{refused:?}"
         );
         assert!(with(&[("p9", 1400)]).unwrap_err().contains("p9"));

@@ -350,6 +350,8 @@ pub(crate) struct TraceReport {
 /// What the driver of a port counted; `None` where its counters cannot be read.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct PortReport {
+    /// Its number.
+    pub(crate) port: usize,
     /// Its name.
     pub(crate) name: String,
     /// Whether an lcore receives from it; else it sends only.
@@ -373,11 +375,12 @@ pub(crate) struct PortReport {
 }
 
 impl PortReport {
-    /// Of `port`.
-    pub(crate) fn new(port: &PortCounts) -> Self {
-        let PortCounts { name, receives, stats } = port;
+    /// Of port number `port`.
+    pub(crate) fn new(port: usize, counts: &PortCounts) -> Self {
+        let PortCounts { name, receives, stats } = counts;
         let count = |of: fn(&PortStats) -> u64| stats.as_ref().map(of);
         Self {
+            port,
             name: name.clone(),
             receives: *receives,
             rx: count(|stats| stats.ipackets),
@@ -452,7 +455,7 @@ impl Summary {
             trace: None,
             search: None,
             truncated: false,
-            ports: ended.ports.iter().map(PortReport::new).collect(),
+            ports: (0..).zip(&ended.ports).map(|(port, counts)| PortReport::new(port, counts)).collect(),
             silent_lcores: Vec::new(),
             panic: ended.finished.panicked.as_ref().map(ToString::to_string),
             compared: None,
@@ -570,11 +573,11 @@ mod tests {
     #[test]
     fn counters_that_cannot_be_read_are_not_zero() {
         let mut counts = PortCounts { name: "p0".to_owned(), receives: true, stats: None };
-        let json = serde_json::to_value(PortReport::new(&counts)).unwrap();
+        let json = serde_json::to_value(PortReport::new(0, &counts)).unwrap();
         assert_eq!((&json["receives"], &json["rx"]), (&true.into(), &serde_json::Value::Null));
         assert!(json["rx_nombuf"].is_null() && json.as_object().unwrap().contains_key("rx_nombuf"));
         counts.stats = Some(PortStats { imissed: 3, ..PortStats::default() });
-        let report = PortReport::new(&counts);
+        let report = PortReport::new(0, &counts);
         assert_eq!((report.rx, report.rx_missed), (Some(0), Some(3)));
     }
 }

@@ -221,13 +221,14 @@ fn ports_text(out: &mut String, ports: &[PortReport]) {
     }
     let headings = ["port", "name", "rx", "tx", "missed", "errors", "no mbuf", ""];
     let mut columns = Columns::new(headings);
-    for (index, port) in ports.iter().enumerate() {
-        let PortReport { name, receives, rx, tx, rx_missed, rx_errors, tx_errors, rx_nombuf, .. } = port;
+    for port in ports {
+        let PortReport { port, name, receives, rx, tx, rx_missed, rx_errors, tx_errors, rx_nombuf, .. } =
+            port;
         let errors = rx_errors.zip(*tx_errors).map(|(rx, tx)| rx + tx);
         let [rx, tx, missed, errors, no_mbuf] =
             [*rx, *tx, *rx_missed, errors, *rx_nombuf].map(grouped_or_dash);
         let note = if *receives { "" } else { "sends only: no lcore of --config receives from it" };
-        columns.row([index.to_string(), name.clone(), rx, tx, missed, errors, no_mbuf, note.to_owned()]);
+        columns.row([port.to_string(), name.clone(), rx, tx, missed, errors, no_mbuf, note.to_owned()]);
     }
     let _ = write!(out, "{columns}");
 }

@@ -81,12 +81,17 @@ fn a_list_is_asked_for_part_by_part_and_compared_with_a_file() {
     ];
     let scratch = ScratchFolder::new();
     let (socket, file) = (scratch.path("x.sock"), scratch.path("routes.txt"));
-    let replies: Vec<_> = [PARTS, PARTS, PARTS, &PARTS[..1], &[r#"{"ok":false,"error":"no"}"#]].concat();
+    let ports: &[&str] = &[r#"{"ok":true,"data":[{"port":1,"name":"uplink","device":"net_null1"}]}"#];
+    let replies: Vec<_> =
+        [PARTS, ports, PARTS, ports, PARTS, PARTS, &PARTS[..1], &[r#"{"ok":false,"error":"no"}"#]].concat();
     let forwarder = forwarder(&socket, Vec::leak(replies));
     let listed = fwd(&["ctl", "--socket", &socket, "route", "list"]).ok();
     assert_eq!(listed, "10.0.0.0/8 7\n# local 10.0.0.1/32\n2001:db8::/32 via fe80::1 dev 1\n");
     std::fs::write(&file, &listed).unwrap();
     let diff = |file: &str| fwd(&["ctl", "--socket", &socket, "route", "diff", file]);
+    assert_eq!(diff(&file).ok(), "");
+    // The same port by its name.
+    std::fs::write(&file, listed.replace("dev 1", "dev uplink")).unwrap();
     assert_eq!(diff(&file).ok(), "");
     std::fs::write(&file, "10.0.0.0/8 8\n").unwrap();
     let out = diff(&file).fails(1, &["1 of the file are not in service, 2 in service are not in the file"]);
@@ -96,7 +101,8 @@ fn a_list_is_asked_for_part_by_part_and_compared_with_a_file() {
     assert_eq!(out.stdout, "10.0.0.0/8 7\n# local 10.0.0.1/32\n");
     let asked = forwarder.join().unwrap();
     assert_eq!(asked[1], "{\"line\":\"route list after 10.0.0.1/32\",\"json\":false}\n");
-    assert_eq!(asked[3], asked[0], "the diff asks for the list");
+    assert_eq!(asked[3], "{\"line\":\"show port info all\",\"json\":true}\n");
+    assert_eq!(asked[4], asked[0], "the diff asks for the list");
     // What is wrong with the file is said before a forwarder is asked.
     diff(&scratch.path("absent.txt")).fails(1, &["absent.txt"]);
 }

@@ -106,6 +106,14 @@ impl Steered {
         serde_json::from_slice(&output.stdout).unwrap_or(Value::Null)
     }
 
+    /// The answer to `words` as text, of a command that succeeds.
+    pub(crate) fn ask_text(&self, words: &str) -> String {
+        let mut command = fwd_app(&["ctl", "--timeout", "60", "--socket"]);
+        let output = command.arg(&self.socket).args(words.split(' ')).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{words}: {}", stderr(&output));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
     /// The message with which `words` are refused.
     pub(crate) fn refuses(&self, words: &str) -> String {
         let output = self.output(words);

@@ -282,7 +282,7 @@ fn ports_that_another_driver_owns_are_not_taken_and_ports_are_chosen() {
             "--ports net_null9: there is no such port; there are: 0 (net_failsafe0), 1 (net_null1)",
         ),
         ("3", 3, "--ports 3: there is no such port"),
-        ("0,net_failsafe0", 2, "--ports net_failsafe0: port net_failsafe0 is named twice"),
+        ("0,net_failsafe0", 2, "--ports net_failsafe0: port 0 (net_failsafe0) is named twice"),
         ("0,,1", 2, "a port is a name, a PCI address or an index"),
     ] {
         let output = run(&["--ports", ports]);

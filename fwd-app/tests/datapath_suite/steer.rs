@@ -128,10 +128,77 @@ fn a_port_has_the_name_that_its_user_gives_it() {
         assert_eq!(names(&format!("show port info {port}")), ["uplink"]);
         forwarder.ask(&format!("route add 192.0.2.0/24 via 198.18.9.7 dev {port}"));
         forwarder.ask(&format!("neigh add 198.18.9.7 lladdr 02:00:00:00:00:07 dev {port}"));
-        assert!(names("show neigh").iter().all(|name| name == "uplink"));
+        assert!(names("show neigh").contains(&"uplink".into()));
+        // However it was called, a route shows it by the name that the user gave it, and another port by its number.
+        let other = if port == "1" { "0" } else { "net_pcap0" };
+        forwarder.ask(&format!("neigh add 198.18.9.8 lladdr 02:00:00:00:00:08 dev {other}"));
+        let paths = format!("nexthop via 198.18.9.7 dev {port} nexthop via 198.18.9.8 dev {other}");
+        forwarder.ask(&format!("route add 192.0.3.0/24 {paths}"));
+        assert_eq!(forwarder.ask("route get 192.0.2.1")["next_hop"], "via 198.18.9.7 dev uplink");
+        let listed = forwarder.ask_text("route list 192.0.2.0/23 longer");
+        let [hop, other] = ["via 198.18.9.7 dev uplink", "via 198.18.9.8 dev 0"];
+        let paths = format!("nexthop {hop} weight 1 nexthop {other} weight 1");
+        assert_eq!(listed, format!("192.0.2.0/24 {hop}\n192.0.3.0/24 {paths}\n"));
+        check_ports(&forwarder);
+        for words in ["clear port stats PORT", "show port xstats PORT", "trace 1 port PORT"] {
+            forwarder.ask(&words.replace("PORT", port));
+        }
+        // Its driver cannot do these.
+        for words in ["set promisc PORT off", "set link PORT up"] {
+            assert!(forwarder.refuses(&words.replace("PORT", port)).contains("port 1 (uplink): "), "{words}");
+        }
+        // A file may call it as it likes.
+        let file = scratch.path().join("routes.txt");
+        std::fs::write(&file, forwarder.ask_text("route list").replace("dev uplink", &format!("dev {port}")))
+            .unwrap();
+        forwarder.ask_text(&format!("route diff {}", file.display()));
     }
     assert!(forwarder.refuses("show port info 9").contains("1 (uplink)"));
-    forwarder.end();
+    let (summary, _) = forwarder.end();
+    check_ports_in("the report", &summary);
+}
+
+/// In every answer in JSON that is about a port, `port` is its number and `name` its name.
+fn check_ports(forwarder: &Steered) {
+    let help = forwarder.ask("help show");
+    let shows = help.as_array().unwrap().iter().map(|line| line["usage"].as_str().unwrap());
+    let shows = shows.map(|usage| usage.replace("[PORT|all]", "all"));
+    let others =
+        ["route get 192.0.2.1", "route get 192.0.3.1 from 192.0.2.9", "trace 2", "trace 2 reason no_route"];
+    let all: Vec<_> = shows.chain(others.map(str::to_owned)).collect();
+    let checked = all.iter().filter(|words| check_ports_in(words, &forwarder.ask(words)) > 0);
+    let checked: Vec<_> = checked.map(String::as_str).collect();
+    for words in ["show port info all", "show neigh", "show addresses", "show queues", "show stats"]
+        .iter()
+        .chain(&others)
+    {
+        assert!(checked.contains(words), "{words} shows no port: {checked:?}");
+    }
+}
+
+/// Checks a value in JSON, and returns the number of ports in it.
+fn check_ports_in(about: &str, value: &serde_json::Value) -> usize {
+    use serde_json::Value;
+    match value {
+        Value::Array(entries) => entries.iter().map(|entry| check_ports_in(about, entry)).sum(),
+        Value::Object(fields) => {
+            for (key, field) in fields {
+                let is_right = match (key.as_str(), field) {
+                    ("port", Value::Number(_)) => fields.get("name").is_some_and(Value::is_string),
+                    // A packet that the router made, a route that drops.
+                    ("port", Value::Null) => fields.get("name").is_none_or(Value::is_null),
+                    ("port", _) | ("dev" | "in", _) => false,
+                    ("out", field) => field.is_null() || field["port"].is_number(),
+                    ("device", field) => field.is_string(),
+                    _ => true,
+                };
+                assert!(is_right, "{about}: {key} in {value}");
+            }
+            let here = usize::from(fields.get("port").is_some_and(Value::is_number));
+            here + fields.values().map(|field| check_ports_in(about, field)).sum::<usize>()
+        }
+        _ => 0,
+    }
 }
 
 #[test]

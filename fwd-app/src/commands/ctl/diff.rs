@@ -7,9 +7,11 @@ use crate::commands::tables;
 use crate::console::grammar::RouteDiff;
 use anyhow::Context as _;
 use fib::feed::{Hop, RouteWords, parse_route};
-use fib::{IpPrefix, NextHop, NextHopId, NextHopTable, Prefix};
+use fib::{IpPrefix, NextHop, NextHopId, NextHopTable, PortRef, Prefix};
+use serde::Deserialize;
 use std::fmt::Write as _;
 use std::iter::Peekable;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 /// The routes in service are not those of the file.
@@ -29,7 +31,9 @@ pub(super) struct RoutesDiffer {
 pub(super) fn main(forwarder: &Forwarder, diff: &RouteDiff) -> anyhow::Result<()> {
     let (rib, hops, _) = tables::load_rib(&[PathBuf::from(&diff.file)])?;
     let file = rib.starting_at(IpPrefix::V4(Prefix::DEFAULT));
-    let mut merge = Merge::new(file, &hops);
+    let has_ports = hops.iter().any(|(_, hop)| hop.with_ports(&|_| PortRef::ById) != *hop);
+    let ports = if has_ports { KnownPort::all(forwarder)? } else { Vec::new() };
+    let mut merge = Merge::new(file, &hops, ports);
     let flow = forwarder.ask(&diff.list.to_string(), None, false, &mut |part| show(&merge.compare(part)?))?;
     if flow.is_break() {
         return Ok(()); // nobody reads the differences any more
@@ -41,17 +45,55 @@ pub(super) fn main(forwarder: &Forwarder, diff: &RouteDiff) -> anyhow::Result<()
     }
 }
 
+/// A port of the forwarder, by all that routes may call it.
+#[derive(Deserialize)]
+struct KnownPort {
+    port: u16,
+    name: String,
+    device: String,
+}
+
+impl KnownPort {
+    /// All ports of the forwarder.
+    fn all(forwarder: &Forwarder) -> anyhow::Result<Vec<Self>> {
+        let mut all = Vec::new();
+        let _ = forwarder.ask("show port info all", None, true, &mut |answer| {
+            all = serde_json::from_str(answer).context("the forwarder does not list its ports")?;
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(all)
+    }
+
+    fn is_called(&self, wanted: &str) -> bool {
+        [&self.name, &self.device].into_iter().any(|name| fib::is_port_name(name, wanted))
+    }
+}
+
 /// The routes of a file, as far as they have not been compared.
 struct Merge<'a, I: Iterator<Item = (IpPrefix, NextHopId)>> {
     file: Peekable<I>,
     hops: &'a NextHopTable,
+    ports: Vec<KnownPort>,
     differences: RoutesDiffer,
 }
 
 impl<'a, I: Iterator<Item = (IpPrefix, NextHopId)>> Merge<'a, I> {
-    /// The routes of `file`, in order, whose next hops are in `hops`.
-    fn new(file: I, hops: &'a NextHopTable) -> Self {
-        Self { file: file.peekable(), hops, differences: RoutesDiffer { removed: 0, added: 0 } }
+    /// The routes of `file`, in order, whose next hops are in `hops`, for a forwarder with these ports.
+    fn new(file: I, hops: &'a NextHopTable, ports: Vec<KnownPort>) -> Self {
+        Self { file: file.peekable(), hops, ports, differences: RoutesDiffer { removed: 0, added: 0 } }
+    }
+
+    /// A next hop with its ports by number, since a file and the forwarder may call the same port differently.
+    fn by_number(&self, hop: &Hop) -> Hop {
+        let number = |port: &PortRef| match port {
+            PortRef::Name(name) => self.ports.iter().find(|known| known.is_called(name)),
+            _ => None,
+        };
+        let number = |port: &PortRef| number(port).map_or_else(|| port.clone(), |at| PortRef::Index(at.port));
+        match hop {
+            Hop::Id(id) => Hop::Id(*id),
+            Hop::Hop(hop) => Hop::Hop(hop.with_ports(&number)),
+        }
     }
 
     /// Compares the next lines of route text, which are in order. Returns the lines of the differences.
@@ -61,7 +103,7 @@ impl<'a, I: Iterator<Item = (IpPrefix, NextHopId)>> Merge<'a, I> {
             let (prefix, hop) = parse_route(line).with_context(|| format!("not a route: {line}"))?;
             self.remove_until(Some(prefix), &mut out);
             match self.file.next_if(|(next, _)| *next == prefix) {
-                Some((_, id)) if self.hop(id) == hop => continue,
+                Some((_, id)) if self.by_number(&self.hop(id)) == self.by_number(&hop) => continue,
                 Some((_, id)) => self.remove(prefix, id, &mut out),
                 None => {}
             }
@@ -114,7 +156,10 @@ mod tests {
             let (prefix, hop) = parse_route(line).unwrap();
             rib.set(prefix, hop.intern(&mut hops).unwrap());
         }
-        let mut merge = Merge::new(rib.starting_at(IpPrefix::V4(Prefix::DEFAULT)), &hops);
+        let port =
+            |port, name: &str, device: &str| KnownPort { port, name: name.into(), device: device.into() };
+        let ports = vec![port(0, "net_null0", "net_null0"), port(1, "uplink", "0000:03:00.0")];
+        let mut merge = Merge::new(rib.starting_at(IpPrefix::V4(Prefix::DEFAULT)), &hops, ports);
         let mut out = String::new();
         listed.lines().for_each(|line| out.push_str(&merge.compare(line).unwrap()));
         out.push_str(&merge.end());
@@ -131,6 +176,16 @@ mod tests {
                       - 2001:db8::/32 via fe80::1 dev 2\n+ 2001:db8::/33 9\n";
         assert_eq!(diff(file, listed), (wanted.to_owned(), 3, 4));
         assert_eq!(diff(file, "").1, 4);
+    }
+
+    #[test]
+    fn a_port_is_the_same_by_number_name_and_device() {
+        let names = ["1", "uplink", "0000:03:00.0", "03:00.0"];
+        for (file, listed) in names.iter().flat_map(|file| names.map(|listed| (file, listed))) {
+            let route = |port: &str| format!("10.0.0.0/8 via 192.0.2.1 dev {port}\n");
+            assert_eq!(diff(&route(file), &route(listed)), (String::new(), 0, 0), "{file} {listed}");
+            assert_eq!(diff(&route(file), &route("0")).1, 1, "{file}");
+        }
     }
 
     #[test]

@@ -351,8 +351,8 @@ fn await_links(
         text::port((record, granted), &link, plan).into_iter().for_each(|text| line(LogLevel::Info, text));
         are_up.push(link.up);
         if granted.rx_queues > 1 && granted.rss.is_empty() {
-            let name = &record.name;
-            notice::warn(format_args!("port {name} has no RSS: only its queue 0 will receive"));
+            let title = table.title(record.id.0);
+            notice::warn(format_args!("{title} has no RSS: only its queue 0 will receive"));
         }
     }
     Ok(are_up)

@@ -54,9 +54,10 @@ struct AddressesShown(Vec<AddressShown>);
 
 impl fmt::Display for AddressesShown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut columns = Columns::new(["port", "address", "origin", "TAP", "VRF"]);
-        for AddressShown { name, address, length, origin, tap, vrf, .. } in &self.0 {
+        let mut columns = Columns::new(["port", "name", "address", "origin", "TAP", "VRF"]);
+        for AddressShown { port, name, address, length, origin, tap, vrf } in &self.0 {
             columns.row([
+                port.to_string(),
                 name.clone(),
                 format!("{address}/{length}"),
                 (*origin).to_owned(),

@@ -16,18 +16,18 @@ use std::net::IpAddr;
 impl Steering<'_> {
     pub(in crate::console) fn neighbours(&self) -> Result<Answer, Refusal> {
         let mut known = self.known_neighbours()?;
-        known.sort_by_key(|known| (known.port, known.shown.address));
-        Ok(Answer::new(NeighboursShown(known.into_iter().map(|known| known.shown).collect())))
+        known.sort_by_key(|known| (known.port, known.address));
+        Ok(Answer::new(NeighboursShown(known)))
     }
 
     /// All neighbours, in no order.
-    pub(super) fn known_neighbours(&self) -> Result<Vec<KnownAs>, Refusal> {
+    pub(super) fn known_neighbours(&self) -> Result<Vec<NeighbourShown>, Refusal> {
         let ports = self.forwarder.ports();
         let of = |port: &PortRef, shown: NeighbourShown| {
             let found = find_port(port, &ports.ports, String::new).ok().flatten();
             let name = found.and_then(|port| ports.ports.get(usize::from(port)));
             let name = name.map_or_else(|| port.to_string(), |port| port.name.clone());
-            KnownAs { port: found, shown: NeighbourShown { name, port: port.to_string(), ..shown } }
+            NeighbourShown { port: found, name, ..shown }
         };
         let hops = self.vrf().hops();
         let told = hops.neighbours().map(|Neighbour { address, port, mac }| {
@@ -83,19 +83,13 @@ impl Steering<'_> {
     }
 }
 
-/// A neighbour, and the index of its port.
-pub(super) struct KnownAs {
-    pub(super) port: Option<u16>,
-    pub(super) shown: NeighbourShown,
-}
-
 #[derive(Serialize)]
 pub(super) struct NeighbourShown {
     pub(super) address: IpAddr,
     /// `None` when it has not answered.
     mac: Option<String>,
-    /// The port as it was named, or its index.
-    port: String,
+    /// The number of the port.
+    pub(super) port: Option<u16>,
     /// The name of the port.
     name: String,
     /// Who knows it: `static`, `learned` by the router, or the `kernel`.
@@ -110,7 +104,7 @@ impl NeighbourShown {
     /// One on no port, without a state.
     fn new(address: IpAddr, mac: Option<MacAddr>, origin: &'static str) -> Self {
         let mac = mac.map(|mac| mac.to_string());
-        Self { address, mac, port: String::new(), name: String::new(), origin, state: None, age_s: None }
+        Self { address, mac, port: None, name: String::new(), origin, state: None, age_s: None }
     }
 }
 
@@ -120,9 +114,10 @@ struct NeighboursShown(Vec<NeighbourShown>);
 impl fmt::Display for NeighboursShown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-        let mut columns = Columns::new(["port", "address", "MAC", "origin", "state", "age"]);
-        for NeighbourShown { address, mac, name, origin, state, age_s, .. } in &self.0 {
+        let mut columns = Columns::new(["port", "name", "address", "MAC", "origin", "state", "age"]);
+        for NeighbourShown { address, mac, port, name, origin, state, age_s } in &self.0 {
             columns.row([
+                or_none(port.map(|port| port.to_string())),
                 name.clone(),
                 address.to_string(),
                 or_none(mac.clone()),

@@ -56,9 +56,8 @@ impl Steering<'_> {
         Ok(match what {
             PortFacts::Stats => {
                 let counts = PortCounts::of(&site.ports, &site.receives);
-                Answer::new(StatsShown(
-                    each.map(|(index, _)| StatShown::new(index, &counts[index])).collect(),
-                ))
+                let shown = each.map(|(index, _)| PortReport::new(index, &counts[index]));
+                Answer::new(StatsShown(shown.collect()))
             }
             PortFacts::Xstats => {
                 let shown = each.map(|(index, port)| XstatsOf::new(index, port));
@@ -116,20 +115,7 @@ impl Steering<'_> {
 }
 
 #[derive(Serialize)]
-struct StatShown {
-    port: usize,
-    #[serde(flatten)]
-    report: PortReport,
-}
-
-impl StatShown {
-    fn new(port: usize, counts: &PortCounts) -> Self {
-        Self { port, report: PortReport::new(counts) }
-    }
-}
-
-#[derive(Serialize)]
-struct StatsShown(Vec<StatShown>);
+struct StatsShown(Vec<PortReport>);
 
 impl fmt::Display for StatsShown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -146,12 +132,12 @@ impl fmt::Display for StatsShown {
             "no mbuf",
         ];
         let mut columns = Columns::new(headings);
-        for StatShown { port, report } in &self.0 {
+        for report in &self.0 {
             let PortReport { rx, tx, rx_bytes, tx_bytes, rx_missed, rx_errors, tx_errors, rx_nombuf, .. } =
                 report;
             let numbers = [rx, tx, rx_bytes, tx_bytes, rx_missed, rx_errors, tx_errors, rx_nombuf];
             let [a, b, c, d, e, g, h, i] = numbers.map(|count| grouped_or_dash(*count));
-            columns.row([port.to_string(), report.name.clone(), a, b, c, d, e, g, h, i]);
+            columns.row([report.port.to_string(), report.name.clone(), a, b, c, d, e, g, h, i]);
         }
         columns.fmt(f)
     }

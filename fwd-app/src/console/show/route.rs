@@ -1,6 +1,6 @@
 //! The route of an address: its source, its next hop, and the neighbour that gets the packets; of a flow, its path among several.
 
-use super::neighbours::KnownAs;
+use super::neighbours::NeighbourShown;
 use crate::console::Steering;
 use crate::console::{Answer, Refusal};
 use crate::datapath::egress::PathState;
@@ -30,7 +30,7 @@ impl Steering<'_> {
         // The state of the neighbour is left out when the router does not answer.
         let known = self.known_neighbours().unwrap_or_default();
         let towards = |id| Some(self.towards(table.as_deref()?, id, address, &known)).flatten();
-        let hop = |id| vrf.hops().get(id).map(ToString::to_string);
+        let hop = |id| self.hop_text(id);
         let paths = table.as_ref().and_then(|table| table.paths(id));
         let path_of = |flow: Flow| {
             let table = table.as_ref()?;
@@ -85,7 +85,7 @@ impl Steering<'_> {
         table: &EgressTable,
         id: NextHopId,
         address: IpAddr,
-        known: &[KnownAs],
+        known: &[NeighbourShown],
     ) -> Option<Towards> {
         let mut entry = table.get(id);
         if entry.port == Code::CONNECTED {
@@ -100,9 +100,7 @@ impl Steering<'_> {
         let of = self.neighbour(table, id, address);
         let of = of.map(|(address, named)| (address, port.or(named)));
         let known = of.and_then(|(address, port)| {
-            known
-                .iter()
-                .find(|known| known.shown.address == address && (port.is_none() || known.port == port))
+            known.iter().find(|known| known.address == address && (port.is_none() || known.port == port))
         });
         let port = port.or(of.and_then(|(_, port)| port));
         let name =
@@ -110,12 +108,13 @@ impl Steering<'_> {
         let mac = entry.macs.first_chunk().map(|mac| MacAddr(*mac)).filter(|_| dropped.is_none());
         Some(Towards {
             dropped: dropped.map(DropReason::name),
-            port: port.and_then(name),
+            port,
+            name: port.and_then(name),
             neighbour: of.map(|(address, _)| NeighbourOf {
                 address,
                 mac: mac.map(|mac| mac.to_string()),
-                state: known.and_then(|known| known.shown.state),
-                origin: known.map(|known| known.shown.origin),
+                state: known.and_then(|known| known.state),
+                origin: known.map(|known| known.origin),
             }),
             mac: mac.map(|mac| mac.to_string()),
         })
@@ -177,8 +176,9 @@ struct Towards {
     /// Why they are dropped.
     #[serde(skip_serializing_if = "Option::is_none")]
     dropped: Option<&'static str>,
-    /// The name of the port.
-    port: Option<String>,
+    /// The number of the port, and its name.
+    port: Option<u16>,
+    name: Option<String>,
     /// The destination MAC.
     mac: Option<String>,
     /// The gateway or the host itself; `None` for a next hop whose MAC follows from its number.
@@ -224,16 +224,16 @@ fn is_zero(number: &u32) -> bool {
 
 impl fmt::Display for Towards {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { dropped, port, mac, neighbour } = self;
+        let Self { dropped, port, name, mac, neighbour } = self;
         if let Some(NeighbourOf { address, state, origin, .. }) = neighbour {
             write!(f, "neighbour {address} ")?;
             for word in [origin, state].into_iter().flatten() {
                 write!(f, "{word} ")?;
             }
         }
-        match (dropped, mac, port) {
+        match (dropped, mac, port.zip(name.as_ref())) {
             (Some(reason), ..) => write!(f, "dropped as {reason}"),
-            (None, Some(mac), Some(port)) => write!(f, "{mac} on {port}"),
+            (None, Some(mac), Some((port, name))) => write!(f, "{mac} on port {port} ({name})"),
             (None, mac, _) => f.write_str(mac.as_deref().unwrap_or("")),
         }
     }

@@ -44,7 +44,7 @@ impl RouteLine {
         Self {
             prefix,
             id: id.get(),
-            next_hop: hop,
+            next_hop: hop.map(|hop| steering.forwarder.ports().shown(&hop)),
             source: origin.and_then(|origin| steering.forwarder.source_name(origin.source)),
             metric: origin.map_or(0, |origin| origin.metric),
             stale: origin.is_some_and(|origin| origin.is_stale),

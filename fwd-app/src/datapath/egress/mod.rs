@@ -22,6 +22,7 @@ pub(crate) use dpdk_ffi::simd::Entry as Egress;
 use fib::{Group, MacAddr, NextHop, NextHopId, PortRef, Rib};
 use lpm_core::drops::Witness;
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use ways::Ways;
@@ -105,6 +106,10 @@ pub(crate) trait Named {
     /// Whether `wanted` is its name or the name of its device.
     fn is_called(&self, wanted: &str) -> bool {
         [self.name(), self.device()].iter().any(|name| fib::is_port_name(name, wanted))
+    }
+    /// Its number and name, for messages.
+    fn title(&self, index: impl fmt::Display) -> String {
+        format!("port {index} ({})", self.name())
     }
 }
 

@@ -56,8 +56,8 @@ impl RouterLoop {
                     }
                 }
                 Action::Conflict { key: Key { interface, address, .. }, mac } => notice::warn(format_args!(
-                    "port {}: {mac} uses {address}, which is an address of this router",
-                    interface.0
+                    "{}: {mac} uses {address}, which is an address of this router",
+                    self.ports.load().title(interface.0)
                 )),
             }
         }
@@ -159,10 +159,8 @@ impl RouterLoop {
         };
         if let Some(rest) = taken {
             self.moves = rest;
-            let (port, address) = (key.interface.0, key.address);
-            notice::post(format_args!(
-                "port {port}: the MAC of gateway {address} is {new} now, and was {old}"
-            ));
+            let (port, address) = (self.ports.load().title(key.interface.0), key.address);
+            notice::post(format_args!("{port}: the MAC of gateway {address} is {new} now, and was {old}"));
         }
     }
 

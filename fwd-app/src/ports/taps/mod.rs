@@ -16,7 +16,7 @@ mod settings;
 mod setup;
 
 use super::{InterfaceId, PortRecord, PortTable};
-use crate::datapath::egress::find_port;
+use crate::datapath::egress::{Named as _, find_port};
 use crate::error::ConfigError;
 use crate::notice;
 use anyhow::Context as _;
@@ -74,7 +74,8 @@ pub(crate) enum Sent {
 
 /// The TAP of a port.
 struct PortTap {
-    name: String,
+    /// Its port and its name, for messages.
+    title: String,
     /// `None` once the device is gone.
     tap: Option<Tap>,
     /// Whether the last frame was refused: a row of refusals is one warning.
@@ -95,7 +96,7 @@ impl Taps {
             let mut taps = Self::default();
             for (port, name) in ports.ports.iter().filter_map(|port| Some((port, port.tap.as_ref()?))) {
                 let tap = setup::make(name, port).with_context(|| format!("--tap {}={name}", port.id.0))?;
-                taps.add(port.id, name, tap);
+                taps.add(port.id, format!("{}: TAP {name}", port.title(port.id.0)), tap);
             }
             // A start that fails leaves no TAP behind that was not there before.
             taps.0
@@ -129,8 +130,8 @@ impl Taps {
         })
     }
 
-    fn add(&mut self, id: InterfaceId, name: &str, tap: Tap) {
-        self.0.insert(id, PortTap { name: name.to_owned(), tap: Some(tap), is_refusing: false });
+    fn add(&mut self, id: InterfaceId, title: String, tap: Tap) {
+        self.0.insert(id, PortTap { title, tap: Some(tap), is_refusing: false });
     }
 
     /// The ports that have a TAP.
@@ -140,7 +141,7 @@ impl Taps {
 
     /// Gives the kernel a frame that came on `id`.
     pub(crate) fn send(&mut self, id: InterfaceId, frame: &[u8]) -> Sent {
-        let Some(PortTap { name, tap, is_refusing }) = self.0.get_mut(&id) else { return Sent::NoTap };
+        let Some(PortTap { title, tap, is_refusing }) = self.0.get_mut(&id) else { return Sent::NoTap };
         let Some(device) = tap else { return Sent::Refused };
         match device.send(frame) {
             Ok(()) => {
@@ -149,13 +150,12 @@ impl Taps {
             }
             Err(error) if error.raw_os_error() == Some(rustix::io::Errno::BADFD.raw_os_error()) => {
                 *tap = None;
-                warn_gone(id, name);
+                warn_gone(title);
             }
             Err(error) => {
                 if !std::mem::replace(is_refusing, true) {
                     notice::warn(format_args!(
-                        "port {}: TAP {name} takes no frames: {error}; they are dropped as punt_full",
-                        id.0
+                        "{title} takes no frames: {error}; they are dropped as punt_full"
                     ));
                 }
             }
@@ -165,13 +165,13 @@ impl Taps {
 
     /// Reads a frame that the kernel sends by the TAP of `id`, and returns its length; `None` when there is none.
     pub(crate) fn recv(&mut self, id: InterfaceId, buffer: &mut [u8]) -> Option<usize> {
-        let PortTap { name, tap, .. } = self.0.get_mut(&id)?;
+        let PortTap { title, tap, .. } = self.0.get_mut(&id)?;
         match tap.as_ref()?.recv(buffer) {
             Ok(bytes) => Some(bytes),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => None,
             Err(_) => {
                 *tap = None;
-                warn_gone(id, name);
+                warn_gone(title);
                 None
             }
         }
@@ -197,11 +197,8 @@ impl Taps {
     }
 }
 
-fn warn_gone(id: InterfaceId, name: &str) {
-    notice::warn(format_args!(
-        "port {}: TAP {name} is gone: what is for the kernel is dropped as punt_full from now on",
-        id.0
-    ));
+fn warn_gone(title: &str) {
+    notice::warn(format_args!("{title} is gone: what is for the kernel is dropped as punt_full from now on"));
 }
 
 #[cfg(test)]
@@ -216,7 +213,7 @@ mod tests {
         let (ours, kernels) = UnixDatagram::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         let mut taps = Taps::default();
-        taps.add(ID, "tap1", Tap::of_socket(ours));
+        taps.add(ID, "TAP tap1".to_owned(), Tap::of_socket(ours));
         (taps, kernels)
     }
 
