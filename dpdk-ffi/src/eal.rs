@@ -7,6 +7,7 @@ use std::ffi::{CStr, CString};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 
 use crate::error::{DpdkError, c_string};
 use crate::ids::PortId;
@@ -16,6 +17,9 @@ use crate::version;
 
 /// DPDK allows one `rte_eal_init` a process, successful or not.
 static TRIED: AtomicBool = AtomicBool::new(false);
+
+/// Longer than most control calls take. A reset takes seconds.
+const SOON: Duration = Duration::from_millis(10);
 
 /// Serializes ethdev's control calls, which several threads must not make at once.
 static CONTROL: Mutex<()> = Mutex::new(());
@@ -31,6 +35,18 @@ pub(crate) fn try_control() -> Option<MutexGuard<'static, ()>> {
         Ok(guard) => Some(guard),
         Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
         Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+/// As [`control`], for threads that must not wait for a driver; `None` when another thread holds it for longer than [`SOON`].
+pub(crate) fn control_soon() -> Option<MutexGuard<'static, ()>> {
+    let end = Instant::now() + SOON;
+    loop {
+        let guard = try_control();
+        if guard.is_some() || Instant::now() >= end {
+            return guard;
+        }
+        std::thread::sleep(SOON / 10);
     }
 }
 

@@ -100,6 +100,12 @@ pub enum DpdkError {
         /// Tx queues taken.
         tx: usize,
     },
+    /// Another thread makes a control call, of this port or another, and the caller does not wait for its end.
+    #[error("port {port}: a device is being reset or brought back; try again")]
+    Busy {
+        /// The port.
+        port: PortId,
+    },
     /// The call needs the port in another state.
     #[error("port {port} is {is}, which must be {must} first")]
     PortState {

@@ -87,7 +87,7 @@ pub use mbuf::Mbuf;
 pub use mempool::{Mempool, MempoolConfig};
 pub use port::Port;
 pub use port_config::{Granted, PortConfig, RssTypes, RxOffloads, TxOffloads};
-pub use port_life::PortEvents;
+pub use port_life::{PortEvents, PortView};
 pub use port_state::{DeviceInfo, LinkState, PortStats};
 pub use queue::{RxQueue, TxQueue};
 pub use ready::ReadyPackets;

@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_char};
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 
-use crate::eal::{Eal, Token, control, hotplug_remove};
+use crate::eal::{Eal, Token, control, control_soon, hotplug_remove};
 use crate::error::DpdkError;
 use crate::ids::{PortId, QueueId, SocketId};
 use crate::mempool::Mempool;
@@ -136,6 +136,15 @@ impl SharedPort {
 
     pub(crate) fn state(&self) -> MutexGuard<'_, PortStatus> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As [`Self::state`]; `None` while another thread holds it, as it does while it resets the device.
+    pub(crate) fn try_state(&self) -> Option<MutexGuard<'_, PortStatus>> {
+        match self.state.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     pub(crate) fn takes_chains(&self) -> bool {
@@ -336,6 +345,11 @@ impl Port {
     /// Locks control calls; an error if the port was closed.
     pub(crate) fn controlled(&self) -> Result<MutexGuard<'static, ()>, DpdkError> {
         self.open_under(control())
+    }
+
+    /// As [`Self::controlled`], without waiting for a driver.
+    pub(crate) fn controlled_soon(&self) -> Result<MutexGuard<'static, ()>, DpdkError> {
+        self.open_under(control_soon().ok_or(DpdkError::Busy { port: self.id() })?)
     }
 
     /// Returns `control`, or an error if the port was closed.

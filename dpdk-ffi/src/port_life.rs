@@ -10,6 +10,7 @@ use crate::eal::{ADD, ENODEV, control, device_add, hotplug_remove};
 use crate::error::DpdkError;
 use crate::ids::PortId;
 use crate::port::{Port, name_of, unowned};
+use crate::port_config::Granted;
 use crate::sys;
 
 const ENOTSUP: i32 = 95;
@@ -65,7 +66,25 @@ impl DeviceName {
     }
 }
 
+/// The state of a port.
+#[derive(Debug, Clone)]
+pub struct PortView {
+    /// See [`Port::is_open`].
+    pub is_open: bool,
+    pub is_started: bool,
+    /// The granted configuration.
+    pub granted: Option<Granted>,
+}
+
 impl Port {
+    /// Returns the state of the port, or `None` while another thread resets it, opens it or configures it.
+    #[must_use]
+    pub fn try_view(&self) -> Option<PortView> {
+        let state = self.inner.try_state()?;
+        let (is_open, granted) = (!state.closed, state.granted.clone());
+        Some(PortView { is_open, is_started: state.started && is_open, granted })
+    }
+
     /// Returns and clears the events reported since the last call.
     #[must_use]
     pub fn take_events(&self) -> PortEvents {

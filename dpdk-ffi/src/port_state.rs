@@ -64,10 +64,13 @@ pub struct DeviceInfo {
     pub tx_offloads: TxOffloads,
 }
 
-/// A control call whose only argument is the port's number.
+/// A control call whose only argument is the port's number. It does not wait for other control calls, unless the caller passes the lock.
 macro_rules! call {
-    ($port:ident.$call:ident) => {{
-        let _control = $port.controlled()?;
+    ($port:ident.$call:ident) => {
+        call!($port.$call, $port.controlled_soon()?)
+    };
+    ($port:ident.$call:ident, $control:expr) => {{
+        let _control = $control;
         // SAFETY: takes a number; DPDK checks it.
         let answer = unsafe { sys::$call($port.id().0) };
         DpdkError::check_port($port.id(), stringify!($call), answer).map(drop)
@@ -80,7 +83,19 @@ impl Port {
     /// # Errors
     /// [`DpdkError::PortCall`].
     pub fn device_info(&self) -> Result<DeviceInfo, DpdkError> {
-        let _control = self.controlled()?;
+        self.device_info_under(control())
+    }
+
+    /// As [`Self::device_info`]; `None` while another thread makes a control call, of this port or another.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn try_device_info(&self) -> Option<Result<DeviceInfo, DpdkError>> {
+        Some(self.device_info_under(try_control()?))
+    }
+
+    fn device_info_under(&self, control: MutexGuard<'static, ()>) -> Result<DeviceInfo, DpdkError> {
+        let _control = self.open_under(control)?;
         let info = self.raw_info()?;
         // SAFETY: the port exists, so the names of its driver and device exist, and the control lock keeps them until they are copied.
         // rte_dev_name does not check for NULL, so that is done here.
@@ -180,9 +195,9 @@ impl Port {
     ///
     /// # Errors
     /// [`DpdkError::PortCall`], with errno 95 (`ENOTSUP`) if the driver cannot set it, 16 (`EBUSY`) if the port must be stopped, and 22
-    /// (`EINVAL`) if the device or its queues do not support it.
+    /// (`EINVAL`) if the device or its queues do not support it; [`DpdkError::Busy`].
     pub fn set_mtu(&self, mtu: u16) -> Result<(), DpdkError> {
-        let _control = self.controlled()?;
+        let _control = self.controlled_soon()?;
         let room = self.tag_room(&self.raw_info()?, mtu);
         // SAFETY: takes numbers; DPDK checks them.
         let answer = unsafe { sys::rte_eth_dev_set_mtu(self.id().0, mtu + room) };
@@ -194,7 +209,7 @@ impl Port {
     /// Receives every frame (`true`) or only frames for this port's MAC address.
     ///
     /// # Errors
-    /// [`DpdkError::PortCall`], with errno 95 (`ENOTSUP`) if the device has no choice.
+    /// [`DpdkError::PortCall`], with errno 95 (`ENOTSUP`) if the device has no choice; [`DpdkError::Busy`].
     pub fn set_promiscuous(&self, on: bool) -> Result<(), DpdkError> {
         if on { call!(self.rte_eth_promiscuous_enable) } else { call!(self.rte_eth_promiscuous_disable) }
     }
@@ -204,7 +219,7 @@ impl Port {
     /// # Errors
     /// [`DpdkError::PortCall`], with errno 95 (`ENOTSUP`) if the device has no choice.
     pub fn receive_all_groups(&self) -> Result<(), DpdkError> {
-        call!(self.rte_eth_allmulticast_enable)
+        call!(self.rte_eth_allmulticast_enable, self.controlled()?)
     }
 
     /// Returns whether it receives every frame.
@@ -217,7 +232,7 @@ impl Port {
     /// Switches the link on or off at this end.
     ///
     /// # Errors
-    /// [`DpdkError::PortCall`], with errno 95 (`ENOTSUP`) if the device cannot.
+    /// [`DpdkError::PortCall`], with errno 95 (`ENOTSUP`) if the device cannot; [`DpdkError::Busy`].
     pub fn set_link(&self, up: bool) -> Result<(), DpdkError> {
         if up { call!(self.rte_eth_dev_set_link_up) } else { call!(self.rte_eth_dev_set_link_down) }
     }
@@ -225,7 +240,7 @@ impl Port {
     /// Sets the counters of [`Self::stats`] to 0.
     ///
     /// # Errors
-    /// [`DpdkError::PortCall`].
+    /// [`DpdkError::PortCall`], [`DpdkError::Busy`].
     pub fn reset_stats(&self) -> Result<(), DpdkError> {
         call!(self.rte_eth_stats_reset)
     }
@@ -233,7 +248,7 @@ impl Port {
     /// Sets the counters of [`Self::xstats`] to 0.
     ///
     /// # Errors
-    /// [`DpdkError::PortCall`].
+    /// [`DpdkError::PortCall`], [`DpdkError::Busy`].
     pub fn reset_xstats(&self) -> Result<(), DpdkError> {
         call!(self.rte_eth_xstats_reset)
     }
@@ -241,9 +256,9 @@ impl Port {
     /// All counters of the device, by the driver's names.
     ///
     /// # Errors
-    /// [`DpdkError::PortCall`].
+    /// [`DpdkError::PortCall`], [`DpdkError::Busy`].
     pub fn xstats(&self) -> Result<Vec<(String, u64)>, DpdkError> {
-        let _control = self.controlled()?;
+        let _control = self.controlled_soon()?;
         let port = self.id().0;
         let (names_call, values_call) = ("rte_eth_xstats_get_names", "rte_eth_xstats_get");
         // SAFETY: with no array the call only returns how many there are.

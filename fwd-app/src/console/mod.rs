@@ -100,6 +100,8 @@ pub(crate) struct Site {
     ports: Vec<Port>,
     /// What was granted to each at the start.
     granted: Vec<Granted>,
+    /// The driver and the device of each at the start.
+    devices: Vec<[String; 2]>,
     /// Which of them an lcore receives from.
     receives: Vec<bool>,
     /// Port and queue of each input.
@@ -116,7 +118,18 @@ impl Site {
         let inputs = plan.inputs.iter().map(|input| (input.port, input.queue)).collect();
         // All are configured.
         let granted = ports.iter().filter_map(Port::granted).collect();
-        Self { ports: ports.to_vec(), granted, receives: plan.receives(ports.len()), inputs, setup, tsc_hz }
+        let device =
+            |port: &Port| port.device_info().map(|info| [info.driver, info.device]).unwrap_or_default();
+        let devices = ports.iter().map(device).collect();
+        Self {
+            ports: ports.to_vec(),
+            granted,
+            devices,
+            receives: plan.receives(ports.len()),
+            inputs,
+            setup,
+            tsc_hz,
+        }
     }
 }
 

@@ -137,7 +137,7 @@ impl Devices {
     /// Sets the MTU, bytes, of the port with this index. A device that is out of use gets it when it is back.
     ///
     /// # Errors
-    /// When its driver refuses it while the port runs.
+    /// When its driver refuses it while the port runs, and while another device is brought back.
     pub(crate) fn set_mtu(&mut self, index: u16, mtu_bytes: u16) -> anyhow::Result<()> {
         let Some(device) = self.devices.iter_mut().find(|device| device.index == index) else {
             return Ok(());
@@ -148,10 +148,12 @@ impl Devices {
             // The driver leaves the length of frames to who sends them.
             Err(DpdkError::PortCall { errno, .. }) if errno == Errno::NOTSUP.raw_os_error() => {}
             Err(error) => {
+                let when = match error {
+                    DpdkError::Busy { .. } => "now",
+                    _ => "while it runs, which needs a restart",
+                };
                 let name = device.name();
-                return Err(error).context(format!(
-                    "{name} cannot get an MTU of {mtu_bytes} bytes while it runs, which needs a restart"
-                ));
+                return Err(error).context(format!("{name} cannot get an MTU of {mtu_bytes} bytes {when}"));
             }
         }
         device.setup.config.mtu = Some(mtu_bytes);

@@ -109,12 +109,12 @@ pub(crate) struct PortCounts {
 }
 
 impl PortCounts {
-    /// The statistics of `ports` now; `receives` says which ports an lcore receives from.
+    /// The statistics of `ports` now; `receives` says which ports an lcore receives from. There are none while a driver is at work.
     pub(crate) fn of(ports: &[Port], receives: &[bool]) -> Vec<Self> {
         let counts = |(port, receives): (&Port, &bool)| Self {
             name: port.label().to_owned(),
             receives: *receives,
-            stats: port.stats().ok(),
+            stats: port.try_stats().and_then(Result::ok),
         };
         ports.iter().zip(receives).map(counts).collect()
     }

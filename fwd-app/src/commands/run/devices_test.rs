@@ -2,6 +2,9 @@
 
 use super::panics::arguments;
 use super::*;
+use crate::console::client;
+use crate::console::server::Limits;
+use crate::console::server::wire::Ask;
 use crate::forwarder::test_forwarder::{bundled, endless_updates, faulty_forwarder, forwarder};
 use dpdk_ffi::testing::{busy_driver, report};
 use dpdk_ffi::{PortEvents, PortStats};
@@ -120,6 +123,36 @@ rusty_fork_test! {
             until(|| eal.ports().len() == 1);
             eal.vdev_create(NAME, "").unwrap();
             until(|| port.is_started());
+        });
+    }
+
+    #[test]
+    fn clients_are_answered_while_a_driver_is_at_work() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("ctl");
+        let socket = Some(Server::start(&path, Limits::default()).unwrap());
+        let ask = |line: &str| {
+            let ask = Ask { line: line.to_owned(), json: false };
+            client::ask(&path, &ask, None, Duration::from_secs(5)).unwrap_or_else(|error| panic!("{line}: {error}"))
+        };
+        let control = Control { socket, ..Control::default() };
+        run_with(&["--config", "(0,0,1),(1,0,1)"], forwarder(), control, |_, port| {
+            until(|| port.is_started());
+            until_it_sends(port);
+            let busy = busy_driver();
+            report(port, PortEvents { is_removed: false, is_reset: true });
+            until(|| ask("show port info net_null1").text.is_some_and(|text| text.contains("down, speed")));
+            for line in ["show port info all", "show port stats all", "show stats", "show rates"] {
+                assert!(ask(line).ok, "{line}");
+            }
+            for line in ["show port xstats", "set link 0 up", "set promisc all on", "clear port stats"] {
+                let error = ask(line).error.unwrap_or_else(|| panic!("{line} is done"));
+                assert!(error.contains("a device is being reset or brought back; try again"), "{line}: {error}");
+            }
+            assert!(matches!(port.set_mtu(1400), Err(DpdkError::Busy { .. })));
+            drop(busy);
+            until(|| ask("show port xstats").ok);
+            until_it_sends(port);
         });
     }
 

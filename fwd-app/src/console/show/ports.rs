@@ -34,18 +34,24 @@ impl Steering<'_> {
         })
     }
 
-    /// Does `work` for each of `ports`, and goes on after a failure; the first failure is the answer.
+    /// Does `work` for each of `ports`, and goes on after a failure; the first failure is the answer. Stops while a
+    /// driver is at work, since every port would be busy.
     pub(in crate::console) fn each_port(
         &self,
         ports: &Ports,
         work: impl Fn(&Port) -> Result<(), DpdkError>,
     ) -> Result<Answer, Refusal> {
-        let work = |index: usize| {
+        let mut outcome = Ok(());
+        for index in self.indices(ports)? {
             let port = &self.desk.site.ports[index];
-            work(port).with_context(|| format!("port {index} ({})", port.label()))
-        };
-        let results: Vec<_> = self.indices(ports)?.into_iter().map(work).collect();
-        results.into_iter().collect::<Result<(), _>>()?;
+            let done = work(port);
+            let is_busy = matches!(done, Err(DpdkError::Busy { .. }));
+            outcome = outcome.and(done.with_context(|| port.title(index)));
+            if is_busy {
+                break;
+            }
+        }
+        outcome?;
         Ok(Answer::done())
     }
 
@@ -70,17 +76,22 @@ impl Steering<'_> {
     }
 
     fn info(&self, index: usize, port: &Port) -> InfoShown {
-        let link = port.link().ok();
+        let link = port.try_link().and_then(Result::ok);
         let table = self.forwarder.ports();
         let egress = table.ports.get(index);
-        let state = match (port.is_open(), port.is_started()) {
-            (false, _) => "removed",
-            (true, false) => "stopped",
-            (true, true) => "in use",
+        let view = port.try_view();
+        let state = match view.as_ref().map(|view| (view.is_open, view.is_started)) {
+            None => "being reset",
+            Some((false, _)) => "removed",
+            Some((true, false)) => "stopped",
+            Some((true, true)) => "in use",
         };
-        // A device that was removed has neither.
-        let (driver, device) = port.device_info().map(|info| (info.driver, info.device)).unwrap_or_default();
-        let granted = port.granted();
+        let [driver, device] = match port.try_device_info() {
+            None => self.desk.site.devices[index].clone(),
+            // A device that was removed has neither.
+            Some(info) => info.map(|info| [info.driver, info.device]).unwrap_or_default(),
+        };
+        let granted = view.and_then(|view| view.granted);
         let granted = granted.as_ref().unwrap_or(&self.desk.site.granted[index]);
         let names = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
         InfoShown {
@@ -152,8 +163,9 @@ struct XstatsOf {
 
 impl XstatsOf {
     fn new(index: usize, port: &Port) -> anyhow::Result<Self> {
-        let xstats = if port.is_open() { port.xstats() } else { Ok(Vec::new()) };
-        let xstats = xstats.with_context(|| format!("port {index} ({})", port.label()))?;
+        let is_removed = port.try_view().is_some_and(|view| !view.is_open);
+        let xstats = if is_removed { Ok(Vec::new()) } else { port.xstats() };
+        let xstats = xstats.with_context(|| port.title(index))?;
         Ok(Self { port: index, name: port.label().to_owned(), xstats: xstats.into_iter().collect() })
     }
 }
@@ -177,7 +189,7 @@ impl fmt::Display for XstatsShown {
 struct InfoShown {
     port: usize,
     name: String,
-    /// `in use`; `removed` or `stopped` while its device is away or is being reset.
+    /// `in use`; `removed`, `stopped` or `being reset` while its device is away or is brought back.
     state: &'static str,
     driver: String,
     device: String,
