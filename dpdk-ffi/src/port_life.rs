@@ -71,6 +71,7 @@ impl DeviceName {
 pub struct PortView {
     /// See [`Port::is_open`].
     pub is_open: bool,
+    /// Started and not closed.
     pub is_started: bool,
     /// The granted configuration.
     pub granted: Option<Granted>,

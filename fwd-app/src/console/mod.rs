@@ -46,10 +46,12 @@
 //! | [`client`] | asks a forwarder |
 //! | [`show`] | what is asked for, from the forwarder: ports, lcores, routes, neighbours |
 //! | [`drain`] | taking the forwarder out of a network |
-//! | [`watching`], [`capture_file`] | traces of packets, and captures of dropped ones |
+//! | [`watching`] | traces of packets |
+//! | [`capture`], [`capture_file`] | captures of dropped packets: the thread that writes, the file |
 //! | [`telemetry`] | the commands on DPDK's telemetry socket |
 
 pub(crate) mod answer;
+mod capture;
 pub(crate) mod capture_file;
 pub(crate) mod client;
 mod drain;
@@ -211,7 +213,8 @@ impl Console {
         let Some((file, packets)) = wanted else { return Ok(()) };
         let Desk { site, watching, .. } = &mut self.desk;
         let opened = capture_file::open(file).with_context(|| format!("cannot write {file}"))?;
-        watching.capture((file.clone(), opened), (*packets, PacketFilter::default()), running.watch(), site)
+        let (file, wanted) = ((file.clone(), opened), (*packets, PacketFilter::default()));
+        watching.captures.start(file, wanted, None, running.watch(), site)
     }
 
     /// Answers requests that wait; returns whether there were any.
@@ -296,8 +299,8 @@ impl Steer for Steering<'_> {
             Request::SetPromiscuous { ports, on } => self.set_promiscuous(&ports, on),
             Request::SetLink { port, up } => self.set_link(&port, up),
             Request::SetNextHopCounters { on } => Ok(self.count_next_hops(on)),
-            Request::CaptureStop => self.desk.watching.stop(),
-            Request::Trace { .. }
+            Request::CaptureStop
+            | Request::Trace { .. }
             | Request::CaptureDrops { .. }
             | Request::Reload
             | Request::Stop { drain: true }
@@ -345,10 +348,11 @@ impl Steering<'_> {
                 }
             }
             Request::CaptureDrops { file, packets, filter } => {
-                let (file, packets, filter) = (file.clone(), *packets, filter.clone());
-                let answer = self.capture_drops((file, command.take_file()), packets, &filter);
-                command.answer(answer);
+                let (name, packets, filter) = (file.clone(), *packets, filter.clone());
+                let file = command.take_file();
+                self.capture_drops((name, file), packets, &filter, command);
             }
+            Request::CaptureStop => self.desk.watching.captures.stop(command),
             Request::Show(what @ (Show::Fib | Show::Routes)) => {
                 let what = *what;
                 self.count(what, Box::new(move |answer| command.answer(answer)));
@@ -375,14 +379,23 @@ impl Steering<'_> {
         (name, file): (String, Option<File>),
         packets: NonZeroU64,
         filter: &WatchFilter,
-    ) -> Result<Answer, Refusal> {
-        let without = "the file, open for writing, must come with the request (SCM_RIGHTS), as from fwd-app ctl: the forwarder opens no path of a client";
-        let file = file.context(without)?;
-        capture_file::check(&file).with_context(|| format!("cannot write {name}"))?;
-        let filter = self.packet_filter(filter)?;
+        client: ClientCommand,
+    ) {
+        let Some(file) = file else {
+            let without = "the file, open for writing, must come with the request (SCM_RIGHTS), as from fwd-app ctl: the forwarder opens no path of a client";
+            return client.answer(Err(anyhow::anyhow!(without).into()));
+        };
+        let filter = match self.packet_filter(filter) {
+            Ok(filter) => filter,
+            Err(refusal) => {
+                capture::close(file);
+                return client.answer(Err(refusal));
+            }
+        };
         let Desk { site, watching, .. } = &mut *self.desk;
-        watching.capture((name, file), (packets, filter), self.forwarder.running().watch(), site)?;
-        Ok(Answer::done())
+        let watch = self.forwarder.running().watch();
+        // The client gets an error as its answer.
+        let _ = watching.captures.start((name, file), (packets, filter), Some(client), watch, site);
     }
 
     /// The filter with the numbers of its port and VRF.

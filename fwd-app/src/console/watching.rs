@@ -1,41 +1,29 @@
-//! Looks on at packets: `trace N`, whose answer waits for N packets, and `capture drops FILE N`, a pcapng file with the reason of
-//! each drop as its comment, which the client opens. Both take filters, which lcores apply.
+//! Looks on at packets: `trace N`, whose answer waits for N packets, and `capture drops FILE N` ([`Captures`]). Both take filters, which
+//! lcores apply.
 
 use super::Site;
-use crate::console::{Answer, ClientCommand, Refusal};
+use super::capture::Captures;
+use crate::console::{Answer, ClientCommand};
 use crate::datapath::check::{self, Destination};
 use crate::datapath::watch::{Fate, PacketFilter, Purpose, Watch, WatchedPacket};
 use crate::forwarder::Forwarder;
-use crate::notice;
-use anyhow::Context as _;
 use fib::{MacAddr, NextHop, NextHopId};
-use pcap_file::pcapng::PcapNgWriter;
-use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
-use pcap_file::pcapng::blocks::interface_description::{
-    InterfaceDescriptionBlock, InterfaceDescriptionOption,
-};
-use pcap_file::{DataLink, PcapError};
 use serde::Serialize;
 use std::fmt;
-use std::fs::File;
-use std::io::{BufWriter, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU64;
-use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// How long `trace` waits for its packets.
 const TRACE_LIMIT: Duration = Duration::from_secs(3);
 /// The most packets of a trace: each is several lines.
 const TRACE_MAX: u64 = 100;
-/// Time stamps of a capture are nanoseconds: 10^-9 s.
-const NANOSECONDS: u8 = 9;
 
 /// Who looks on.
 #[derive(Default)]
 pub(super) struct Watching {
     trace: Option<Trace>,
-    capture: Option<Capture>,
+    pub(super) captures: Captures,
 }
 
 struct Trace {
@@ -43,20 +31,6 @@ struct Trace {
     packets: usize,
     shown: Vec<TraceShown>,
     end: Instant,
-}
-
-struct Capture {
-    file: String,
-    writer: PcapNgWriter<BufWriter<File>>,
-    written: u64,
-    watch: Arc<Watch>,
-}
-
-impl Drop for Watching {
-    /// The forwarder ends.
-    fn drop(&mut self) {
-        self.capture.take().into_iter().for_each(Capture::end);
-    }
 }
 
 impl Watching {
@@ -76,36 +50,6 @@ impl Watching {
         watch.want(Purpose::Trace, packets, filter);
     }
 
-    /// Starts a capture of the next `packets` dropped packets that match `filter` to `opened`, which messages call `file`.
-    ///
-    /// # Errors
-    /// When the file cannot be written, or there is a capture.
-    pub(super) fn capture(
-        &mut self,
-        (file, opened): (String, File),
-        (packets, filter): (NonZeroU64, PacketFilter),
-        watch: &Arc<Watch>,
-        site: &Site,
-    ) -> anyhow::Result<()> {
-        if let Some(Capture { file, .. }) = &self.capture {
-            anyhow::bail!("a capture to {file} is running; stop it first");
-        }
-        let writer = begin(opened, site).with_context(|| format!("cannot write {file}"))?;
-        self.capture = Some(Capture { file, writer, written: 0, watch: Arc::clone(watch) });
-        watch.want(Purpose::Capture, packets.get(), filter);
-        Ok(())
-    }
-
-    /// Ends the capture.
-    ///
-    /// # Errors
-    /// When there is none, or the file cannot be written.
-    pub(super) fn stop(&mut self) -> Result<Answer, Refusal> {
-        let capture = self.capture.take().context("no capture is running")?;
-        capture.watch.stop(Purpose::Capture);
-        Ok(Answer::new(capture.finish()?))
-    }
-
     /// Takes the packets that were seen; returns whether there were any. Those that nobody wants any more are not kept for whoever looks on
     /// next.
     pub(super) fn turn(&mut self, forwarder: &Forwarder, site: &Site) -> bool {
@@ -113,16 +57,10 @@ impl Watching {
         let mut worked = false;
         while let Some(seen) = watch.next() {
             worked = true;
-            match (seen.purpose, &mut self.trace, &mut self.capture) {
-                (Purpose::Trace, Some(trace), _) => trace.shown.push(TraceShown::new(&seen, forwarder, site)),
-                (Purpose::Capture, _, Some(capture)) => {
-                    if let Err(error) = capture.write(&seen, site.tsc_hz) {
-                        notice::warn(format_args!("{}: {error}; the capture ends", capture.file));
-                        watch.stop(Purpose::Capture);
-                        self.capture = None;
-                    }
-                }
-                _ => {}
+            match (seen.purpose, &mut self.trace) {
+                (Purpose::Trace, Some(trace)) => trace.shown.push(TraceShown::new(&seen, forwarder, site)),
+                (Purpose::Trace, None) => {}
+                (Purpose::Capture, _) => self.captures.take(&seen, site.tsc_hz),
             }
             watch.give_back(seen);
         }
@@ -131,88 +69,8 @@ impl Watching {
             watch.stop(Purpose::Trace);
             command.answer(Ok(Answer::new(TracesShown(shown))));
         }
-        let is_over = |_: &mut Capture| watch.left(Purpose::Capture) == 0 && !worked;
-        self.capture.take_if(is_over).into_iter().for_each(Capture::end);
+        self.captures.turn(!worked);
         worked
-    }
-}
-
-/// A capture file with the inputs as interfaces, and one more for packets on their way out. What `file` had before is gone.
-fn begin(file: File, site: &Site) -> anyhow::Result<PcapNgWriter<BufWriter<File>>> {
-    file.set_len(0)?;
-    let mut writer = PcapNgWriter::new(BufWriter::new(file)).map_err(plain)?;
-    let inputs = site.inputs.iter().map(|(port, queue)| format!("port {port} queue {queue}"));
-    for name in inputs.chain(["tx".to_owned()]) {
-        let options = vec![
-            InterfaceDescriptionOption::IfName(name.into()),
-            InterfaceDescriptionOption::IfTsResol(NANOSECONDS),
-        ];
-        let block = InterfaceDescriptionBlock { linktype: DataLink::ETHERNET, snaplen: 0, options };
-        writer.write_pcapng_block(block).map_err(plain)?;
-    }
-    Ok(writer)
-}
-
-/// The I/O error inside a library's error.
-fn plain(error: PcapError) -> std::io::Error {
-    match error {
-        PcapError::IoError(error) => error,
-        other => std::io::Error::other(other),
-    }
-}
-
-impl Capture {
-    fn write(&mut self, seen: &WatchedPacket, tsc_hz: u64) -> std::io::Result<()> {
-        let reason = if let Fate::Dropped(reason) = seen.fate { reason.name() } else { "" };
-        let last = self.writer.interfaces().len().saturating_sub(1);
-        let input = seen.origin.input.filter(|_| !seen.is_leaving);
-        let age =
-            u128::from(dpdk_ffi::tsc().saturating_sub(seen.tsc)) * 1_000_000_000 / u128::from(tsc_hz.max(1));
-        let age = Duration::from_nanos(u64::try_from(age).unwrap_or(0));
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let block = EnhancedPacketBlock {
-            interface_id: u32::try_from(input.unwrap_or(last).min(last)).unwrap_or(0),
-            timestamp: now.saturating_sub(age),
-            original_len: seen.frame_bytes,
-            data: seen.frame.as_slice().into(),
-            options: vec![EnhancedPacketOption::Comment(reason.into())],
-        };
-        self.writer.write_pcapng_block(block).map_err(plain)?;
-        self.written += 1;
-        Ok(())
-    }
-
-    /// Closes the file, which nobody has asked for, and says so.
-    fn end(self) {
-        match self.finish() {
-            Ok(done) => notice::post(done),
-            Err(error) => notice::warn(format_args!("{error:#}")),
-        }
-    }
-
-    fn finish(self) -> anyhow::Result<CaptureDone> {
-        let Self { file, writer, written, watch } = self;
-        writer.into_inner().flush().with_context(|| format!("cannot write {file}"))?;
-        Ok(CaptureDone { file, written, missed: watch.missed() })
-    }
-}
-
-#[derive(Serialize)]
-struct CaptureDone {
-    file: String,
-    written: u64,
-    /// Packets that no buffer was free for, since the start.
-    missed: u64,
-}
-
-impl fmt::Display for CaptureDone {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { file, written, missed } = self;
-        write!(f, "{file}: {written} dropped packets")?;
-        if *missed > 0 {
-            write!(f, ", {missed} missed")?;
-        }
-        Ok(())
     }
 }
 
