@@ -353,12 +353,13 @@ impl Steering<'_> {
                 self.capture_drops((name, file), packets, &filter, command);
             }
             Request::CaptureStop => self.desk.watching.captures.stop(command),
-            Request::Show(what @ (Show::Fib | Show::Routes)) => {
+            Request::Show(what) if what.is_counted() => {
                 let what = *what;
                 self.count(what, Box::new(move |answer| command.answer(answer)));
             }
             Request::Vrf { name, request }
-                if let Request::Show(what @ (Show::Fib | Show::Routes)) = **request =>
+                if let Request::Show(what) = **request
+                    && what.is_counted() =>
             {
                 match self.forwarder.find(name) {
                     Ok(vrf) => Steering { forwarder: self.forwarder, vrf: Some(vrf), desk: self.desk }
@@ -421,9 +422,8 @@ impl Steering<'_> {
             Show::Neigh => self.neighbours()?,
             Show::Feeds => self.feeds(),
             Show::Addresses => self.addresses(),
-            Show::NextHops => self.next_hops(),
             Show::Vrfs => Answer::new(VrfReports::new(self.forwarder)),
-            Show::Fib | Show::Routes => {
+            Show::Fib | Show::Routes | Show::NextHops => {
                 return Err(unavailable(&Request::Show(what), "its answer must be waited for"));
             }
         })

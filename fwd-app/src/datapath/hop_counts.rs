@@ -113,6 +113,13 @@ impl HopCounts {
         count
     }
 
+    /// The next ids from `start` on that do not share a cell: at least one, with `cells_max` cells at most in all lanes.
+    pub(crate) fn ids(&self, start: u32, cells_max: usize) -> std::ops::Range<u32> {
+        let last = u32::try_from(self.others).unwrap_or(u32::MAX);
+        let count = (cells_max / (self.lanes.len() * self.sets().count()).max(1)).max(1);
+        start..last.min(start.saturating_add(u32::try_from(count).unwrap_or(u32::MAX)))
+    }
+
     /// What was counted for all other next hops.
     pub(crate) fn others(&self) -> HopCount {
         let mut count = HopCount::default();
@@ -134,6 +141,16 @@ impl HopCounts {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+impl HopCounts {
+    /// Counts for a next hop on a lane.
+    pub(crate) fn add(&self, lane: usize, id: u32, count: HopCount) {
+        let cell = &self.lanes[lane][id as usize];
+        cell.packets.fetch_add(count.packets, Relaxed);
+        cell.bytes.fetch_add(count.bytes, Relaxed);
     }
 }
 

@@ -187,6 +187,11 @@ pub(crate) enum Ports {
 }
 
 impl Show {
+    /// Whether its answer is made in slices, since it may take long.
+    pub(crate) fn is_counted(self) -> bool {
+        matches!(self, Self::Fib | Self::Routes | Self::NextHops)
+    }
+
     /// The word for it.
     pub(crate) fn name(self) -> &'static str {
         match self {

@@ -1,6 +1,7 @@
-//! `show fib` and `show routes`, which count routes: a slice each turn, so that a large table does not hold the control thread up. All who
-//! ask about a VRF while another count runs get the answer of the next one.
+//! `show fib` and `show routes`, which count routes, and `show next-hops`, which reads the counters of next hops: a slice each turn, so that a
+//! large table does not hold the control thread up. All who ask about a VRF while another count runs get the answer of the next one.
 
+use super::next_hops::CountedHops;
 use crate::console::grammar::request::Show;
 use crate::console::{Answer, Refusal, Steering};
 use crate::report::columns::{Columns, grouped};
@@ -14,7 +15,7 @@ const WAITING_MAX: usize = 64;
 /// Takes the answer to the one who has asked.
 pub(in crate::console) type Reply = Box<dyn FnOnce(Result<Answer, Refusal>) + Send>;
 
-/// A request that waits for a count of routes.
+/// A request that waits for a count.
 struct CountWanted {
     /// The number of its VRF.
     vrf: usize,
@@ -22,11 +23,23 @@ struct CountWanted {
     reply: Reply,
 }
 
+impl CountWanted {
+    /// Requests with the same key share a count.
+    fn key(&self) -> (usize, bool) {
+        (self.vrf, self.what == Show::NextHops)
+    }
+}
+
+/// The counts so far.
+enum CountsSoFar {
+    Routes(RouteCounts),
+    NextHops(CountedHops),
+}
+
 /// The count that runs, and who waits for it or for a later one.
 #[derive(Default)]
 pub(in crate::console) struct Counting {
-    /// The number of the VRF, and the counts so far.
-    running: Option<(usize, RouteCounts)>,
+    running: Option<CountsSoFar>,
     /// Requests that its answer is for.
     current: Vec<CountWanted>,
     later: Vec<CountWanted>,
@@ -40,7 +53,7 @@ impl Counting {
 }
 
 impl Steering<'_> {
-    /// Answers `what`, [`Show::Fib`] or [`Show::Routes`], about this VRF: when its routes are counted, if they have to be.
+    /// Answers `what`, one of those that [`Show::is_counted`], about this VRF: when that is counted, if it has to be.
     pub(in crate::console) fn count(&mut self, what: Show, reply: Reply) {
         if what == Show::Fib && !self.vrf().has_discards() {
             return reply(Ok(self.fib(&RouteCounts::default())));
@@ -49,28 +62,41 @@ impl Steering<'_> {
         self.desk.counting.later.push(wanted);
     }
 
-    /// Counts a slice of routes, and answers after the last one. Returns whether there was one.
+    /// Counts a slice, and answers after the last one. Returns whether there was one.
     pub(in crate::console) fn count_turn(&mut self) -> bool {
         let Counting { running, current, later } = &mut self.desk.counting;
         let Some(first) = current.first().or(later.first()) else { return false };
-        let (vrf, counts) = running.get_or_insert((first.vrf, RouteCounts::default()));
-        let vrf = *vrf;
+        let (key, what) = (first.key(), first.what);
         current.extend(if current.is_empty() {
-            later.extract_if(.., |wanted| wanted.vrf == vrf).collect()
+            later.extract_if(.., |wanted| wanted.key() == key).collect()
         } else {
             Vec::new()
         });
-        if !self.forwarder.vrf(vrf).count_routes(counts) {
+        let vrf = self.forwarder.vrf(key.0);
+        if running.is_none() {
+            *running = match what {
+                Show::NextHops => {
+                    vrf.next_hop_counts().map(|counts| CountsSoFar::NextHops(CountedHops::new(counts)))
+                }
+                _ => Some(CountsSoFar::Routes(RouteCounts::default())),
+            };
+        }
+        let is_over = match running {
+            Some(CountsSoFar::Routes(counts)) => vrf.count_routes(counts),
+            Some(CountsSoFar::NextHops(counted)) => counted.turn(vrf.hops()),
+            None => true,
+        };
+        if !is_over {
             return true;
         }
-        let answered = std::mem::take(current);
-        let Some((_, counts)) = running.take() else { return true };
-        let steering = Steering { forwarder: self.forwarder, vrf: Some(vrf), desk: self.desk };
+        let (answered, counts) = (std::mem::take(current), running.take());
+        let steering = Steering { forwarder: self.forwarder, vrf: Some(key.0), desk: self.desk };
         for CountWanted { what, reply, .. } in answered {
-            reply(Ok(if what == Show::Fib {
-                steering.fib(&counts)
-            } else {
-                Answer::new(RoutesShown::new(&counts))
+            reply(Ok(match (what, &counts) {
+                (Show::Fib, Some(CountsSoFar::Routes(counts))) => steering.fib(counts),
+                (_, Some(CountsSoFar::Routes(counts))) => Answer::new(RoutesShown::new(counts)),
+                (_, Some(CountsSoFar::NextHops(counted))) => steering.next_hops(counted),
+                (_, None) => Self::next_hops_off(),
             }));
         }
         true

@@ -1,14 +1,19 @@
-//! Packets by next hop, while they are counted.
+//! Packets by next hop, while they are counted: read a slice each turn, so that many next hops and lcores do not hold the control thread up.
 
 use crate::console::{Answer, Steering};
-use crate::datapath::hop_counts::HopCount;
+use crate::datapath::hop_counts::{HopCount, HopCounts};
 use crate::report::columns::{Columns, grouped};
+use fib::{NextHop, NextHopId, NextHopTable};
 use serde::Serialize;
 use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::fmt;
+use std::sync::Arc;
 
 /// The most next hops of an answer: it has a limit of bytes.
 const SHOWN_MAX: usize = 10_000;
+/// Cells of lcores that a slice reads: less than a millisecond of work.
+const SLICE_CELLS: usize = 1 << 13;
 
 impl Steering<'_> {
     /// Counts packets by next hop in all VRFs from now on, or does not any more. What was counted before is forgotten.
@@ -23,25 +28,75 @@ impl Steering<'_> {
         Answer::done()
     }
 
-    /// The next hops that packets went to, the busiest first.
-    pub(in crate::console) fn next_hops(&self) -> Answer {
-        let vrf = self.vrf();
-        let Some(counts) = vrf.next_hop_counts() else { return Answer::new(NextHopsShown::default()) };
-        let hops = vrf.hops();
-        let mut busy: Vec<_> = hops.iter().map(|(id, hop)| (counts.of(id), id, hop)).collect();
-        busy.retain(|(count, ..)| count.packets > 0);
-        busy.sort_by_key(|(count, id, _)| (Reverse(count.packets), *id));
-        let mut others = counts.others();
-        busy.iter().skip(SHOWN_MAX).for_each(|(count, ..)| others += *count);
-        let shown = busy.iter().take(SHOWN_MAX).map(|(count, id, hop)| NextHopShown {
-            id: hops.told(*id).get(),
-            next_hop: hop.to_string(),
-            packets: count.packets,
-            bytes: count.bytes,
+    /// The next hops that packets went to, the busiest first, once they are counted.
+    pub(super) fn next_hops(&self, counted: &CountedHops) -> Answer {
+        let mut busiest: Vec<_> = counted.busiest.iter().collect();
+        busiest.sort_unstable();
+        let ports = self.forwarder.ports();
+        let shown = busiest.into_iter().map(|BusyHop { packets, told, bytes, hop, .. }| NextHopShown {
+            id: told.get(),
+            next_hop: ports.shown(hop).to_string(),
+            packets: packets.0,
+            bytes: *bytes,
         });
-        let HopCount { packets, bytes } = others;
+        let HopCount { packets, bytes } = counted.others;
         let others = OtherHopsShown { packets, bytes };
         Answer::new(NextHopsShown { on: true, next_hops: shown.collect(), others })
+    }
+
+    /// The answer while nothing is counted.
+    pub(super) fn next_hops_off() -> Answer {
+        Answer::new(NextHopsShown::default())
+    }
+}
+
+/// A next hop that packets went to; the greatest one has the fewest.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct BusyHop {
+    packets: Reverse<u64>,
+    id: NextHopId,
+    bytes: u64,
+    /// The id in the route file.
+    told: NextHopId,
+    hop: NextHop,
+}
+
+/// The next hops of a VRF by packets, as far as they have been looked at.
+pub(in crate::console) struct CountedHops {
+    counts: Arc<HopCounts>,
+    /// The next one to be looked at.
+    next: u32,
+    /// At most [`SHOWN_MAX`].
+    busiest: BinaryHeap<BusyHop>,
+    /// All others.
+    others: HopCount,
+}
+
+impl CountedHops {
+    pub(super) fn new(counts: Arc<HopCounts>) -> Self {
+        let others = counts.others();
+        Self { counts, next: 1, busiest: BinaryHeap::new(), others }
+    }
+
+    /// Looks at the next slice of `hops`. Returns whether it was the last one.
+    pub(super) fn turn(&mut self, hops: &NextHopTable) -> bool {
+        let ids = self.counts.ids(self.next, SLICE_CELLS);
+        let is_last = ids.is_empty();
+        self.next = ids.end;
+        for id in ids.map(NextHopId::from_answer) {
+            let count = self.counts.of(id);
+            if let (1.., Some(hop)) = (count.packets, hops.get(id)) {
+                let HopCount { packets, bytes } = count;
+                let (told, hop) = (hops.told(id), hop.clone());
+                self.busiest.push(BusyHop { packets: Reverse(packets), id, bytes, told, hop });
+            }
+            if self.busiest.len() > SHOWN_MAX
+                && let Some(BusyHop { packets, bytes, .. }) = self.busiest.pop()
+            {
+                self.others += HopCount { packets: packets.0, bytes };
+            }
+        }
+        is_last
     }
 }
 
@@ -84,5 +139,45 @@ impl fmt::Display for NextHopsShown {
             columns.row(["others".to_owned(), grouped(packets), grouped(bytes), String::new()]);
         }
         columns.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fib::PortRef;
+
+    #[test]
+    fn many_next_hops_are_read_in_slices_and_the_busiest_are_shown() {
+        let (mut hops, lanes) = (NextHopTable::new(), 8);
+        let gateway = |number: u32| NextHop::Gateway {
+            gateway: std::net::Ipv4Addr::from(0x0a00_0000 + number).into(),
+            port: PortRef::Index(0),
+        };
+        let ids: Vec<_> = (0..30_000).map(|number| hops.intern(gateway(number)).unwrap()).collect();
+        let counts = HopCounts::new(lanes, ids.iter().map(|id| id.get()).max().unwrap());
+        // The n-th has n packets, on two lanes.
+        for (packets, id) in (0..).zip(&ids) {
+            counts.add(0, id.get(), HopCount { packets, bytes: 64 * packets });
+            counts.add(lanes - 1, id.get(), HopCount { packets: 0, bytes: 1 });
+        }
+        let mut counted = CountedHops::new(Arc::new(counts));
+        let mut turns = 0;
+        loop {
+            let before = counted.next;
+            turns += 1;
+            let is_last = counted.turn(&hops);
+            assert!((counted.next - before) as usize * lanes <= SLICE_CELLS);
+            if is_last {
+                break;
+            }
+        }
+        assert!(turns > 30_000 * lanes / SLICE_CELLS, "{turns}");
+        let busiest = counted.busiest.into_sorted_vec();
+        let shown: Vec<_> = busiest.iter().map(|hop| (hop.packets.0, hop.bytes)).collect();
+        let wanted: Vec<_> = (20_000..30_000).rev().map(|packets| (packets, 64 * packets + 1)).collect();
+        assert_eq!(shown, wanted);
+        assert_eq!(busiest[0].hop, gateway(29_999));
+        assert_eq!(counted.others.packets, (0..20_000).sum::<u64>());
     }
 }
