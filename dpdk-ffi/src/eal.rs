@@ -145,7 +145,7 @@ impl Eal {
         Arc::clone(&self.token)
     }
 
-    /// The number of live handles made from this EAL, which is cleaned up after the last one is dropped, and itself.
+    /// The number of live handles made from this EAL. EAL is cleaned up once they and this value are dropped.
     #[must_use]
     pub fn handles(&self) -> usize {
         Arc::strong_count(&self.token) - 1

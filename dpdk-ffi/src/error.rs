@@ -107,7 +107,7 @@ pub enum DpdkError {
         port: PortId,
     },
     /// The call needs the port in another state.
-    #[error("port {port} is {is}, which must be {must} first")]
+    #[error("port {port} is {is}; it must be {must} first")]
     PortState {
         /// The port.
         port: PortId,

@@ -24,7 +24,7 @@ pub enum Sail {
     U,
     /// Three levels, in the paper's layout: at most 254 next hops.
     L,
-    /// As many FIBs as there may be, here one.
+    /// Several FIBs; counted with one.
     M,
 }
 
@@ -67,7 +67,7 @@ pub fn counter(sail: Sail, rib: &mut Rib) -> Result<Counter, EngineError> {
             Ok(Box::new(move |key| {
                 let mut counted = CountedLoads::new([table.bcn.words(), table.bn24.words()]);
                 let Ok(code) = paper_code(&table, key, &mut counted);
-                // The load of N16 or N24, off chip, is part of the load of an array on chip here: add it.
+                // One load here reads what the paper keeps in an on-chip array and in N16 or N24: add the off-chip access.
                 let [onchip, offchip] = counted.loads;
                 (table.ids[code as usize].load(Ordering::Relaxed), [onchip, offchip.max(1)])
             }))
