@@ -87,7 +87,6 @@ fwd-app ($VERSION) $(. /etc/os-release && printf '%s' "$VERSION_CODENAME"); urge
 END
 }
 
-# units_of FOLDER : the folder of the units, which debhelper puts below /lib or /usr/lib.
 units_of() { dirname "$(find "$1" -name fwd-app.service -path '*/systemd/system/*')"; }
 
 # verify UNIT [FOLDER] : systemd accepts the unit; FOLDER has further units. As root, since without systemd it makes folders below /run.

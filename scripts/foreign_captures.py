@@ -20,7 +20,6 @@ from captures.packets import ETHERTYPE_IPV4
 
 # A capture of a test suite has few packets; a longer run hangs.
 LIMIT_S = 120
-# File names of captures, since a folder of tests has other files, too.
 CAPTURES = {".pcap", ".pcapng", ".cap", ".dmp", ".gz", ".bz2", ".xz", ".zst"}
 ROUTES = [
     ("0.0.0.0/1", 1),
@@ -32,7 +31,6 @@ ROUTES = [
     ("fe80::/10", 3),
     ("2001::/16", 4),
 ]
-# The kind of a refusal by its message; the first match counts.
 REFUSALS = [
     (r"link type (-?\d+)( \([^)]*\))?", "link type {0}{1}"),
     (r"this is no capture", "no pcap or pcapng"),

@@ -44,7 +44,6 @@ build() {
 
 binary() { printf '%s/%s/release/%s' "$FUZZ_TARGET" "$TRIPLE" "$1"; }
 
-# once TARGET SECONDS LOG: fuzzes for this time. Adds its CPU seconds to `cpu` and its executions to `executed`.
 once() {
   local target=$1 seconds=$2 log=$3 last count rc=0 TIMEFORMAT='%U %S'
   { time FUZZ_HISTORY="$FOUND/$target" "$(binary "$target")" -max_total_time="$seconds" -timeout="$TIMEOUT_S" \

@@ -141,7 +141,6 @@ quoted() {
   printf '"%s"' "$(printf '%s' "$text" | tr -d '\000-\037')"
 }
 
-# member NAME LINE: prints the string NAME of a JSON object on one line, as written by `record`.
 member() { sed -n "s/.*\"$1\": \"\([^\"]*\)\".*/\1/p" <<<"$2"; }
 
 recall() {

@@ -13,7 +13,6 @@ has apt-get || { note "SKIPPED: lib_test.sh: no apt on this machine" && exit 0; 
 WORK=$(mktemp -d)
 trap 'rm -rf "$WORK"' EXIT
 
-# knows LIST : from now on apt knows only the packages of this list.
 knows() {
   local place=$WORK/$RANDOM
   mkdir -p "$place"/{archive,lists/partial,cache}

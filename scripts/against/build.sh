@@ -44,7 +44,6 @@ copy_source() {
   mv "$copy.part" "$copy"
 }
 
-# begin NAME SOURCE.. : $FOLDER/build-NAME is the build folder; it is emptied when one of the sources has another version.
 begin() {
   local build=$FOLDER/build-$1 wanted=''
   for one in "$@"; do wanted+="$one $(version_of "$one"), "; done

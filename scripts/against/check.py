@@ -128,7 +128,6 @@ def capture_of(path, rules, packets, with_bad):
     """Writes the capture of a check. Returns the valid packets, the invalid ones by their fault, and the routes that they need."""
     good = traffic.frames(rules, packets)
     bad = bad_frames(rules, lambda addresses: Routes(rules, addresses), random.Random(2)) if with_bad else {}
-    # Invalid packets are spread among the valid ones.
     every, frames = packets // (1 + sum(map(len, bad.values()))), list(good)
     for number, frame in enumerate(frame for some in bad.values() for frame in some):
         frames.insert(number * (every + 1), frame)

@@ -120,7 +120,6 @@ def mix():
     flows = flow_addresses(rng, routes())
     records, notes, now = [], [], START_NS
     for index in range(MIX_PACKETS):
-        # The smallest of three draws makes low-numbered flows popular without a table of weights.
         again = min(rng.below(len(flows)) for _ in range(3))
         src, dst = flows[index] if index < len(flows) else flows[again]
         packet, note = ip_packet(rng, src, dst, index, frame_size(rng))

@@ -15,10 +15,8 @@ CAPTURE_FRAMES = 20_000
 PINGS, OWN_PINGS, OWN_AHEAD = 5, 1_500, 16
 # IDs without a VRF: frames with these tags are forwarded as untagged ones are.
 C_TAG, S_TAG = (frames.p.TPID_C, 300), (frames.p.TPID_S, 200)
-# More queues than any of these cards has.
 QUEUES = 17
 LINK_S, UNPLUG_S = 40, 40
-# The result of a check that does not apply.
 NONE = "-"
 
 

@@ -22,7 +22,6 @@ stop() {
 }
 ctl() { "$APP" ctl --socket "$ctl_socket" "$@"; }
 
-# within SECONDS COMMAND.. : retries the command, which must succeed within the time.
 within() {
   local end=$((SECONDS + $1))
   shift

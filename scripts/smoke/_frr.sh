@@ -7,7 +7,6 @@
 
 processes=() frr_spaces=() KEEP_S=20
 
-# inside SPACE COMMAND.. : starts a program; $started is its process id.
 inside() {
   local space=$1
   shift
@@ -16,7 +15,6 @@ inside() {
   processes+=("$started")
 }
 
-# end_processes : kills all `processes`, and removes the files of FRR.
 end_processes() {
   local process
   for process in "${processes[@]}"; do kill -9 "$process" 2>/dev/null && wait "$process" 2>/dev/null || true; done

@@ -55,7 +55,6 @@ between_hosts() {
   forwards
 }
 
-# forward DRIVER [OPTION..] : the same with the addresses of the hosts' default routes.
 forward() {
   local driver=$1
   shift

@@ -70,7 +70,6 @@ same() {
   fi
 }
 
-# json FILE KEY.. : prints one value of a report.
 json() {
   python3 -c 'import json, sys
 value = json.load(open(sys.argv[1]))

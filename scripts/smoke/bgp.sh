@@ -53,7 +53,6 @@ router bgp 65001
   neighbor fd00:1::200 activate
  exit-address-family
 CONF
-# bird_conf CHANGED : bird's configuration; with 1, a third of the routes has other gateways.
 bird_conf() {
   python3 - "$ROUTES_V4" "$ROUTES_V6" "$1" <<'PYTHON'
 import sys
@@ -146,7 +145,6 @@ established() {
   fail "no BGP session through the forwarder"
 }
 
-# equal WHAT : waits until the forwarder's table equals zebra's, route by route.
 equal() {
   python3 - "$daemons" "$WORK" "$APP" <<'PYTHON' || fail "$1: the tables differ"
 import ipaddress, json, random, subprocess, sys, time

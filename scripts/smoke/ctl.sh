@@ -116,7 +116,6 @@ ctl --json route get 240.1.1.1
 expect 2 "$APP" ctl --socket "$socket" show nonsense
 expect 3 "$APP" ctl --socket "$WORK/nobody" show drops
 
-# traced : the distinct values of $1 in the trace in $WORK/out. Filters must find all matching packets and no others.
 traced() {
   python3 -c 'import json, sys; print(*sorted({str(eval("p" + sys.argv[2])) for p in json.load(open(sys.argv[1]))}))' "$WORK/out" "$1"
 }

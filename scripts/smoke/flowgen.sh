@@ -41,7 +41,6 @@ words() { printf '%s\n' "$@" >&3; }
 
 counted() { ctl show stats --json >"$WORK/stats" && json "$WORK/stats" packets "$@"; }
 is_up() { [ "$(grep -c 'link up' "$WORK/err")" -ge 2 ]; }
-# settled : the counter is above zero and has not changed for a second.
 settled() {
   local before
   before=$(counted rx)

@@ -32,7 +32,6 @@ state() {
   ps -eo args= | grep -vE '^(ps -eo|awk |grep |sort)'
 }
 state >"$WORK/before"
-# gone WHAT : nothing is left, after a moment for killed processes.
 gone() {
   for _ in {1..20}; do
     state >"$WORK/after"
@@ -53,7 +52,6 @@ expect 1 env FWD_APP=/bin/false scripts/lab.sh
 says "$WORK/err" 'ended by itself'
 gone "a forwarder that does not start"
 
-# begin PATTERN OPTION.. : starts the lab in the background, as the leader of a group, and waits for a line of its output.
 begin() {
   local pattern=$1
   shift

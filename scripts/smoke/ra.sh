@@ -59,7 +59,6 @@ PYTHON
 attack() { ip netns exec "$left" python3 "$WORK/attack.py" "$1" "$2"; }
 
 in_kernel() { ip netns exec "$taps" "$@"; }
-# heard COUNTER NUMBER : the kernel has received this number of ICMPv6 or ICMP messages.
 heard6() { [ "$(in_kernel awk -v name="$1" '$1 == name { print $2 }' /proc/net/snmp6)" -ge "$2" ]; }
 heard4() { [ "$(in_kernel awk '/^Icmp:/ { for (i = 2; i <= NF; i++) if (name[i] == "InRedirects") { print $i; exit } else name[i] = $i }' /proc/net/snmp)" -ge "$1" ]; }
 up() { in_kernel ip -6 address show dev tap1 | grep -q 'fe80::.*scope link' && ! in_kernel ip -6 address show dev tap1 | grep -q tentative; }

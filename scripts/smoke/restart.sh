@@ -47,7 +47,6 @@ has_routes() {
 feed = next(feed for feed in json.load(sys.stdin) if feed["feed"] == "fpm")
 sys.exit(feed["routes"] - feed["stale"] < int(sys.argv[1]))' "$ROUTES"
 }
-# session : how often the session came up and went down. Fails if it is down.
 session() {
   vty "$daemons" 'show bgp neighbors json' 2>/dev/null | python3 -c 'import json, sys
 peer = json.load(sys.stdin)["198.18.1.2"]

@@ -79,7 +79,6 @@ forwarder() {
     --fpm 127.0.0.1:2620 --fpm-user frr --fib "$WORK/routes" --json "$WORK/report-$1.json" -- --no-huge -m 256 --no-pci --no-shconf --no-telemetry \
     --file-prefix "smoke-scale-$1-$$" -l "$4" --vdev net_af_packet0,iface=north --vdev net_af_packet1,iface=south
 }
-# within SECONDS WHAT COMMAND.. : retries the command, which must succeed within the time.
 within() {
   local end=$((SECONDS + $1)) what=$2
   shift 2
