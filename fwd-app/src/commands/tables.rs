@@ -43,7 +43,7 @@ pub(super) fn load_rib(paths: &[PathBuf]) -> anyhow::Result<(Rib, NextHopTable, 
 
 /// The hash of the routes of all VRFs as they are now.
 pub(super) fn hash(forwarder: &Forwarder) -> String {
-    tables_hash(forwarder.vrfs().iter().map(|vrf| (vrf.name(), table_hash(vrf.rib(), vrf.hops()))))
+    tables_hash(forwarder.vrfs().iter().map(|vrf| (vrf.name.as_str(), table_hash(vrf.rib(), vrf.hops()))))
 }
 
 fn show(bar: &Bar, progress: LoadProgress<'_>) {
@@ -93,7 +93,7 @@ fn warn_of_pages() {
 /// has only gateways. Call it when the ports are known.
 pub(super) fn warn_of_neighbours(forwarder: &Forwarder) {
     for vrf in forwarder.vrfs() {
-        let without = vrf.without_neighbour();
+        let without = vrf.egress.without_neighbour();
         if without > 0 {
             let gateways = vrf.hops().iter().filter_map(|(_, hop)| hop.gateway()).collect::<BTreeSet<_>>();
             warn(format_args!(

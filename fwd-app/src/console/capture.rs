@@ -29,8 +29,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// How long a client waits for the file to be begun, and to be written and closed.
 const LIMIT: Duration = Duration::from_secs(3);
-/// Packets on their way to the writer. Further ones are missed.
-const QUEUED_MAX: usize = 256;
+/// Packets on their way to the writer, 2 KB each at most: several times what lcores hand over at once. Further ones are missed.
+const QUEUED_MAX: usize = 4096;
 /// Writers that do not come back. There is no other capture then.
 const LEFT_MAX: usize = 4;
 /// Time stamps of a capture are nanoseconds: 10^-9 s.

@@ -48,7 +48,6 @@ use crate::routes::candidates::{FeedOutcome, SourceId};
 use crate::routes::engine_swap::LostFamilies;
 use crate::routes::feeds::running::{FeedSource, FeedStatus, Feeds};
 use crate::routes::files::LoadProgress;
-use crate::routes::files::Replacement;
 use crate::routes::spec::{DEFAULT, TableSpec, VrfSpec};
 use crate::topology::Handle;
 use crate::topology::Settings;
@@ -59,7 +58,7 @@ use crate::topology::running::{Idle, Running};
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use dpdk_ffi::{Eal, Port};
-use fib::{NextHopError, NextHopTable, Rib};
+use fib::NextHopError;
 use in_effect::ConfigValue;
 use lpm_core::retire::Retired;
 use rates::SharedRates;
@@ -84,18 +83,11 @@ pub(crate) struct Site<'a> {
     pub(crate) punts: Option<&'a PuntRings>,
 }
 
-/// A name that no VRF has.
+/// A name that no VRF has, or no source of routes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no VRF '{name}'; there are: {known}")]
-pub(crate) struct NoVrf {
-    name: String,
-    known: String,
-}
-
-/// A source of routes that this forwarder does not have.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no source '{name}'; there are: {known}")]
-pub(crate) struct NoSource {
+#[error("there is no {what} '{name}'; there are: {known}")]
+pub(crate) struct NoSuchName {
+    what: &'static str,
     name: String,
     known: String,
 }
@@ -120,7 +112,7 @@ pub(crate) struct Forwarder {
     /// The newest rates.
     rates: SharedRates,
     /// The configuration in effect.
-    config: Vec<ConfigValue>,
+    pub(crate) config: Vec<ConfigValue>,
 }
 
 impl Forwarder {
@@ -175,11 +167,11 @@ impl Forwarder {
     /// The number of the VRF `name`.
     ///
     /// # Errors
-    /// [`NoVrf`], with the names there are.
-    pub(crate) fn find(&self, name: &str) -> Result<usize, NoVrf> {
-        self.vrfs.iter().position(|vrf| vrf.name() == name).ok_or_else(|| {
-            let known: Vec<_> = self.vrfs.iter().map(Vrf::name).collect();
-            NoVrf { name: name.to_owned(), known: known.join(", ") }
+    /// [`NoSuchName`], with the names there are.
+    pub(crate) fn find(&self, name: &str) -> Result<usize, NoSuchName> {
+        self.vrfs.iter().position(|vrf| vrf.name == name).ok_or_else(|| {
+            let known: Vec<_> = self.vrfs.iter().map(|vrf| vrf.name.as_str()).collect();
+            NoSuchName { what: "VRF", name: name.to_owned(), known: known.join(", ") }
         })
     }
 
@@ -196,16 +188,6 @@ impl Forwarder {
     /// The newest rates, for any thread; without any as long as nobody takes samples.
     pub(crate) const fn rates(&self) -> &SharedRates {
         &self.rates
-    }
-
-    /// The values of the configuration in effect.
-    pub(crate) fn config(&self) -> &[ConfigValue] {
-        &self.config
-    }
-
-    /// These are the values in effect from now on.
-    pub(crate) fn set_config(&mut self, config: Vec<ConfigValue>) {
-        self.config = config;
     }
 
     /// Sets the ports: makes the egress table of each VRF, and sets the routes that follow from addresses, which are in service after the next
@@ -247,7 +229,7 @@ impl Forwarder {
     /// For the router: the ports, the egress table of each VRF (none before [`Self::set_ports`]), which are replaced as a whole, and where it
     /// shows what it drops.
     pub(crate) fn seen_by_router(&self) -> (SharedPorts, Vec<Arc<ArcSwap<EgressTable>>>, Arc<Watch>) {
-        let tables = self.vrfs.iter().filter_map(Vrf::egress_table).collect();
+        let tables = self.vrfs.iter().filter_map(|vrf| vrf.egress.table()).collect();
         (Arc::clone(&self.ports), tables, Arc::clone(self.running().watch()))
     }
 
@@ -272,7 +254,7 @@ impl Forwarder {
         for vrf in &mut self.vrfs {
             has_worked |= vrf.drain(interfaces);
             for foreign in vrf.take_foreign() {
-                let name = Some(vrf.name()).filter(|_| !is_alone);
+                let name = Some(vrf.name.as_str()).filter(|_| !is_alone);
                 self.feeds.iter().for_each(|feeds| feeds.notice_foreign(name, &foreign));
             }
         }
@@ -287,7 +269,7 @@ impl Forwarder {
 
     /// The state of each feed, with its routes in VRF `number`.
     pub(crate) fn feed_states(&self, number: usize) -> Vec<FeedStatus> {
-        let status = |feeds: &Feeds| feeds.status(|source| self.vrf(number).count(source));
+        let status = |feeds: &Feeds| feeds.status(|source| self.vrf(number).candidates.count(source));
         self.feeds.as_ref().map(status).unwrap_or_default()
     }
 
@@ -313,25 +295,27 @@ impl Forwarder {
             return 0;
         }
         feeds.set_order(order.clone());
-        self.vrfs.iter_mut().map(|vrf| vrf.prefer(&order)).sum()
+        self.vrfs.iter_mut().map(|vrf| vrf.candidates.set_order(&order)).sum()
     }
 
     /// The name of a source of routes.
     pub(crate) fn source_name(&self, source: SourceId) -> Option<&'static str> {
-        let fixed = FIXED_SOURCES.iter().find(|(_, of)| *of == source).map(|(name, _)| *name);
-        fixed.or_else(|| self.feeds.as_ref()?.name_of(source))
+        self.sources().find(|(_, of)| *of == source).map(|(name, _)| name)
+    }
+
+    /// The names of all sources of routes.
+    fn sources(&self) -> impl Iterator<Item = (&'static str, SourceId)> {
+        FIXED_SOURCES.into_iter().chain(self.feeds.iter().flat_map(Feeds::sources))
     }
 
     /// The source of routes with a name.
     ///
     /// # Errors
-    /// [`NoSource`], with the names there are.
-    pub(crate) fn source_named(&self, name: &str) -> Result<SourceId, NoSource> {
-        let fixed = FIXED_SOURCES.iter().find(|(fixed, _)| *fixed == name).map(|(_, source)| *source);
-        let found = fixed.or_else(|| self.feeds.as_ref()?.source_named(name));
-        found.ok_or_else(|| {
+    /// [`NoSuchName`], with the names there are.
+    pub(crate) fn source_named(&self, name: &str) -> Result<SourceId, NoSuchName> {
+        self.sources().find(|(of, _)| *of == name).map(|(_, source)| source).ok_or_else(|| {
             let known = [&["addresses"], &*self.source_order()].concat().join(", ");
-            NoSource { name: name.to_owned(), known }
+            NoSuchName { what: "source", name: name.to_owned(), known }
         })
     }
 
@@ -346,7 +330,7 @@ impl Forwarder {
                 ports.insert(interface.0);
             }
         });
-        self.vrfs.iter_mut().for_each(|vrf| vrf.neighbours_were_learned(&addresses, &ports));
+        self.vrfs.iter_mut().for_each(|vrf| vrf.egress.neighbours_were_learned(&addresses, &ports));
     }
 
     /// As [`Vrf::commit`], for all VRFs.
@@ -362,7 +346,7 @@ impl Forwarder {
     /// # Errors
     /// As [`Self::commit`].
     pub(crate) fn commit_updates(&mut self) -> anyhow::Result<()> {
-        self.commit_those(Vrf::has_updates)
+        self.commit_those(|vrf| vrf.updates > 0)
     }
 
     fn commit_those(&mut self, which: impl Fn(&Vrf) -> bool) -> anyhow::Result<()> {
@@ -370,36 +354,9 @@ impl Forwarder {
         let mut first = Ok(());
         for vrf in self.vrfs.iter_mut().filter(|vrf| which(vrf)) {
             let result = vrf.commit().map(drop);
-            first = first.and(if is_alone { result } else { result.with_context(|| of(vrf.name())) });
+            first = first.and(if is_alone { result } else { result.with_context(|| of(&vrf.name)) });
         }
         first
-    }
-
-    /// As [`Vrf::check_routes`], of the VRF with this number, which the error names.
-    pub(crate) fn check_routes(&self, number: usize, rib: &Rib, hops: &NextHopTable) -> anyhow::Result<()> {
-        let vrf = &self.vrfs[number];
-        vrf.check_routes(rib, hops).with_context(|| of(vrf.name()))
-    }
-
-    /// As [`Vrf::replace_routes`], of the VRF with this number, which the error names.
-    pub(crate) fn replace_routes(
-        &mut self,
-        number: usize,
-        rib: Rib,
-        hops: NextHopTable,
-    ) -> anyhow::Result<Replacement> {
-        let vrf = &mut self.vrfs[number];
-        vrf.replace_routes(rib, hops).with_context(|| of(vrf.name()))
-    }
-
-    /// As [`Replacement::turn`], of the VRF with this number, which the error names.
-    pub(crate) fn go_on(
-        &mut self,
-        number: usize,
-        replacement: &mut Replacement,
-    ) -> Option<anyhow::Result<u64>> {
-        let vrf = &mut self.vrfs[number];
-        Some(replacement.turn(vrf)?.with_context(|| of(vrf.name())))
     }
 
     /// Frees tables that were replaced and that no lcore has any more; call it now and then.
@@ -414,10 +371,10 @@ impl Forwarder {
     /// # Errors
     /// As [`Vrf::build_engine`]; none is built then.
     pub(crate) fn build_engines(&mut self, spec: &EngineSpec, lost: LostFamilies) -> anyhow::Result<()> {
-        self.vrfs.iter().try_for_each(Vrf::check_not_building)?;
+        self.vrfs.iter().try_for_each(|vrf| vrf.engine.check_not_building())?;
         self.commit()?;
         if !spec.is_shared_by(self.vrfs.len())? {
-            return self.vrfs.iter_mut().try_for_each(|vrf| vrf.build_engine(spec.clone(), lost));
+            return self.vrfs.iter_mut().try_for_each(|vrf| vrf.build_engine(spec.clone(), lost, None));
         }
         let engines = spec.make_for_vrfs(self.vrfs.len())?;
         self.build_each(spec, engines, lost)
@@ -431,21 +388,19 @@ impl Forwarder {
         lost: LostFamilies,
     ) -> anyhow::Result<()> {
         let mut both = self.vrfs.iter_mut().zip(engines);
-        both.try_for_each(|(vrf, made)| {
-            vrf.build_beside(spec.clone(), lost, made.is_shared, move || Ok(made))
-        })
+        both.try_for_each(|(vrf, made)| vrf.build_engine(spec.clone(), lost, Some(made)))
     }
 
     /// As [`Vrf::finish_engine`], of VRF `number`. Parts of one engine are all built before the first is taken: whoever writes to one
     /// waits while another one is built.
     pub(crate) fn finish_engine(&mut self, number: usize) -> Option<anyhow::Result<()>> {
-        if self.vrfs.iter().any(|vrf| vrf.is_building_part()) {
+        if self.vrfs.iter().any(|vrf| vrf.engine.is_building_part()) {
             return None;
         }
         let is_alone = self.vrfs.len() == 1;
         let vrf = &mut self.vrfs[number];
         let finished = vrf.finish_engine(&self.running)?;
-        Some(if is_alone { finished } else { finished.with_context(|| of(vrf.name())) })
+        Some(if is_alone { finished } else { finished.with_context(|| of(&vrf.name)) })
     }
 
     /// Builds the stages of a plan over the tables and launches them. The caller runs those of the main lcore.
@@ -471,7 +426,7 @@ impl Forwarder {
 
     /// Updates in service, of all VRFs.
     pub(crate) fn updates(&self) -> u64 {
-        self.vrfs.iter().map(|vrf| vrf.tally().updates).sum()
+        self.vrfs.iter().map(|vrf| vrf.tally.updates).sum()
     }
 }
 

@@ -192,7 +192,7 @@ mod tests {
     /// its port by then, and whether all took theirs.
     fn set(forwarder: &mut Forwarder, mtus: [u16; 3], refusing: Option<u16>) -> (Vec<(u16, u16, u16)>, bool) {
         let table = with_mtus(forwarder, mtus);
-        let egress = forwarder.main().egress_table().unwrap();
+        let egress = forwarder.main().egress.table().unwrap();
         let mut told = Vec::new();
         let set = forwarder.set_mtus(&table, &mut |port, mtu_bytes| {
             told.push((port, mtu_bytes, in_egress(&egress.load())[usize::from(port)]));
@@ -209,7 +209,7 @@ mod tests {
 
     fn mtus(forwarder: &Forwarder) -> [u16; 3] {
         let of = |at: usize| forwarder.ports().ports[at].mtu_bytes;
-        assert_eq!([0, 1, 2].map(of), in_egress(&forwarder.main().egress_table().unwrap().load()));
+        assert_eq!([0, 1, 2].map(of), in_egress(&forwarder.main().egress.table().unwrap().load()));
         [0, 1, 2].map(of)
     }
 

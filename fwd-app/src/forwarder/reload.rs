@@ -6,22 +6,23 @@
 
 use super::in_effect::{ConfigValue, in_effect};
 use super::port_changes::SetMtu;
-use super::service::Applying;
 use super::{Forwarder, Signals};
 use crate::notice::{self, LogLevel};
 use crate::ports::address::PortAddress;
-use crate::routes::Vrf;
 use crate::routes::feeds::running::FeedSource;
-use crate::routes::files::load_rib;
+use crate::routes::files::{Replacement, load_rib};
 use anyhow::Context as _;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use fib::{NextHopTable, PortRef, Rib};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::iter::Enumerate;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Instant;
+use std::vec::IntoIter;
 
 /// The route files of each VRF, by its name.
 pub(crate) type VrfFiles = BTreeMap<String, Vec<PathBuf>>;
@@ -100,54 +101,76 @@ impl ReloadClient {
 
 type Loaded = anyhow::Result<(Option<ReloadPlan>, Vec<(Rib, NextHopTable)>)>;
 
-/// A reload whose routes are being applied.
+/// A reload whose routes are being applied, to one VRF after the other.
 struct Pending {
-    applying: Applying,
+    /// The tables that are left, by number of the VRF.
+    tables: Enumerate<IntoIter<(Rib, NextHopTable)>>,
+    current: Option<(usize, Replacement)>,
+    start: Instant,
+    /// Whether a VRF has taken its routes.
+    has_taken: bool,
     report: ReloadReport,
     /// The route files, and all values.
     read: Option<(VrfFiles, Vec<ConfigValue>)>,
-    /// Why not all is in service.
-    refused: Vec<String>,
-    /// Keys that stay as they were.
-    stay: Vec<&'static str>,
+    /// Why the routes of a VRF stay as they were.
+    refused: Option<String>,
 }
 
 impl Pending {
     /// Does a slice of the work. Returns whether all is done.
     fn turn(&mut self, forwarder: &mut Forwarder) -> bool {
         // The routes of another order of sources come first.
-        if self.report.reordered > 0 && forwarder.vrfs().iter().any(Vrf::is_reordering) {
+        if self.report.reordered > 0 && forwarder.vrfs().iter().any(|vrf| vrf.candidates.is_reordering()) {
             return false;
         }
-        let Some(result) = self.applying.turn(forwarder) else { return false };
-        match result {
-            Ok((routes, changed)) => (self.report.routes, self.report.changed) = (routes, changed),
-            Err(why) => {
-                self.refused.push(why);
-                self.stay.push("fib");
+        let refusal = if let Some((number, replacement)) = &mut self.current {
+            let Some(result) = replacement.turn(forwarder.vrf_mut(*number)) else { return false };
+            let taken = result.map(|changed| {
+                self.has_taken = true;
+                self.report.routes += replacement.routes();
+                self.report.changed += changed;
+            });
+            self.current = None;
+            taken.err()
+        } else if let Some((number, (rib, hops))) = self.tables.next() {
+            let begun = forwarder.vrf_mut(number).replace_routes(rib, hops);
+            begun.map(|replacement| self.current = Some((number, replacement))).err()
+        } else {
+            if self.has_taken {
+                let (ReloadReport { routes, changed, .. }, ms) =
+                    (&self.report, self.start.elapsed().as_millis());
+                notice::post(format_args!(
+                    "route files read again: {routes} routes, {changed} changed, in {ms} ms"
+                ));
             }
+            return true;
+        };
+        if let Some(error) = refusal {
+            let why = format!("{error:#}; its routes stay as they were");
+            notice::warn(&why);
+            self.refused.get_or_insert(why);
         }
-        true
+        false
     }
 
     /// The end: notes what is in effect now.
     fn end(self, forwarder: &mut Forwarder) -> ReloadResult {
-        let Self { report, read, refused, stay, .. } = self;
+        let Self { report, read, refused, .. } = self;
         if let Some((files, config)) = read {
-            if !stay.contains(&"fib") {
+            if refused.is_none() {
                 for (name, files) in files {
                     if let Ok(number) = forwarder.find(&name) {
-                        forwarder.vrf_mut(number).set_files(files);
+                        forwarder.vrf_mut(number).files = files;
                     }
                 }
             }
             // Those of VRFs end in -fib.
             let stays = |path: &str| {
-                report.restart.iter().any(|known| known == path) || stay.iter().any(|key| path.ends_with(key))
+                report.restart.iter().any(|known| known == path) || refused.is_some() && path.ends_with("fib")
             };
-            forwarder.set_config(in_effect(forwarder.config(), &config, stays));
+            forwarder.config = in_effect(&forwarder.config, &config, stays);
         }
-        if refused.is_empty() { Ok(report) } else { Err(refused.join("; ")) }
+        refused.map_or(Ok(report), Err)
     }
 }
 
@@ -215,9 +238,8 @@ impl Reloads {
     /// Reads on a thread of its own.
     fn start(&mut self, forwarder: &Forwarder) {
         let read = self.read.clone();
-        let vrfs: Vec<_> =
-            forwarder.vrfs().iter().map(|vrf| (vrf.name().to_owned(), vrf.files().to_vec())).collect();
-        let config = forwarder.config().to_vec();
+        let vrfs: Vec<_> = forwarder.vrfs().iter().map(|vrf| (vrf.name.clone(), vrf.files.clone())).collect();
+        let config = forwarder.config.clone();
         let load = move || {
             let plan = read.map(|read| read(&config)).transpose()?;
             let had_files = vrfs.iter().any(|(_, files)| !files.is_empty());
@@ -251,14 +273,16 @@ impl Reloads {
         device: SetMtu<'_>,
     ) -> anyhow::Result<Pending> {
         for (number, (rib, hops)) in tables.iter().enumerate() {
-            forwarder.check_routes(number, rib, hops)?;
+            forwarder.vrf(number).check_routes(rib, hops)?;
         }
         let mut pending = Pending {
-            applying: Applying::new(tables),
+            tables: tables.into_iter().enumerate(),
+            current: None,
+            start: Instant::now(),
+            has_taken: false,
             report: ReloadReport::default(),
             read: None,
-            refused: Vec::new(),
-            stay: Vec::new(),
+            refused: None,
         };
         if let Some(plan) = plan {
             let ReloadPlan { files, addresses, mtus, order, netns, log_level, applied, restart, config } =

@@ -29,7 +29,7 @@ fn with_ports(has_tap: bool) -> Forwarder {
     table.ports.iter_mut().for_each(|port| port.mtu_range = MtuRange { default: 1500, max: 2000 });
     forwarder.set_ports(table).unwrap();
     forwarder.commit().unwrap();
-    forwarder.set_config(vec![value("port.p0.mtu", 1), value("forwarder.batch", 1), value("sources.fib", 1)]);
+    forwarder.config = vec![value("port.p0.mtu", 1), value("forwarder.batch", 1), value("sources.fib", 1)];
     forwarder
 }
 
@@ -41,7 +41,7 @@ fn files(vrfs: &[(&str, &[PathBuf])]) -> VrfFiles {
 /// What the configuration says that has these addresses of port 0.
 fn plan(forwarder: &Forwarder, addresses: &[&str]) -> ReloadPlan {
     ReloadPlan {
-        files: files(&[(DEFAULT, forwarder.main().files())]),
+        files: files(&[(DEFAULT, &forwarder.main().files)]),
         addresses: addresses.iter().map(|text| address(text)).collect(),
         netns: Some(PathBuf::from("/nonexistent")),
         applied: vec!["port.p0.addresses".to_owned()],
@@ -74,7 +74,7 @@ fn reloaded_with(forwarder: &mut Forwarder, plan: ReloadPlan, device: SetMtu<'_>
 /// The addresses and the MTU of port 0, and the values in effect.
 fn state(forwarder: &Forwarder) -> (Vec<String>, u16, Vec<ConfigValue>) {
     let port = &forwarder.ports().ports[0];
-    (port.v4().map(|address| address.to_string()).collect(), port.mtu_bytes, forwarder.config().to_vec())
+    (port.v4().map(|address| address.to_string()).collect(), port.mtu_bytes, forwarder.config.clone())
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn each_vrf_has_the_files_of_its_name_wherever_its_table_stands() {
     };
     reloaded(&mut forwarder, plan, 1500).unwrap();
     assert_eq!(routes(&forwarder), [["10.1.0.0/16"], ["10.1.0.0/16"]]);
-    assert_eq!(forwarder.vrf(2).files(), red);
+    assert_eq!(forwarder.vrf(2).files, red);
     // Without one of them nothing changes.
     let plan = ReloadPlan { files: files(&[(DEFAULT, &[]), ("red", &blue)]), ..ReloadPlan::default() };
     let why = reloaded(&mut forwarder, plan, 1500).unwrap_err();
@@ -212,13 +212,13 @@ fn neighbours_that_users_have_added_stay() {
     write(&format!("10.0.0.0/8 via 192.0.2.7\n{}{}", line(7, 1), line(8, 1)));
     reload(&mut forwarder);
     assert_eq!(of(&forwarder), [(7, 1), (8, 1)]);
-    forwarder.vrf_mut(0).add_neighbour(neighbour(8, 2)).unwrap();
-    forwarder.vrf_mut(0).add_neighbour(neighbour(9, 2)).unwrap();
+    forwarder.vrf_mut(0).egress.add_neighbour(neighbour(8, 2)).unwrap();
+    forwarder.vrf_mut(0).egress.add_neighbour(neighbour(9, 2)).unwrap();
     write(&format!("10.0.0.0/8 via 192.0.2.7\n{}{}", line(7, 3), line(8, 3)));
     reload(&mut forwarder);
     assert_eq!(of(&forwarder), [(7, 3), (8, 2), (9, 2)]);
-    assert!(forwarder.vrf_mut(0).remove_neighbour(IpAddr::from([192, 0, 2, 9])));
-    assert!(forwarder.vrf_mut(0).remove_neighbour(IpAddr::from([192, 0, 2, 8])));
+    assert!(forwarder.vrf_mut(0).egress.remove_neighbour(IpAddr::from([192, 0, 2, 9])));
+    assert!(forwarder.vrf_mut(0).egress.remove_neighbour(IpAddr::from([192, 0, 2, 8])));
     reload(&mut forwarder);
     assert_eq!(of(&forwarder), [(7, 3), (8, 3)], "the file's is back");
 }
@@ -227,7 +227,7 @@ fn neighbours_that_users_have_added_stay() {
 fn a_tap_that_refuses_changes_nothing() {
     for mtu in [1400, 1600] {
         let mut forwarder = with_ports(true);
-        let (before, egress) = (state(&forwarder), forwarder.main().egress_table().unwrap());
+        let (before, egress) = (state(&forwarder), forwarder.main().egress.table().unwrap());
         let routes = forwarder.main().rib().v4.sorted();
         let mut plan = plan(&forwarder, &["192.0.2.7"]);
         plan.mtus = vec![(PortRef::Index(0), mtu)];

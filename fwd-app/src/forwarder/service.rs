@@ -14,14 +14,10 @@ use crate::neighbours::entries::Resolved;
 use crate::notice;
 use crate::ports::devices::Devices;
 use crate::ports::dpdk::Link;
-use crate::routes::files::Replacement;
 use crate::threads::Heartbeat;
 use crossbeam_channel::Receiver;
-use fib::{NextHopTable, Rib};
-use std::iter::Enumerate;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use std::vec::IntoIter;
 
 /// How often the sources are asked when nothing happens, with an update stream, whose updates have their times, and without.
 const TICKS: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(2));
@@ -151,71 +147,6 @@ impl Service {
             answer(forwarder);
         }
         result
-    }
-}
-
-/// The difference to tables that were read again, applied to one VRF after the other.
-pub(super) struct Applying {
-    tables: Enumerate<IntoIter<(Rib, NextHopTable)>>,
-    current: Option<(usize, Replacement)>,
-    start: Instant,
-    /// Routes in the tables that have been taken, and how many of them are new; `None` while none has been.
-    taken: Option<(usize, u64)>,
-    /// Why the routes of a VRF stay as they were.
-    refused: Option<String>,
-}
-
-impl Applying {
-    pub(super) fn new(tables: Vec<(Rib, NextHopTable)>) -> Self {
-        Self {
-            tables: tables.into_iter().enumerate(),
-            current: None,
-            start: Instant::now(),
-            taken: None,
-            refused: None,
-        }
-    }
-
-    /// Does a slice of the work; returns the routes that have been taken, and how many are new, after the last.
-    pub(super) fn turn(&mut self, forwarder: &mut Forwarder) -> Option<Result<(usize, u64), String>> {
-        let result = if let Some((number, replacement)) = &mut self.current {
-            let result = forwarder.go_on(*number, replacement)?;
-            result.map(|changes| (replacement.routes(), changes))
-        } else {
-            let Some((number, (rib, hops))) = self.tables.next() else {
-                self.report();
-                return Some(self.refused.take().map_or(Ok(self.taken.unwrap_or_default()), Err));
-            };
-            match forwarder.replace_routes(number, rib, hops) {
-                Ok(replacement) => {
-                    self.current = Some((number, replacement));
-                    return None;
-                }
-                Err(error) => Err(error),
-            }
-        };
-        self.current = None;
-        match result {
-            Ok((routes, changes)) => {
-                let (others, before) = self.taken.unwrap_or_default();
-                self.taken = Some((others + routes, before + changes));
-            }
-            Err(error) => {
-                let why = format!("{error:#}; its routes stay as they were");
-                notice::warn(&why);
-                self.refused.get_or_insert(why);
-            }
-        }
-        None
-    }
-
-    fn report(&self) {
-        if let Some((routes, changes)) = self.taken {
-            let ms = self.start.elapsed().as_millis();
-            notice::post(format_args!(
-                "route files read again: {routes} routes, {changes} changed, in {ms} ms"
-            ));
-        }
     }
 }
 

@@ -38,17 +38,17 @@ impl ForwardSpec {
     /// All settings, with the defaults for the engine of `vrf`.
     pub(crate) fn settings(&self, vrf: &Vrf) -> Settings {
         let burst = u32::from(self.rx_burst);
-        let suits = || match vrf.batch_measured() {
-            _ if !vrf.spec().drives_gpu() => burst,
+        let suits = || match vrf.engine.batch_measured() {
+            _ if !vrf.engine.spec.drives_gpu() => burst,
             Some(measured) => measured.clamp(1, BATCH_MAX),
             None => GPU_BATCH.max(burst),
         };
         Settings {
-            topology: self.topology(vrf.spec()),
+            topology: self.topology(&vrf.engine.spec),
             rx_burst: self.rx_burst,
             batch: usize::try_from(self.batch.unwrap_or_else(suits)).unwrap_or(usize::MAX),
             flush_us: self.flush_us,
-            isa: vrf.spec().options.isa.unwrap_or_else(Isa::detect),
+            isa: vrf.engine.spec.options.isa.unwrap_or_else(Isa::detect),
             multiple: 1,
             fragments_max: Some(FRAGMENTS_MAX),
         }

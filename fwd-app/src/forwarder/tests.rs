@@ -107,9 +107,9 @@ fn a_vrf_that_refuses_its_files_keeps_those_of_others_out_of_nothing() {
     };
     let [main, red, blue] = [0, 1, 2].map(|number| {
         let (rib, hops) = again();
-        let mut replacement = forwarder.replace_routes(number, rib, hops)?;
+        let mut replacement = forwarder.vrf_mut(number).replace_routes(rib, hops)?;
         loop {
-            if let Some(result) = forwarder.go_on(number, &mut replacement) {
+            if let Some(result) = replacement.turn(forwarder.vrf_mut(number)) {
                 break result;
             }
         }
@@ -204,7 +204,7 @@ fn a_gateway_without_a_port_is_a_neighbour_in_its_vrf_alone() {
         forwarder.commit().unwrap();
         [0, 1].map(|vrf| {
             let vrf = forwarder.vrf(vrf);
-            let table = vrf.egress_table().unwrap().load_full();
+            let table = vrf.egress.table().unwrap().load_full();
             let entry = table.get(vrf.hops().find(&hop).unwrap());
             (entry.port < 2).then(|| (entry.port, entry.macs[5]))
         })
@@ -229,7 +229,7 @@ fn a_learned_neighbour_costs_a_table_only_where_one_needs_it() {
     }
     forwarder.commit().unwrap();
     let tables =
-        |forwarder: &Forwarder| [0, 1].map(|vrf| forwarder.vrf(vrf).egress_table().unwrap().load_full());
+        |forwarder: &Forwarder| [0, 1].map(|vrf| forwarder.vrf(vrf).egress.table().unwrap().load_full());
     let mut changed = |(address, port): (std::net::IpAddr, u16), last: u8| {
         let before = tables(&forwarder);
         let key = Key::untagged(InterfaceId(port), address);
@@ -242,13 +242,13 @@ fn a_learned_neighbour_costs_a_table_only_where_one_needs_it() {
     assert_eq!(changed((gateway, 0), 1), [true, false], "a gateway of the first");
     assert_eq!(changed((host, 0), 2), [false, false], "a host of no link");
     assert_eq!(changed((host, 1), 3), [false, true], "a host on the link of the second");
-    let table = forwarder.vrf(0).egress_table().unwrap().load_full();
+    let table = forwarder.vrf(0).egress.table().unwrap().load_full();
     assert_eq!(table.get(forwarder.vrf(0).hops().find(&hop).unwrap()).macs[5], 1);
     // A later route via the host uses its MAC.
     let late = NextHop::Gateway { gateway: host, port: PortRef::Index(0) };
     forwarder.vrf_mut(0).add_route("198.18.1.0/24".parse().unwrap(), &Hop::Hop(late.clone())).unwrap();
     forwarder.commit().unwrap();
-    let table = forwarder.vrf(0).egress_table().unwrap().load_full();
+    let table = forwarder.vrf(0).egress.table().unwrap().load_full();
     assert_eq!(table.get(forwarder.vrf(0).hops().find(&late).unwrap()).macs[5], 2);
 }
 
@@ -318,7 +318,7 @@ fn the_control_thread_does_not_wait_while_one_vrf_of_a_common_engine_is_built() 
     forwarder.commit().unwrap();
     forwarder.build_each(&EngineSpec::named("sail-m"), engines, LostFamilies::Refused).unwrap();
     // The table of one VRF is there, that of the other one is being built.
-    while faults.calls(Call::Apply) < 1 || forwarder.vrfs().iter().all(Vrf::is_building_part) {
+    while faults.calls(Call::Apply) < 1 || forwarder.vrfs().iter().all(|vrf| vrf.engine.is_building_part()) {
         std::thread::yield_now();
     }
     let base = |vrf: usize| if vrf == 0 { 1000 } else { 2000 };
@@ -375,8 +375,8 @@ fn no_vrf_takes_its_part_of_an_engine_that_a_panic_has_broken() {
         faults.die_in_apply.store(vrf == 1, SeqCst);
         let made = Made { engine: engines.remove(vrf), service: None, is_shared: true };
         let spec = EngineSpec::named("sail-m");
-        forwarder.vrf_mut(vrf).build_beside(spec, LostFamilies::Refused, true, move || Ok(made)).unwrap();
-        while forwarder.vrf(vrf).is_building_part() {
+        forwarder.vrf_mut(vrf).build_engine(spec, LostFamilies::Refused, Some(made)).unwrap();
+        while forwarder.vrf(vrf).engine.is_building_part() {
             std::thread::yield_now();
         }
     }

@@ -79,7 +79,7 @@ fn drops_under_traffic(engine: &str, has_v6: bool, topology: TopologyKind, lcore
         if round < ROUNDS {
             replace(forwarder, round, &hosts);
             round += 1;
-        } else if forwarder.main().engine().stats().retired_bytes + forwarder.main().retired_egress_bytes()
+        } else if forwarder.main().engine().stats().retired_bytes + forwarder.main().egress.retired_bytes()
             == 0
         {
             let _ = done.try_send((drops::take(), current().id()));

@@ -161,11 +161,11 @@ impl Publisher {
             }
         };
         let vrf = |vrf: &Vrf| VrfState {
-            name: vrf.name().to_owned(),
+            name: vrf.name.clone(),
             engine: EngineReport::new(vrf, forwarder.running()),
             routes_v4: vrf.rib().v4.len(),
             routes_v6: vrf.rib().v6.len(),
-            refused: vrf.refused(),
+            refused: vrf.refused.len(),
             next_hops: vrf.hops().len(),
         };
         let statics = forwarder.vrfs().iter().map(|vrf| vrf.hops().neighbours().count()).sum();
@@ -189,7 +189,7 @@ impl Publisher {
 fn feeds(forwarder: &Forwarder) -> Vec<FeedTotals> {
     let vrfs = forwarder.vrfs().iter().enumerate();
     let of_vrf = |(number, vrf): (usize, &Vrf)| {
-        let name = vrf.name().to_owned();
+        let name = vrf.name.clone();
         let status = forwarder.feed_states(number).into_iter();
         // The feed itself does not count the routes and next-hop objects that it leaves out by VRF: they are in the first one's row.
         let is_first = number == 0;

@@ -107,15 +107,15 @@ impl FallbackReport {
 impl EngineReport {
     /// Of the engine of `vrf` as it is now, which the lcores of `running` use.
     pub(crate) fn new(vrf: &Vrf, running: &Handle) -> Self {
-        let (engine, tally) = (vrf.engine(), vrf.tally());
+        let (engine, tally) = (vrf.engine(), vrf.tally);
         let stats = engine.stats();
         Self {
             name: engine.info().name,
-            auto: vrf.spec().auto_reason(),
+            auto: vrf.engine.spec.auto_reason(),
             isa: engine.info().isa_name,
             table_bytes: stats.table_bytes,
             retired_bytes: stats.retired_bytes,
-            retired_egress_bytes: vrf.retired_egress_bytes(),
+            retired_egress_bytes: vrf.egress.retired_bytes(),
             pages: PagesReport::new(),
             routes_v4: stats.routes_v4,
             routes_v6: stats.routes_v6,
@@ -126,7 +126,7 @@ impl EngineReport {
             load_s: tally.load_s,
             build_s: tally.build_s,
             error: running.fault().first().map(ToString::to_string),
-            fallback: vrf.failover().map(FallbackReport::new),
+            fallback: vrf.engine.failover.as_deref().map(FallbackReport::new),
         }
     }
 }

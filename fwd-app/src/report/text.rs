@@ -17,7 +17,7 @@ use std::fmt::Write as _;
 /// Everything that was decided about engine, sizes and lcores; a line each.
 pub(crate) fn banner(forwarder: &Forwarder, settings: Settings, plan: &LcorePlan) -> Vec<String> {
     let vrf = forwarder.main();
-    let (engine, tally) = (vrf.engine(), vrf.tally());
+    let (engine, tally) = (vrf.engine(), vrf.tally);
     let stats = engine.stats();
     let mut lines = vec![
         format!(
@@ -40,7 +40,7 @@ pub(crate) fn banner(forwarder: &Forwarder, settings: Settings, plan: &LcorePlan
             dpdk_ffi::version()
         ),
     ];
-    if let Some(reason) = vrf.spec().auto_reason() {
+    if let Some(reason) = vrf.engine.spec.auto_reason() {
         lines.insert(1, format!("         chosen by --engine auto: {reason}"));
     }
     lines.extend(VrfReports::of_several(forwarder).lines());

@@ -45,17 +45,17 @@ impl VrfReports {
         let report = |(number, vrf): (usize, &Vrf)| {
             let (rib, stats) = (vrf.rib(), vrf.engine().stats());
             VrfReport {
-                name: vrf.name().to_owned(),
+                name: vrf.name.clone(),
                 ports: forwarder.ports().names_of(number),
                 routes_v4: rib.v4.len(),
                 routes_v6: rib.v6.len(),
                 next_hops: vrf.hops().len(),
-                updates: vrf.tally().updates,
+                updates: vrf.tally.updates,
                 engine: vrf.engine().info().name,
                 table_bytes: stats.table_bytes,
                 writer_bytes: stats.writer_bytes,
-                retired_bytes: stats.retired_bytes + vrf.retired_egress_bytes(),
-                is_shared: vrf.has_shared_engine(),
+                retired_bytes: stats.retired_bytes + vrf.egress.retired_bytes(),
+                is_shared: vrf.engine.is_shared,
             }
         };
         Self(forwarder.vrfs().iter().enumerate().map(report).collect())

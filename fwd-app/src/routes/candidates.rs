@@ -3,20 +3,21 @@
 //! The order of sources is: the addresses of ports, the control socket, then files and feeds as [`Candidates::set_order`] says, which may be
 //! called again at any time. Of one feed the lowest metric comes first. The first route wins whose next hop can forward
 //! (RFC 1812 5.3.12.3), else the first that has a next hop. When a prefix has routes of feeds alone and none of their paths leads to a port,
-//! the prefix is unreachable, or has no route ([`Candidates::set_unreachable`]).
+//! the prefix is unreachable, or has no route ([`Candidates::unreachable`]).
 //!
-//! A change here marks prefixes; [`super::commit`] chooses their winners. A next hop whose link fails or comes back, or that gets or loses
-//! its way to a gateway, concerns those with several candidates ([`Candidates::set_egress`]), which [`Candidates::walk`] finds.
+//! A change here marks prefixes ([`Marked`]); [`super::commit`] chooses their winners. A next hop whose link fails or comes back, or that
+//! gets or loses its way to a gateway, concerns prefixes with several candidates, which a [`Walk`] finds in slices.
 //!
 //! A route that only files have lies in the RIB and not here, so a forwarder without other sources has two empty tables. The first route
 //! of another source brings the file's route here. An entry ends by [`Candidates::forget`], when it has been committed that no other
 //! source has the prefix.
 //!
 //! A feed's routes carry the epoch of their last announcement. [`Candidates::begin_epoch`] makes all of them stale, which costs nothing
-//! for a table of any size. After [`Candidates::sweep`] those that still are count no longer, and [`Candidates::drop_swept`] ends them.
+//! for a table of any size. [`Candidates::sweep`] takes the routes that are still stale out of the choice; a walk removes them.
 
+use super::commit::Marked;
 use super::distinct::{Distinct, Known, RouteId, UNUSED_MIN, Wanted};
-use super::feeds::{ObjectId, Route};
+use super::feeds::Route;
 use super::walk::{Causes, Walk};
 use crate::datapath::EgressTable;
 use fib::{Family, IpPrefix, Key, NextHopId, Prefix};
@@ -53,9 +54,14 @@ impl SourceId {
         self.0 > Self::FILES.0
     }
 
+    /// Whether a user owns its routes, and gets an error when the engine refuses one.
+    pub(super) const fn is_user(self) -> bool {
+        self.0 == Self::CTL.0 || self.0 == Self::FILES.0
+    }
+
     /// Whether its routes are left out when the engine has no table for their family. Those of a user are refused.
     const fn may_be_left_out(self) -> bool {
-        self.is_feed() || self.0 == Self::OWN.0
+        !self.is_user()
     }
 }
 
@@ -112,13 +118,13 @@ pub(crate) struct SourceRoutes {
 }
 
 impl SourceRoutes {
-    /// Whether the routes that are not stale have reached the limit. Stale ones will go, and their source announces nothing twice, so until
-    /// they are gone they leave the others their room.
+    /// Whether the routes that are not stale have reached the limit. Stale ones are about to go, and a source announces a route only once, so
+    /// they take no room from its new routes.
     const fn is_full(self, routes_max: u64) -> bool {
         self.routes - self.stale >= routes_max
     }
 
-    /// Whether there is no room for a further route. Stale ones have a limit as well, if their source comes and goes.
+    /// Whether there is no room for a further route. Stale routes have a limit as well, for a source that comes and goes.
     const fn has_no_room(self, routes_max: u64) -> bool {
         self.is_full(routes_max) || self.routes >= routes_max.saturating_mul(2)
     }
@@ -136,13 +142,13 @@ impl SourceRoutes {
 /// What becomes of the routes of a feed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FeedOutcome {
-    /// Those whose paths have no port here.
+    /// Routes whose paths have no port here.
     pub(crate) unresolved: u64,
     /// Of these, those that are installed as unreachable.
     pub(crate) unreachable: u64,
-    /// Those of a family that the engine has no table for.
+    /// Routes of a family that the engine has no table for.
     pub(crate) no_table: u64,
-    /// Those that the engine has refused.
+    /// Routes that the engine has refused.
     pub(crate) refused: u64,
 }
 
@@ -182,16 +188,11 @@ impl Candidate {
 }
 
 /// The candidates of one family.
+#[derive(Default)]
 struct FamilyCandidates<K: Key> {
     first: FxHashMap<Prefix<K>, Candidate>,
     /// The further candidates of prefixes with several, by rank; never an empty list.
     others: FxHashMap<Prefix<K>, Vec<Candidate>>,
-}
-
-impl<K: Key> Default for FamilyCandidates<K> {
-    fn default() -> Self {
-        Self { first: FxHashMap::default(), others: FxHashMap::default() }
-    }
 }
 
 impl<K: Key> FamilyCandidates<K> {
@@ -278,12 +279,10 @@ struct SourceState {
     count: SourceRoutes,
 }
 
-/// The distinct routes, and what decides which of them wins.
+/// Decides which route wins.
 struct Choice {
-    routes: Distinct,
     /// The egress table, by which a next hop can forward or not; `None` before the ports are known.
     egress: Option<Arc<EgressTable>>,
-    unreachable: NextHopId,
     without_table: Vec<Family>,
     /// The place of each source in the order of preference, by [`SourceId`]; the lowest comes first.
     places: [u8; SOURCES],
@@ -291,21 +290,26 @@ struct Choice {
 
 impl Choice {
     /// The preferred one of a prefix's candidates that have a next hop.
-    fn winner<'a>(&self, family: Family, candidates: impl Iterator<Item = &'a Candidate>) -> Winner {
+    fn winner<'a>(
+        &self,
+        (routes, unreachable): (&Distinct, NextHopId),
+        family: Family,
+        candidates: impl Iterator<Item = &'a Candidate>,
+    ) -> Winner {
         let is_left_out = self.without_table.contains(&family);
         let mut best: Option<(Preference, Winner)> = None;
         for candidate @ Candidate { route, metric, source, .. } in candidates {
             if is_left_out && source.may_be_left_out() {
                 continue;
             }
-            let Known { route, id, .. } = self.routes.get(*route);
+            let Known { route, id, .. } = routes.get(*route);
             let winner = Winner { source: *source, metric: *metric, id: *id, is_foreign: false };
             let (winner, standing) = match **route {
                 _ if !id.is_none() => {
                     (winner, if self.is_usable(*id) { Standing::Usable } else { Standing::Unusable })
                 }
                 Route::Paths(_) => {
-                    (Winner { id: self.unreachable, is_foreign: true, ..winner }, Standing::Foreign)
+                    (Winner { id: unreachable, is_foreign: true, ..winner }, Standing::Foreign)
                 }
                 _ => continue,
             };
@@ -352,24 +356,23 @@ fn places(order: &[SourceId]) -> [u8; SOURCES] {
     places
 }
 
-/// What a user's source said of a prefix before the changes since the last commit.
-struct Undo {
-    source: SourceId,
-    prefix: IpPrefix,
-    route: Option<RouteId>,
-}
-
 /// The routes of all sources.
 pub(crate) struct Candidates {
     v4: FamilyCandidates<u32>,
     v6: FamilyCandidates<u128>,
     /// By [`SourceId`].
     sources: Vec<SourceState>,
+    pub(super) routes: Distinct,
     choice: Choice,
-    undo: Vec<Undo>,
-    /// The most routes of a feed.
-    routes_max: u64,
+    /// Prefixes whose winner is to be chosen.
+    pub(crate) marked: Marked,
     walk: Walk,
+    /// The routes of users that were replaced since the last commit.
+    undo: Vec<Said>,
+    /// The most routes of a feed.
+    pub(super) routes_max: u64,
+    /// The next hop of prefixes whose routes lead to no port; with [`NextHopId::NONE`] they have no route.
+    pub(super) unreachable: NextHopId,
 }
 
 impl Default for Candidates {
@@ -378,28 +381,20 @@ impl Default for Candidates {
             v4: FamilyCandidates::default(),
             v6: FamilyCandidates::default(),
             sources: vec![SourceState::default(); SOURCES],
-            choice: Choice {
-                routes: Distinct::new(),
-                egress: None,
-                unreachable: NextHopId::NONE,
-                without_table: Vec::new(),
-                places: places(&[]),
-            },
+            routes: Distinct::new(),
+            marked: Marked::default(),
+            walk: Walk::default(),
+            choice: Choice { egress: None, without_table: Vec::new(), places: places(&[]) },
             undo: Vec::new(),
             routes_max: u64::MAX,
-            walk: Walk::default(),
+            unreachable: NextHopId::NONE,
         }
     }
 }
 
 impl Candidates {
-    /// The most routes of each feed.
-    pub(crate) const fn set_routes_max(&mut self, routes_max: u64) {
-        self.routes_max = routes_max;
-    }
-
-    /// Files and feeds are preferred in this order from now on; those that it lacks come after it. Returns the number of prefixes with several
-    /// candidates, which may have another winner than before: see [`Self::walk`].
+    /// Files and feeds are preferred in this order from now on; those that it lacks come after it. Returns how many prefixes have several
+    /// candidates, and so may have another winner than before.
     pub(crate) fn set_order(&mut self, order: &[SourceId]) -> usize {
         self.choice.places = places(order);
         let contested = self.v4.others.len() + self.v6.others.len();
@@ -407,14 +402,20 @@ impl Candidates {
         contested
     }
 
-    /// The next hop of prefixes whose routes lead to no port; with [`NextHopId::NONE`] they have no route.
-    pub(crate) const fn set_unreachable(&mut self, id: NextHopId) {
-        self.choice.unreachable = id;
-    }
-
-    /// The engine has no table for these families: of their prefixes the routes of ctl and files alone count.
-    pub(crate) fn set_without_table(&mut self, families: Vec<Family>) {
-        self.choice.without_table = families;
+    /// The engine has no table for these families: of their prefixes the routes of ctl and files alone count. Marks the prefixes of a family
+    /// that gets or loses its table. Returns the families that lose theirs and have some.
+    pub(crate) fn set_without_table(&mut self, families: Vec<Family>) -> Vec<Family> {
+        let before = std::mem::replace(&mut self.choice.without_table, families);
+        let mut lost = Vec::new();
+        for family in Family::ALL {
+            let lacks_table = self.lacks_table(family);
+            if lacks_table != before.contains(&family) {
+                let prefixes = self.prefixes(family);
+                lost.extend((lacks_table && !prefixes.is_empty()).then_some(family));
+                self.marked.mark_all(prefixes);
+            }
+        }
+        lost
     }
 
     /// Whether the engine has no table for a family.
@@ -428,30 +429,35 @@ impl Candidates {
         route: &Arc<Route>,
         find: impl FnOnce(Wanted<'_>) -> NextHopId,
     ) -> RouteId {
-        if self.choice.routes.by_route.len() >= self.choice.routes.unused_at {
+        if self.routes.by_route.len() >= self.routes.unused_at {
             self.forget_unused();
         }
-        self.choice.routes.find_or_add(route, find)
-    }
-
-    /// As [`Distinct::set_object`]: see [`Self::walk`].
-    pub(crate) fn set_object(
-        &mut self,
-        object: ObjectId,
-        route: Option<&Arc<Route>>,
-        find: impl FnOnce(Wanted<'_>) -> NextHopId,
-    ) -> bool {
-        self.choice.routes.set_object(object, route, find)
+        self.routes.find_or_add(route, find)
     }
 
     /// The route of a next hop that is known.
     pub(crate) fn of_hop(&mut self, id: NextHopId) -> Option<RouteId> {
-        (!id.is_none()).then(|| self.choice.routes.of_hop(id))
+        (!id.is_none()).then(|| self.routes.of_hop(id))
+    }
+
+    /// As [`Self::set`] for a feed: marks the prefix if it may have another winner.
+    pub(crate) fn say(&mut self, said: &Said, file: impl FnOnce() -> NextHopId) {
+        if self.set(said, file) {
+            self.marked.mark(said.prefix);
+        }
     }
 
     /// Takes what a source says. `file` is the file's route, which is asked for when the prefix has no entry. Returns whether that is
-    /// another route than before, so that the prefix may have another winner.
+    /// another route than before, so that the prefix may have another winner. [`Self::roll_back`] restores the earlier route of a user.
     pub(crate) fn set(&mut self, said: &Said, file: impl FnOnce() -> NextHopId) -> bool {
+        let Said { source, prefix, .. } = *said;
+        if source.is_user() {
+            self.undo.push(Said { route: self.said(prefix, source), ..*said });
+        }
+        self.replace(said, file)
+    }
+
+    fn replace(&mut self, said: &Said, file: impl FnOnce() -> NextHopId) -> bool {
         let Said { source, prefix, metric, route } = *said;
         let SourceState { epoch, count, .. } = self.sources[usize::from(source.0)];
         let is_known = |of: &Candidate| of.epoch == epoch || !count.is_full(self.routes_max);
@@ -461,8 +467,8 @@ impl Candidates {
             return false;
         }
         let new = route.map(|route| Candidate { route, metric, epoch, source, has_others: false });
-        let Self { v4, v6, choice, .. } = self;
-        let file = || choice.routes.of_hop(file());
+        let Self { v4, v6, routes, .. } = self;
+        let file = || routes.of_hop(file());
         let replaced = match prefix {
             IpPrefix::V4(prefix) => v4.set(prefix, (source, metric), new, file),
             IpPrefix::V6(prefix) => v6.set(prefix, (source, metric), new, file),
@@ -477,13 +483,6 @@ impl Candidates {
         was_swept || replaced.map(|replaced| replaced.route) != new.map(|new| new.route)
     }
 
-    /// As [`Self::set`] for files or ctl, but [`Self::roll_back`] takes it back.
-    pub(crate) fn set_for_user(&mut self, said: &Said, file: impl FnOnce() -> NextHopId) {
-        let Said { source, prefix, .. } = *said;
-        self.undo.push(Undo { source, prefix, route: self.said(prefix, source) });
-        self.set(said, file);
-    }
-
     /// The changes since the last commit are in service.
     pub(crate) fn settle(&mut self) {
         self.undo.clear();
@@ -491,8 +490,8 @@ impl Candidates {
 
     /// Takes back what files and ctl have said since the last commit.
     pub(crate) fn roll_back(&mut self) {
-        while let Some(Undo { source, prefix, route }) = self.undo.pop() {
-            self.set(&Said { source, prefix, metric: 0, route }, || NextHopId::NONE);
+        while let Some(before) = self.undo.pop() {
+            self.replace(&before, || NextHopId::NONE);
         }
     }
 
@@ -507,7 +506,13 @@ impl Candidates {
     /// The winner of a prefix; `None` without an entry: the RIB has the file's route then, if there is one.
     pub(crate) fn winner(&self, prefix: IpPrefix) -> Option<Winner> {
         let counts = |of: &&Candidate| !self.is_swept(of);
-        self.has(prefix).then(|| self.choice.winner(prefix.family(), self.of(prefix).filter(counts)))
+        self.has(prefix).then(|| {
+            self.choice.winner(
+                (&self.routes, self.unreachable),
+                prefix.family(),
+                self.of(prefix).filter(counts),
+            )
+        })
     }
 
     /// Whether a route counts no longer, since it was stale when its source was swept.
@@ -525,7 +530,7 @@ impl Candidates {
             true => self.get(prefix, (winner.source, winner.metric)),
             false => {
                 let all = self.of(prefix).filter(|of| of.is_route());
-                let having_it = all.filter(|of| self.choice.routes.get(of.route).id == id);
+                let having_it = all.filter(|of| self.routes.get(of.route).id == id);
                 having_it.min_by_key(|of| self.choice.preference(of, Standing::Usable))
             }
         }?;
@@ -538,9 +543,15 @@ impl Candidates {
         self.get(prefix, (source, 0)).map(|candidate| candidate.route)
     }
 
+    /// Whether files or ctl have a route of a prefix that has one.
+    pub(crate) fn has_user_route(&self, prefix: IpPrefix) -> bool {
+        let said = |source| self.said(prefix, source).is_some();
+        !self.has(prefix) || said(SourceId::FILES) || said(SourceId::CTL)
+    }
+
     /// The next hop of the files' route of a prefix that has an entry, or [`NextHopId::NONE`].
     pub(crate) fn file_route(&self, prefix: IpPrefix) -> NextHopId {
-        self.said(prefix, SourceId::FILES).map_or(NextHopId::NONE, |route| self.choice.routes.get(route).id)
+        self.said(prefix, SourceId::FILES).map_or(NextHopId::NONE, |route| self.routes.get(route).id)
     }
 
     /// The route with which a prefix wins.
@@ -549,7 +560,7 @@ impl Candidates {
         prefix: IpPrefix,
         Winner { source, metric, .. }: &Winner,
     ) -> Option<&Route> {
-        self.get(prefix, (*source, *metric)).map(|candidate| &*self.choice.routes.get(candidate.route).route)
+        self.get(prefix, (*source, *metric)).map(|candidate| &*self.routes.get(candidate.route).route)
     }
 
     /// Whether a prefix has an entry.
@@ -585,7 +596,7 @@ impl Candidates {
         });
     }
 
-    /// Stale routes of a source count no longer: see [`Self::walk`]. [`Self::drop_swept`] removes them from a prefix.
+    /// Takes the stale routes of a source out of the choice. [`Self::take_marked`] finds their prefixes and removes them.
     pub(crate) fn sweep(&mut self, source: SourceId) {
         let SourceState { epoch, swept, count } = &mut self.sources[usize::from(source.0)];
         if count.stale > 0 {
@@ -594,32 +605,35 @@ impl Candidates {
         }
     }
 
-    /// Ends the routes of a prefix that count no longer.
-    pub(crate) fn drop_swept(&mut self, prefix: IpPrefix) {
+    /// Takes prefixes whose winner is to be chosen, as many as one commit may hold: all that were marked one at a time since the last call,
+    /// and a part of the others, which include those that the walk finds. Removes their swept routes.
+    pub(crate) fn take_marked(&mut self) -> Vec<IpPrefix> {
+        let found = self.walk(self.marked.room());
+        self.marked.mark_all(found);
+        let taken = self.marked.take();
+        taken.iter().for_each(|prefix| self.drop_swept(*prefix));
+        taken
+    }
+
+    fn drop_swept(&mut self, prefix: IpPrefix) {
         let all = self.of(prefix).filter(|of| self.is_swept(of));
         let swept: Vec<Rank> = all.map(Candidate::rank).collect();
         for (source, metric) in swept {
-            self.set(&Said { source, prefix, metric, route: None }, || NextHopId::NONE);
+            self.replace(&Said { source, prefix, metric, route: None }, || NextHopId::NONE);
         }
-    }
-
-    /// As [`Distinct::resolve_anew`]: see [`Self::walk`].
-    pub(crate) fn resolve_anew(&mut self, find: impl FnMut(Wanted<'_>) -> NextHopId) {
-        self.choice.routes.resolve_anew(find);
     }
 
     /// Takes a new egress table. Next hops that can forward in one of both tables alone are revalued: see [`Self::walk`].
     pub(crate) fn set_egress(&mut self, egress: &Arc<EgressTable>) {
-        let Choice { routes, egress: before, .. } = &mut self.choice;
-        if let Some(before) = before.replace(Arc::clone(egress)) {
-            routes.revalue(|id| before.is_usable(id) != egress.is_usable(id));
+        if let Some(before) = self.choice.egress.replace(Arc::clone(egress)) {
+            self.routes.revalue(|id| before.is_usable(id) != egress.is_usable(id));
         }
     }
 
     /// Looks at some prefixes, as long as [`Self::is_walking`]. Returns prefixes that may have another winner, `found_max` at most: a candidate
     /// has another next hop or was swept, or there are several candidates and one has become usable or unusable, or sources have another order.
-    pub(crate) fn walk(&mut self, found_max: usize) -> Vec<IpPrefix> {
-        let (moved, revalued) = self.choice.routes.take_moved();
+    pub(super) fn walk(&mut self, found_max: usize) -> Vec<IpPrefix> {
+        let (moved, revalued) = self.routes.take_moved();
         self.walk.note(&Causes { moved, revalued, ..Causes::default() });
         if let Some(has_lone) = self.walk.begin() {
             (self.walk.v4, self.walk.v6) = (self.v4.prefixes(has_lone), self.v6.prefixes(has_lone));
@@ -645,20 +659,25 @@ impl Candidates {
             })
     }
 
-    /// Whether [`Self::walk`] has prefixes to look at.
-    pub(crate) fn is_walking(&self) -> bool {
+    /// Whether prefixes are still to be looked at.
+    pub(super) fn is_walking(&self) -> bool {
         self.walk.is_pending()
     }
 
-    /// The same of a walk because of [`Self::set_order`].
+    /// Whether prefixes are still to be looked at because of [`Self::set_order`]. Each turn chooses all that the walk has found.
     pub(crate) fn is_reordering(&self) -> bool {
         self.walk.is_reordering()
+    }
+
+    /// Whether prefixes wait for another call of [`Self::take_marked`].
+    pub(super) fn has_pending(&self) -> bool {
+        self.is_walking() || !self.marked.is_empty()
     }
 
     /// The next hops of all routes.
     pub(crate) fn ids(&mut self) -> impl Iterator<Item = NextHopId> {
         self.forget_unused();
-        self.choice.routes.known.iter().map(|known| known.id).chain([self.choice.unreachable])
+        self.routes.known.iter().map(|known| known.id).chain([self.unreachable])
     }
 
     /// What becomes of the routes of `source`, but for those that the engine has refused.
@@ -667,7 +686,7 @@ impl Candidates {
         for (prefix, of) in self.v4.all().chain(self.v6.all()).filter(|(_, of)| of.source == source) {
             if self.choice.without_table.contains(&prefix.family()) {
                 outcome.no_table += 1;
-            } else if self.choice.routes.get(of.route).id.is_none() {
+            } else if self.routes.get(of.route).id.is_none() {
                 outcome.unresolved += 1;
                 let winner = self.winner(prefix).unwrap_or(Winner::NONE);
                 let is_installed = winner.is_foreign && !winner.id.is_none();
@@ -692,9 +711,9 @@ impl Candidates {
     fn forget_unused(&mut self) {
         let all = self.v4.all().chain(self.v6.all()).map(|(_, of)| of.route);
         let used: FxHashSet<_> = all.chain(self.undo.iter().filter_map(|undo| undo.route)).collect();
-        self.choice.routes.retain(&used);
+        self.routes.retain(&used);
         let prefixes = self.v4.first.len() + self.v6.first.len();
-        self.choice.routes.unused_at = UNUSED_MIN.max(2 * used.len()).max(prefixes / PREFIXES_PER_ROUTE);
+        self.routes.unused_at = UNUSED_MIN.max(2 * used.len()).max(prefixes / PREFIXES_PER_ROUTE);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::routes::feeds::live::say;
-use crate::routes::feeds::{FeedId, Path};
+use crate::routes::feeds::{FeedId, ObjectId, Path};
 use proptest::prelude::*;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -140,12 +140,12 @@ proptest! {
         ];
         let mut candidates = Candidates::default();
         candidates.sources.iter_mut().for_each(|source| source.epoch = epoch);
-        candidates.set_unreachable(id(UNREACHABLE));
+        candidates.unreachable = id(UNREACHABLE);
         let hops = Hops::default();
         let (said, order) = (BTreeMap::new(), sources.to_vec());
         let mut model = Model { said, objects: [0, 3], without_port: 2, without_v6: false, order };
         for (number, meant) in (0..).zip(model.objects) {
-            assert!(!candidates.set_object(object(number), Some(&route(meant)), |_| panic!("no route names it")));
+            assert!(!candidates.routes.set_object(object(number), Some(&route(meant)), |_| panic!("no route names it")));
         }
         let mut rib: BTreeMap<IpPrefix, NextHopId> = BTreeMap::new();
         let (mut lone, mut user_before, mut has_changed_files) = (Vec::new(), BTreeMap::new(), false);
@@ -188,12 +188,7 @@ proptest! {
                     let file = rib.get(&prefix).copied().unwrap_or_default();
                     let said = Said { source, prefix, metric, route };
                     let before = candidates.winner(prefix).map_or(file, |winner| winner.id);
-                    let is_new = if is_user {
-                        candidates.set_for_user(&said, || file);
-                        true
-                    } else {
-                        candidates.set(&said, || file)
-                    };
+                    let is_new = candidates.set(&said, || file) || is_user;
                     let winner = candidates.winner(prefix);
                     prop_assert!(is_new || winner.map_or(file, |winner| winner.id) == before);
                     if let Some(Winner { id, .. }) = winner {
@@ -222,7 +217,7 @@ proptest! {
                 }
                 CandidateStep::Ports(without_port) => {
                     model.without_port = without_port;
-                    candidates.resolve_anew(|wanted| hops.find(&wanted, without_port));
+                    candidates.routes.resolve_anew(|wanted| hops.find(&wanted, without_port));
                     for prefix in walk(&mut candidates) {
                         let Winner { id, .. } = candidates.winner(prefix).unwrap();
                         if id.is_none() { rib.remove(&prefix) } else { rib.insert(prefix, id) };
@@ -230,7 +225,7 @@ proptest! {
                 }
                 CandidateStep::Object(number, meant) => {
                     let before = std::mem::replace(&mut model.objects[number as usize], meant);
-                    candidates.set_object(object(number), Some(&route(meant)), |wanted| hops.find(&wanted, model.without_port));
+                    candidates.routes.set_object(object(number), Some(&route(meant)), |wanted| hops.find(&wanted, model.without_port));
                     let moved = walk(&mut candidates);
                     let has_port = |number| !find(&route(number), model.without_port).is_none();
                     prop_assert!(!has_port(before) || !has_port(meant) || moved.is_empty(), "no route has another id");
@@ -242,7 +237,7 @@ proptest! {
                 CandidateStep::WithoutV6(without) => {
                     model.without_v6 = without;
                     candidates.set_without_table(if without { vec![Family::V6] } else { Vec::new() });
-                    for prefix in candidates.prefixes(Family::V6) {
+                    for prefix in candidates.marked.take() {
                         let Winner { id, .. } = candidates.winner(prefix).unwrap();
                         if id.is_none() { rib.remove(&prefix) } else { rib.insert(prefix, id) };
                     }
@@ -336,8 +331,7 @@ fn sweep(candidates: &mut Candidates, source: SourceId) -> usize {
 
 #[test]
 fn a_full_feed_keeps_what_it_has() {
-    let mut candidates = Candidates::default();
-    candidates.set_routes_max(1);
+    let mut candidates = Candidates { routes_max: 1, ..Candidates::default() };
     assert_eq!(say_route(&mut candidates, FEED, 0, 2), id(12));
     assert_eq!(say_route(&mut candidates, FEED, 2, 2), NextHopId::NONE);
     assert_eq!(say_route(&mut candidates, FEED, 0, 3), id(13));
@@ -349,7 +343,7 @@ fn a_full_feed_keeps_what_it_has() {
 fn stale_routes_leave_others_their_room() {
     for is_swept in [false, true] {
         let mut candidates = Candidates::default();
-        candidates.set_routes_max(3);
+        candidates.routes_max = 3;
         for at in 0..3 {
             say_route(&mut candidates, FEED, at, 2);
         }
@@ -388,7 +382,7 @@ fn an_event_during_a_walk_counts_for_all_prefixes() {
         say_route(&mut candidates, SourceId::of_feed(1), at, 3);
     }
     let moves = |candidates: &mut Candidates, without_port| {
-        candidates.resolve_anew(|wanted| find(wanted.route, without_port));
+        candidates.routes.resolve_anew(|wanted| find(wanted.route, without_port));
     };
     let ids = |candidates: &Candidates| -> Vec<_> {
         (0..10).map(|at| candidates.winner(prefix(at)).unwrap().id).collect()
@@ -473,7 +467,7 @@ fn routes_that_nobody_has_are_let_go() {
     for number in 0..100_000 {
         say_route(&mut candidates, FEED, 0, number);
     }
-    let routes = &candidates.choice.routes;
+    let routes = &candidates.routes;
     assert!(
         routes.known.len() <= UNUSED_MIN + 1 && routes.by_route.len() <= UNUSED_MIN,
         "{}",
@@ -527,7 +521,7 @@ fn figures_of_a_full_table() {
     });
     step("announce by a second feed", &mut |candidates| announce(candidates, second, 7));
     step("next hops anew", &mut |candidates| {
-        candidates.resolve_anew(|wanted| find(wanted.route, 2));
+        candidates.routes.resolve_anew(|wanted| find(wanted.route, 2));
         walk(candidates).len().try_into().unwrap()
     });
     step("sweep the first feed", &mut |candidates| sweep(candidates, FEED).try_into().unwrap());

@@ -18,10 +18,8 @@
 use super::Vrf;
 use super::candidates::Winner;
 use super::feeds::interfaces::Interfaces;
-use super::sources::{Unused, next_hop};
-use super::vrf::Foreign;
 use crate::notice;
-use fib::{Generation, IpPrefix};
+use fib::{Generation, IpPrefix, NextHopId, Rib};
 use rustc_hash::FxHashSet;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -35,83 +33,31 @@ const ROUND_MAX: Duration = Duration::from_secs(1);
 /// How long until the next round.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// What has changed since the last commit, and what the engine has refused.
+/// Prefixes that may have another winner than the route in the RIB.
 #[derive(Debug)]
-pub(super) struct Changes {
-    /// Prefixes that may have another winner than the route in the RIB. The last `fresh` ones were marked since the last [`Vrf::drain`].
-    marked: Vec<IpPrefix>,
+pub(crate) struct Marked {
+    /// The last `fresh` ones were marked one at a time since some were taken.
+    prefixes: Vec<IpPrefix>,
     fresh: usize,
-    /// How many of the others are chosen for one commit.
+    /// How many of the others are taken at once.
     pub(super) per_commit: usize,
-    /// Prefixes with an entry among the candidates that were set in the RIB since the last commit.
-    uncommitted: Vec<IpPrefix>,
-    /// Changes that count as updates since the last commit.
-    pub(super) updates: u64,
-    /// The prefixes that follow from the addresses of ports.
-    pub(super) own: Vec<IpPrefix>,
-    /// Whether routes of feeds may have other next hops than before.
-    pub(super) has_moved: bool,
-    /// Routes without a port of which a warning is due, and whether there was one for a route and for a default route.
-    pub(super) foreign: Vec<Foreign>,
-    pub(super) has_noticed_foreign: [bool; 2],
-    /// Whether it was said that routes of a family are left out.
-    pub(super) has_noticed_family: bool,
-    /// Prefixes whose winner is not in the RIB, since the engine has refused it.
-    refused: FxHashSet<IpPrefix>,
-    /// Groups of these prefixes that are to be tried.
-    groups: VecDeque<Vec<IpPrefix>>,
-    round: Option<Round>,
-    /// How long a round takes.
-    pub(super) round_max: Duration,
-    /// When the next round begins.
-    pub(super) due: Option<Instant>,
-    /// Next hops that no route uses.
-    pub(super) unused: Unused,
-    /// The last refusal, and how many prefixes were refused when that was last a notice.
-    why: String,
-    noticed: usize,
 }
 
-/// What may still be tried.
-#[derive(Debug)]
-struct Round {
-    tries_left: u32,
-    end: Instant,
+impl Default for Marked {
+    fn default() -> Self {
+        Self { prefixes: Vec::new(), fresh: 0, per_commit: PREFIXES_PER_COMMIT }
+    }
 }
 
-impl Changes {
-    /// None yet, of a table of so many next hops.
-    pub(super) fn new(hops: usize) -> Self {
-        Self {
-            unused: Unused::new(hops),
-            marked: Vec::new(),
-            fresh: 0,
-            per_commit: PREFIXES_PER_COMMIT,
-            uncommitted: Vec::new(),
-            updates: 0,
-            own: Vec::new(),
-            has_moved: false,
-            foreign: Vec::new(),
-            has_noticed_foreign: [false; 2],
-            has_noticed_family: false,
-            refused: FxHashSet::default(),
-            groups: VecDeque::new(),
-            round: None,
-            round_max: ROUND_MAX,
-            due: None,
-            why: String::new(),
-            noticed: 0,
-        }
+impl Marked {
+    /// Whether prefixes wait.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.prefixes.is_empty()
     }
 
-    /// Whether anything has changed since the last commit.
-    pub(super) fn is_any(&self) -> bool {
-        self.updates > 0 || !self.uncommitted.is_empty()
-    }
-
-    /// A prefix may have another winner than the route in the RIB.
+    /// Marks a prefix, which waits for no other one.
     pub(super) fn mark(&mut self, prefix: IpPrefix) {
-        self.marked.push(prefix);
+        self.prefixes.push(prefix);
         self.fresh += 1;
     }
 
@@ -120,40 +66,85 @@ impl Changes {
         if prefixes.is_empty() {
             return;
         }
-        let mut fresh = self.marked.split_off(self.marked.len() - self.fresh);
-        if !self.marked.is_empty() {
+        let mut fresh = self.prefixes.split_off(self.prefixes.len() - self.fresh);
+        if !self.prefixes.is_empty() {
             // Families that come and go make the list no longer.
-            prefixes.append(&mut self.marked);
+            prefixes.append(&mut self.prefixes);
             prefixes.sort_unstable();
             prefixes.dedup();
         }
         prefixes.append(&mut fresh);
-        self.marked = prefixes;
+        self.prefixes = prefixes;
     }
 
-    /// How many prefixes may be marked that are all chosen for the next commit.
-    fn room(&self) -> usize {
-        self.per_commit.saturating_sub(self.marked.len() - self.fresh)
+    /// How many prefixes may be marked at once that the next commit takes all.
+    pub(super) fn room(&self) -> usize {
+        self.per_commit.saturating_sub(self.prefixes.len() - self.fresh)
     }
 
-    /// The prefixes to choose for the next commit.
-    fn take_marked(&mut self) -> Vec<IpPrefix> {
+    /// Takes the prefixes of one commit.
+    pub(super) fn take(&mut self) -> Vec<IpPrefix> {
         let count = std::mem::take(&mut self.fresh) + self.per_commit;
-        let taken = self.marked.split_off(self.marked.len().saturating_sub(count));
-        if self.marked.is_empty() {
-            self.marked = Vec::new(); // it may have been as long as a full table
+        let taken = self.prefixes.split_off(self.prefixes.len().saturating_sub(count));
+        if self.prefixes.is_empty() {
+            self.prefixes = Vec::new(); // it may have been as long as a full table
         }
         taken
     }
+}
 
-    /// The prefixes whose winner the engine has refused.
-    pub(super) fn refused(&self) -> impl ExactSizeIterator<Item = IpPrefix> {
-        self.refused.iter().copied()
+/// The prefixes whose winner the engine has refused, and when they are tried again.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    /// Their winner is not in the RIB.
+    prefixes: FxHashSet<IpPrefix>,
+    /// Groups of these prefixes that are to be tried.
+    groups: VecDeque<Vec<IpPrefix>>,
+    round: Option<Round>,
+    /// How long a round takes.
+    pub(super) round_max: Duration,
+    /// When the next round begins.
+    pub(super) due: Option<Instant>,
+    /// The last refusal, and how many prefixes were refused when that was last a notice.
+    why: String,
+    noticed: usize,
+}
+
+impl Default for Refused {
+    fn default() -> Self {
+        Self {
+            prefixes: FxHashSet::default(),
+            groups: VecDeque::new(),
+            round: None,
+            round_max: ROUND_MAX,
+            due: None,
+            why: String::new(),
+            noticed: 0,
+        }
+    }
+}
+
+/// The tries that are left.
+#[derive(Debug)]
+struct Round {
+    tries_left: u32,
+    end: Instant,
+}
+
+impl Refused {
+    /// How many prefixes have a winner that the engine has refused.
+    pub(crate) fn len(&self) -> usize {
+        self.prefixes.len()
+    }
+
+    /// These prefixes.
+    pub(super) fn prefixes(&self) -> impl Iterator<Item = IpPrefix> {
+        self.prefixes.iter().copied()
     }
 
     /// All that was refused is tried again soon, since there is another engine.
     pub(super) fn hurry(&mut self) {
-        if !self.refused.is_empty() {
+        if !self.prefixes.is_empty() {
             self.groups.clear();
             (self.round, self.due) = (None, Some(Instant::now()));
         }
@@ -170,13 +161,13 @@ impl Changes {
         if self.due.take_if(|due| *due <= now).is_some() {
             self.begin_round(now);
             if self.groups.is_empty() {
-                self.groups.push_back(self.refused.iter().copied().collect());
+                self.groups.push_back(self.prefixes().collect());
             }
         }
         let round = self.round.as_mut()?;
         while round.tries_left > 0 && now < round.end {
             let Some(mut group) = self.groups.pop_front() else { break };
-            group.retain(|prefix| self.refused.contains(prefix));
+            group.retain(|prefix| self.prefixes.contains(prefix));
             if !group.is_empty() {
                 round.tries_left -= 1;
                 return Some(group);
@@ -194,7 +185,7 @@ impl Changes {
 
     fn end_round(&mut self, now: Instant) {
         self.round = None;
-        let refused = self.refused.len();
+        let refused = self.prefixes.len();
         if refused == 0 {
             self.groups.clear();
         } else {
@@ -218,8 +209,8 @@ impl Vrf {
     /// [`EgressError`](crate::datapath::EgressError) for a next hop that refers to a port which does not exist, and the engine's errors.
     /// The routes in service are then unchanged.
     pub(crate) fn commit(&mut self) -> anyhow::Result<Generation> {
-        let egress = self.refresh_egress();
-        let updates = std::mem::take(&mut self.changes.updates);
+        let egress = self.egress.refresh(&self.rib, &mut self.candidates);
+        let updates = std::mem::take(&mut self.updates);
         let Self { rib, engine, tally, .. } = self;
         let result = rib.commit(|delta, rib| {
             egress?;
@@ -232,26 +223,22 @@ impl Vrf {
         if let Err(error) = result {
             self.take_back(&error);
             // Gateways may have been resolved by routes that are not in service.
-            let egress = self.refresh_egress();
-            self.drop_unused_hops();
+            let egress = self.egress.refresh(&self.rib, &mut self.candidates);
+            self.egress.drop_unused(&self.rib, &mut self.candidates);
             egress?;
             return Err(error);
         }
         self.candidates.settle();
-        for prefix in self.changes.uncommitted.drain(..) {
-            if !self.changes.refused.contains(&prefix) {
+        for prefix in self.uncommitted.drain(..) {
+            if !self.refused.prefixes.contains(&prefix) {
                 self.candidates.forget(prefix);
             }
         }
         self.tally.updates += updates;
-        self.drop_unused_hops();
+        self.egress.drop_unused(&self.rib, &mut self.candidates);
         let generation = self.engine.writer.generation();
         if updates > 0 {
-            notice::debug(format_args!(
-                "VRF {}: {updates} updates, generation {}",
-                self.name(),
-                generation.0
-            ));
+            notice::debug(format_args!("VRF {}: {updates} updates, generation {}", self.name, generation.0));
         }
         Ok(generation)
     }
@@ -260,40 +247,40 @@ impl Vrf {
     fn take_back(&mut self, error: &anyhow::Error) {
         self.candidates.roll_back();
         let mut refused = Vec::new();
-        for prefix in std::mem::take(&mut self.changes.uncommitted) {
+        for prefix in std::mem::take(&mut self.uncommitted) {
             let Some(Winner { id, .. }) = self.candidates.winner(prefix) else { continue };
             if id == self.route(prefix) {
-                self.changes.refused.remove(&prefix);
+                self.refused.prefixes.remove(&prefix);
                 self.candidates.forget(prefix);
-            } else if self.changes.refused.insert(prefix) {
+            } else if self.refused.prefixes.insert(prefix) {
                 refused.push((prefix, id));
             }
         }
         if refused.is_empty() {
             return;
         }
-        let changes = &mut self.changes;
-        changes.why = format!("{error:#}");
+        self.refused.why = format!("{error:#}");
         // What is withdrawn first: it makes room.
         refused.sort_by_key(|(_, id)| !id.is_none());
         if refused.len() > 1 {
             let (first, second) = refused.split_at(refused.len() / 2);
             for half in [first, second] {
-                changes.groups.push_back(half.iter().map(|(prefix, _)| *prefix).collect());
+                self.refused.groups.push_back(half.iter().map(|(prefix, _)| *prefix).collect());
             }
         }
-        if changes.due.is_none() {
-            changes.begin_round(Instant::now());
+        if self.refused.due.is_none() {
+            self.refused.begin_round(Instant::now());
         }
     }
 
-    /// Puts a winner into the RIB; in service after the next commit. A prefix that is refused waits for its turn, unless `at_once` or nothing
-    /// is left to be forwarded. Returns whether the RIB had another route.
-    pub(super) fn put(&mut self, prefix: IpPrefix, winner: Winner, at_once: bool) -> bool {
+    /// Puts the winner of a prefix into the RIB; in service after the next commit. A prefix that is refused waits for its turn, unless
+    /// `at_once` or nothing is left to be forwarded. Returns whether the RIB had another route.
+    pub(super) fn choose(&mut self, prefix: IpPrefix, at_once: bool) -> bool {
+        let Some(winner) = self.candidates.winner(prefix) else { return false };
         let is_other = winner.id != self.route(prefix);
         if !is_other || at_once || winner.id.is_none() {
-            self.changes.refused.remove(&prefix);
-        } else if self.changes.refused.contains(&prefix) {
+            self.refused.prefixes.remove(&prefix);
+        } else if self.refused.prefixes.contains(&prefix) {
             return false;
         }
         if is_other {
@@ -301,64 +288,67 @@ impl Vrf {
             self.set_route(prefix, winner.id);
         }
         // Its entry may end with the commit.
-        self.changes.uncommitted.push(prefix);
+        self.uncommitted.push(prefix);
         is_other
-    }
-
-    /// Puts the winner of a prefix into the RIB. Returns whether that had another route.
-    pub(super) fn choose(&mut self, prefix: IpPrefix, at_once: bool) -> bool {
-        self.candidates.winner(prefix).is_some_and(|winner| self.put(prefix, winner, at_once))
     }
 
     /// Chooses the winners of marked prefixes and commits them, as many as one commit may hold, and tries a group of refused ones again if it
     /// is time. Returns whether there was anything to do.
     pub(crate) fn drain(&mut self, interfaces: Option<&Interfaces>) -> bool {
-        let had_updates = self.has_updates();
+        let had_updates = self.updates > 0;
         self.commit_updates();
-        if let Some(interfaces) = interfaces.filter(|_| std::mem::take(&mut self.changes.has_moved)) {
-            let Self { hops, candidates, .. } = self;
-            candidates.resolve_anew(|wanted| next_hop(&wanted, interfaces, hops));
-            self.neighbours_have_changed();
+        let Self { rib, egress, candidates, .. } = self;
+        if let Some(interfaces) = interfaces.filter(|_| std::mem::take(&mut egress.has_moved)) {
+            candidates.routes.resolve_anew(|wanted| egress.next_hop(&wanted, interfaces));
+            egress.neighbours_have_changed();
         }
         // Next hops that are new have an entry before it is asked whether they can forward.
-        self.refresh_stale_egress();
-        self.changes.mark_all(self.candidates.walk(self.changes.room()));
-        let marked = self.changes.take_marked();
+        egress.refresh_if_stale(rib, candidates);
+        let marked = candidates.take_marked();
         for prefix in &marked {
-            self.candidates.drop_swept(*prefix);
-            self.changes.updates += u64::from(self.choose(*prefix, false));
+            self.updates += u64::from(self.choose(*prefix, false));
         }
-        let has_changes = !marked.is_empty() || self.changes.is_any();
+        let has_changes = !marked.is_empty() || self.updates > 0 || !self.uncommitted.is_empty();
         if has_changes
             && let Err(error) = self.commit()
-            && self.changes.refused().len() == 0
+            && self.refused.len() == 0
         {
             notice::warn(format_args!("{error:#}"));
         }
-        let is_due = self.changes.is_due();
+        let is_due = self.refused.is_due();
         self.try_again();
-        had_updates || has_changes || is_due || self.has_marked()
-    }
-
-    /// Whether prefixes wait to be chosen.
-    pub(crate) fn has_marked(&self) -> bool {
-        !self.changes.marked.is_empty() || self.candidates.is_walking()
-    }
-
-    /// Whether prefixes wait to be chosen because of another order of sources.
-    pub(crate) fn is_reordering(&self) -> bool {
-        // A turn of a walk finds no more prefixes than the turn chooses.
-        self.candidates.is_reordering()
+        had_updates || has_changes || is_due || self.candidates.has_pending()
     }
 
     /// Tries a group of prefixes again that the engine has refused, if it is time.
     pub(super) fn try_again(&mut self) {
-        let Some(group) = self.changes.next_group() else { return };
+        let Some(group) = self.refused.next_group() else { return };
         for prefix in group {
-            self.changes.refused.remove(&prefix);
+            self.refused.prefixes.remove(&prefix);
             self.choose(prefix, true);
         }
         // Its refusal is a notice at the end of the round.
         drop(self.commit());
+    }
+
+    /// Sets a route in the RIB; [`NextHopId::NONE`] removes it. Returns the earlier one. All changes of the RIB go through here.
+    pub(super) fn set_route(&mut self, prefix: IpPrefix, id: NextHopId) -> NextHopId {
+        if let Some(building) = &mut self.engine.building {
+            building.changed.insert(prefix);
+        }
+        self.rib.set(prefix, id)
+    }
+
+    /// The route of a prefix in the RIB.
+    pub(super) fn route(&self, prefix: IpPrefix) -> NextHopId {
+        route_in(&self.rib, prefix)
+    }
+}
+
+/// The route of a prefix in a RIB.
+pub(super) fn route_in(rib: &Rib, prefix: IpPrefix) -> NextHopId {
+    match prefix {
+        IpPrefix::V4(prefix) => rib.v4.get(prefix),
+        IpPrefix::V6(prefix) => rib.v6.get(prefix),
     }
 }

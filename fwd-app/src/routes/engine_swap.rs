@@ -14,15 +14,17 @@
 //!
 //! The copy costs the RIB's memory once more until the build ends. The old engine is dropped when no stage reads it.
 
-use super::vrf::Engine;
-use super::{Vrf, route_in};
+use super::Vrf;
+use super::vrf::is_never_forwarded;
 use crate::engines::{EngineSpec, Made};
 use crate::notice;
 use crate::threads::join_within;
 use crate::topology::Handle;
 use anyhow::Context as _;
-use fib::{EngineWriter, Family, IpPrefix, NextHopId, Rib, Routes};
+use fib::{EngineWriter, Family, IpPrefix, Prefix, Rib, Routes};
+use lpm_core::pair::Service;
 use rustc_hash::FxHashSet;
+use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -40,6 +42,48 @@ pub(crate) enum LostFamilies {
     LeftOut,
 }
 
+/// The engine of a VRF.
+pub(crate) struct VrfEngine {
+    /// The spec that it was made from.
+    pub(crate) spec: EngineSpec,
+    /// The engine; with a fallback, the pair of engines.
+    pub(super) writer: Box<dyn EngineWriter>,
+    /// The engine before, if stages that stop may still look up in it.
+    pub(super) retired: Option<Box<dyn EngineWriter>>,
+    /// The engine to come.
+    pub(super) building: Option<Building>,
+    /// Which of the two engines answers; `None` without a fallback.
+    pub(crate) failover: Option<Arc<Service>>,
+    /// Whether other VRFs share its memory.
+    pub(crate) is_shared: bool,
+}
+
+impl VrfEngine {
+    /// The batch size that it measured for a latency target, the smaller one of both families; `None` if it did not measure.
+    pub(crate) fn batch_measured(&self) -> Option<u32> {
+        let details = self.writer.stats().details;
+        let keys = f64::min(details.get("batch")?, details.get("batch_v6")?);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count; saturates")]
+        self.spec.latency_target_us.map(|_| keys as u32)
+    }
+
+    /// Checks that no other one is being built.
+    ///
+    /// # Errors
+    /// When one is.
+    pub(crate) fn check_not_building(&self) -> anyhow::Result<()> {
+        if let Some(Building { spec, .. }) = &self.building {
+            anyhow::bail!("engine {} is being built; try again when it is in service", spec.name);
+        }
+        Ok(())
+    }
+
+    /// Whether a part of an engine is being built that other VRFs have parts of.
+    pub(crate) fn is_building_part(&self) -> bool {
+        self.building.as_ref().is_some_and(|building| building.is_shared && !building.is_finished())
+    }
+}
+
 /// An engine that is being built.
 pub(super) struct Building {
     spec: EngineSpec,
@@ -47,22 +91,14 @@ pub(super) struct Building {
     /// Whether it is a part of an engine of which other VRFs build parts.
     is_shared: bool,
     /// Prefixes whose routes were set since the copy was made.
-    changed: FxHashSet<IpPrefix>,
-    /// `None` when it was joined.
-    thread: Option<JoinHandle<anyhow::Result<BuiltEngine>>>,
+    pub(super) changed: FxHashSet<IpPrefix>,
+    /// Returns the engine, its routes and the seconds of the build; `None` when it was joined.
+    thread: Option<JoinHandle<anyhow::Result<(Made, Rib, f64)>>>,
     since: Instant,
     /// Whether a warning has said that it takes long.
     is_late: bool,
     /// How long [`Self::drop`] waits.
     end_limit: Duration,
-}
-
-/// An engine with its table.
-struct BuiltEngine {
-    made: Made,
-    /// The routes of the table.
-    rib: Rib,
-    build_s: f64,
 }
 
 impl Building {
@@ -93,35 +129,27 @@ impl Drop for Building {
 }
 
 impl Vrf {
-    /// Begins to build the engine of `spec`; [`Self::finish_engine`] moves to it. Updates that wait are committed before.
+    /// Begins to build the table of `made`, or of an engine that is made of `spec` then; [`Self::finish_engine`] moves to it. Updates that
+    /// wait are committed before.
     ///
     /// # Errors
     /// When another one is being built, what waits cannot be committed, or the system refuses a thread.
-    pub(crate) fn build_engine(&mut self, spec: EngineSpec, lost: LostFamilies) -> anyhow::Result<()> {
-        let make = spec.clone();
-        self.build_beside(spec, lost, false, move || make.make_with_fallback())
-    }
-
-    /// As [`Self::build_engine`], of the engine that `make` makes; `is_shared` tells whether it is a part of one.
-    ///
-    /// # Errors
-    /// As there.
-    pub(crate) fn build_beside(
+    pub(crate) fn build_engine(
         &mut self,
         spec: EngineSpec,
         lost: LostFamilies,
-        is_shared: bool,
-        make: impl FnOnce() -> anyhow::Result<Made> + Send + 'static,
+        made: Option<Made>,
     ) -> anyhow::Result<()> {
-        self.check_not_building()?;
+        self.engine.check_not_building()?;
         self.commit()?;
-        let mut rib = self.rib.clone();
+        let (mut rib, make) = (self.rib.clone(), spec.clone());
+        let is_shared = made.as_ref().is_some_and(|made| made.is_shared);
         let build = move || {
-            let mut made = make()?;
+            let mut made = made.map_or_else(|| make.make_with_fallback(), Ok)?;
             let start = Instant::now();
             leave_out(&mut rib, made.engine.as_ref());
             rib.move_to(made.engine.as_mut()).with_context(|| too_large(&made, &rib))?;
-            Ok(BuiltEngine { made, rib, build_s: start.elapsed().as_secs_f64() })
+            Ok((made, rib, start.elapsed().as_secs_f64()))
         };
         // It runs on the CPUs of this thread, where no lcore is.
         let thread = Builder::new().name("engine".into()).spawn(build).context("cannot build an engine")?;
@@ -138,17 +166,6 @@ impl Vrf {
         Ok(())
     }
 
-    /// Checks that no engine is being built.
-    ///
-    /// # Errors
-    /// When one is.
-    pub(crate) fn check_not_building(&self) -> anyhow::Result<()> {
-        if let Some(Building { spec, .. }) = &self.engine.building {
-            anyhow::bail!("engine {} is being built; try again when it is in service", spec.name);
-        }
-        Ok(())
-    }
-
     /// Moves to the engine that has been built: gives its readers to the lcores of `running`, and drops the other. `None` while there is none.
     ///
     /// # Errors
@@ -160,16 +177,11 @@ impl Vrf {
         Some(self.take_over(building, running))
     }
 
-    /// Whether a part of an engine is being built that other VRFs have parts of.
-    pub(crate) fn is_building_part(&self) -> bool {
-        self.engine.building.as_ref().is_some_and(|building| building.is_shared && !building.is_finished())
-    }
-
     fn take_over(&mut self, mut building: Building, running: &Handle) -> anyhow::Result<()> {
         let thread = building.thread.take().context("the engine has been joined")?;
         let built =
             thread.join().map_err(|_| anyhow::anyhow!("the thread that builds an engine has panicked"))?;
-        let BuiltEngine { mut made, mut rib, build_s } = built?;
+        let (mut made, mut rib, build_s) = built?;
         self.commit()?;
         self.check_families(made.engine.as_ref(), building.lost)?;
         // Once, since the changes may be as many as the routes of a full table.
@@ -182,16 +194,16 @@ impl Vrf {
         debug_assert!(
             has_other_tables || rib.v4.iter().eq(self.rib.v4.iter()) && rib.v6.iter().eq(self.rib.v6.iter())
         );
-        let moved = running.move_to(self.opened.number, made.engine.as_ref());
+        let moved = running.move_to(self.egress.number, made.engine.as_ref());
         moved.context("lcores keep the engine that they have")?;
         self.tally.build_s = build_s;
-        let Engine { spec, writer, retired, failover, is_shared, .. } = &mut self.engine;
+        let VrfEngine { spec, writer, retired, failover, is_shared, .. } = &mut self.engine;
         let before = std::mem::replace(writer, made.engine);
         // Stages that stop may have the last batches of the engine before.
         *retired = Some(before).filter(|_| running.is_stopping());
         (self.rib, *failover, *spec, *is_shared) = (rib, made.service, building.spec.clone(), made.is_shared);
-        self.changes.hurry();
-        self.neighbours_have_changed();
+        self.refused.hurry();
+        self.egress.neighbours_have_changed();
         self.set_families();
         Ok(())
     }
@@ -201,13 +213,17 @@ impl Vrf {
     fn check_families(&self, engine: &dyn EngineWriter, lost: LostFamilies) -> anyhow::Result<()> {
         let (info, before) = (engine.info(), self.engine().info());
         for family in Family::ALL.into_iter().filter(|family| !info.has_family(*family)) {
-            let routes = self.routes_of_user(family);
+            let all = self.rib.starting_at(IpPrefix::V4(Prefix::DEFAULT)).map(|(prefix, _)| prefix);
+            let all = all.filter(|prefix| prefix.family() == family).collect::<Vec<_>>();
+            let routes = all.iter().filter(|prefix| self.candidates.has_user_route(**prefix)).count();
             anyhow::ensure!(
                 routes == 0,
                 "engine {} has no table for {family}, and {routes} routes of files and ctl are of this family",
                 info.name
             );
-            let others = if before.has_family(family) { self.routes_to_forward(family) } else { 0 };
+            let others =
+                all.iter().filter(|prefix| before.has_family(family) && !is_never_forwarded(**prefix));
+            let others = others.count();
             anyhow::ensure!(
                 others == 0 || lost == LostFamilies::LeftOut,
                 "engine {} has no table for {family}, and {others} routes of feeds and addresses are of this family; \
@@ -217,19 +233,6 @@ impl Vrf {
             );
         }
         Ok(())
-    }
-
-    /// Sets a route in the RIB; [`NextHopId::NONE`] removes it. Returns the one before. All changes of the RIB come this way.
-    pub(super) fn set_route(&mut self, prefix: IpPrefix, id: NextHopId) -> NextHopId {
-        if let Some(building) = &mut self.engine.building {
-            building.changed.insert(prefix);
-        }
-        self.rib.set(prefix, id)
-    }
-
-    /// The route of a prefix in the RIB.
-    pub(super) fn route(&self, prefix: IpPrefix) -> NextHopId {
-        route_in(&self.rib, prefix)
     }
 }
 
@@ -256,8 +259,7 @@ mod tests {
     use crate::routes::test_vrf::vrf;
     use fib::faulty::{Call, Faults, FaultyEngine, How};
     use fib::feed::{Action, Hop, Update};
-    use fib::{Keys, Prefix4};
-    use std::sync::Arc;
+    use fib::{Keys, NextHopId, Prefix4};
     use std::sync::atomic::Ordering;
     use std::time::Duration;
 
@@ -281,11 +283,8 @@ mod tests {
     /// Begins to build an engine whose `apply` blocks until `faults` says otherwise.
     fn build_slowly(vrf: &mut Vrf, faults: &Arc<Faults>) {
         faults.hang_in_apply.store(true, Ordering::SeqCst);
-        let theirs = Arc::clone(faults);
-        let make = move || {
-            Ok(Made { engine: Box::new(FaultyEngine::new(&theirs)), service: None, is_shared: false })
-        };
-        vrf.build_beside(EngineSpec::named("oracle"), LostFamilies::Refused, false, make).unwrap();
+        let made = Made { engine: Box::new(FaultyEngine::new(faults)), service: None, is_shared: false };
+        vrf.build_engine(EngineSpec::named("oracle"), LostFamilies::Refused, Some(made)).unwrap();
     }
 
     fn finish(vrf: &mut Vrf, faults: &Faults) -> anyhow::Result<()> {
@@ -305,8 +304,10 @@ mod tests {
         (0..100).for_each(|number| set(&mut vrf, number, Some(1000 + number)));
         build_slowly(&mut vrf, &faults);
         assert!(vrf.finish_engine(&Handle::default()).is_none(), "it is being built");
-        let refused =
-            vrf.build_engine(EngineSpec::named("oracle"), LostFamilies::Refused).unwrap_err().to_string();
+        let refused = vrf
+            .build_engine(EngineSpec::named("oracle"), LostFamilies::Refused, None)
+            .unwrap_err()
+            .to_string();
         assert!(refused.contains("is being built"), "{refused}");
         // Replaced, withdrawn, new, new and gone again, there and back.
         (0..50).for_each(|number| set(&mut vrf, number, Some(2000 + number)));

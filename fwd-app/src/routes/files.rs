@@ -2,11 +2,13 @@
 //!
 //! The RIB holds their routes by itself, but of prefixes that another source has, too ([`super::candidates`]).
 
+use super::Vrf;
 use super::candidates::{Said, SourceId};
+use super::commit::route_in;
 use super::vrf::check_routes;
-use super::{Vrf, route_in};
+use anyhow::Context as _;
 use fib::feed::{self, Hop, LoadOptions, Loaded};
-use fib::{IpPrefix, Neighbour, NextHop, NextHopId, NextHopTable, Rib};
+use fib::{IpPrefix, NextHop, NextHopId, NextHopTable, Rib};
 use rustc_hash::FxHashMap;
 use std::path::PathBuf;
 
@@ -68,8 +70,12 @@ impl Replacement {
     /// Does a slice of the work. Returns how many routes have changed when all is done.
     ///
     /// # Errors
-    /// As [`Vrf::commit`], when everything is as before.
+    /// As [`Vrf::commit`], with the name of the VRF, when everything is as before.
     pub(crate) fn turn(&mut self, vrf: &mut Vrf) -> Option<anyhow::Result<u64>> {
+        Some(self.slice_of(vrf)?.with_context(|| format!("VRF {}", vrf.name)))
+    }
+
+    fn slice_of(&mut self, vrf: &mut Vrf) -> Option<anyhow::Result<u64>> {
         if self.refusal.is_some() {
             return self.go_back(vrf).map(Err);
         }
@@ -82,15 +88,15 @@ impl Replacement {
         let end = self.at.saturating_add(self.slice).min(self.todo.len());
         let (done, is_last) = (self.undo.len(), end == self.todo.len());
         for &(prefix, id) in &self.todo[self.at..end] {
-            let before = vrf.file_route(prefix);
-            if vrf.set_file_route(prefix, id) {
+            let before = vrf.set_file_route(prefix, id);
+            if before != id {
                 self.undo.push((prefix, before));
             }
         }
         if is_last {
-            vrf.replace_file_neighbours(&self.hops);
+            vrf.egress.replace_file_neighbours(&self.hops);
         }
-        vrf.changes.updates += (self.undo.len() - done) as u64;
+        vrf.updates += (self.undo.len() - done) as u64;
         match vrf.commit() {
             Ok(_) => self.at = end,
             Err(error) => {
@@ -101,7 +107,7 @@ impl Replacement {
             }
         }
         is_last.then(|| {
-            vrf.changes.unused.is_held = false;
+            vrf.egress.unused.is_held = false;
             Ok(self.undo.len() as u64)
         })
     }
@@ -113,13 +119,13 @@ impl Replacement {
             vrf.set_file_route(prefix, id);
         }
         if kept == 0 {
-            vrf.replace_file_neighbours(&self.neighbours);
+            vrf.egress.replace_file_neighbours(&self.neighbours);
         }
         let undone = vrf.commit();
         if undone.is_ok() && kept > 0 {
             return None;
         }
-        vrf.changes.unused.is_held = false;
+        vrf.egress.unused.is_held = false;
         let refusal = self.refusal.take()?;
         Some(match undone {
             Ok(_) => refusal,
@@ -132,16 +138,15 @@ impl Vrf {
     /// Checks the routes and neighbours of files, before anything is changed.
     ///
     /// # Errors
-    /// [`EngineError::Full`](fib::EngineError::Full) for more routes than `--routes-max`, and for a port that does not exist.
+    /// [`EngineError::Full`](fib::EngineError::Full) for more routes than `--routes-max`, and for a port that does not exist, with the name
+    /// of the VRF.
     pub(crate) fn check_routes(&self, rib: &Rib, hops: &NextHopTable) -> anyhow::Result<()> {
-        check_routes(rib.len() as u64, self.opened.routes_max)?;
-        for (_, hop) in hops.iter() {
-            self.check(hop)?;
-        }
-        for Neighbour { address, port, .. } in hops.neighbours() {
-            self.check(&NextHop::Gateway { gateway: *address, port: port.clone() })?;
-        }
-        Ok(())
+        let checked =
+            check_routes(rib.len() as u64, self.routes_max).map_err(anyhow::Error::from).and_then(|()| {
+                hops.iter().try_for_each(|(_, hop)| self.egress.check(hop))?;
+                Ok(hops.neighbours().try_for_each(|neighbour| self.egress.check_neighbour(neighbour))?)
+            });
+        checked.with_context(|| format!("VRF {}", self.name))
     }
 
     /// Begins to replace the files' routes and neighbours by those of other tables. Until it has ended, no next hop is dropped.
@@ -153,16 +158,16 @@ impl Vrf {
         let mut ids = FxHashMap::default();
         for (id, hop) in hops.iter() {
             let hop = if *hop == NextHop::Bare { Hop::Id(id) } else { Hop::Hop(hop.clone()) };
-            ids.insert(id, hop.intern(&mut self.hops)?);
+            ids.insert(id, hop.intern(&mut self.egress.hops).with_context(|| format!("VRF {}", self.name))?);
         }
         // Both old and new routes have their neighbours until the last slice.
-        let neighbours = self.replace_file_neighbours(&hops);
+        let neighbours = self.egress.replace_file_neighbours(&hops);
         for before in neighbours.neighbours() {
-            if self.hops.neighbour(before.address).is_none() {
-                self.hops.set_neighbour(before.clone());
+            if self.egress.hops.neighbour(before.address).is_none() {
+                self.egress.hops.set_neighbour(before.clone());
             }
         }
-        self.changes.unused.is_held = true;
+        self.egress.unused.is_held = true;
         let known = |id| ids.get(&id).copied().unwrap_or(id);
         let v4 = rib.v4.iter().map(|(prefix, id)| (IpPrefix::V4(prefix), known(id)));
         let todo = v4.chain(rib.v6.iter().map(|(prefix, id)| (IpPrefix::V6(prefix), known(id)))).collect();
@@ -172,19 +177,14 @@ impl Vrf {
         Ok(Replacement { rib, hops, neighbours, old, todo, at, slice, undo, refusal })
     }
 
-    /// The files' route of a prefix, or [`NextHopId::NONE`].
-    fn file_route(&self, prefix: IpPrefix) -> NextHopId {
-        if self.candidates.has(prefix) { self.candidates.file_route(prefix) } else { self.route(prefix) }
-    }
-
-    /// Sets the files' route of a prefix; [`NextHopId::NONE`] removes it. Returns whether it was another one before.
-    pub(super) fn set_file_route(&mut self, prefix: IpPrefix, id: NextHopId) -> bool {
+    /// Sets the files' route of a prefix; [`NextHopId::NONE`] removes it. Returns the earlier one.
+    pub(super) fn set_file_route(&mut self, prefix: IpPrefix, id: NextHopId) -> NextHopId {
         if !self.candidates.has(prefix) {
-            return self.set_route(prefix, id) != id;
+            return self.set_route(prefix, id);
         }
+        let before = self.candidates.file_route(prefix);
         let route = self.candidates.of_hop(id);
-        let before = self.candidates.said(prefix, SourceId::FILES);
-        self.take_for_user(&Said { source: SourceId::FILES, prefix, metric: 0, route });
-        before != route
+        self.say(&Said { source: SourceId::FILES, prefix, metric: 0, route });
+        before
     }
 }

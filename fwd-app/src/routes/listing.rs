@@ -93,14 +93,14 @@ const DISCARDS: [NextHop; 3] = [NextHop::Blackhole, NextHop::Unreachable, NextHo
 impl Vrf {
     /// Whether routes may drop packets.
     pub(crate) fn has_discards(&self) -> bool {
-        DISCARDS.iter().any(|hop| self.hops.find(hop).is_some())
+        DISCARDS.iter().any(|hop| self.egress.hops.find(hop).is_some())
     }
 
     /// Counts the next slice of routes. Returns whether it was the last one. Routes that come and go between two slices count or not, as in
     /// [`Self::list`].
     pub(crate) fn count_routes(&self, counts: &mut RouteCounts) -> bool {
         let RouteCounts { v4, v6, discards, after } = counts;
-        let ids = DISCARDS.map(|hop| self.hops.find(&hop));
+        let ids = DISCARDS.map(|hop| self.egress.hops.find(&hop));
         let start = *after;
         let all = self.rib.starting_at(start.unwrap_or(IpPrefix::V4(Prefix::DEFAULT)));
         for (at, (prefix, id)) in all.skip_while(|(prefix, _)| Some(*prefix) == start).enumerate() {
@@ -142,8 +142,8 @@ impl Vrf {
 
     /// The route in service of a prefix, whose next hop is `id`.
     fn listed(&self, prefix: IpPrefix, id: NextHopId, origin: Option<Origin>) -> ListedRoute {
-        let hop = self.hops.get(id).filter(|hop| !matches!(hop, NextHop::Bare | NextHop::Moved(_)));
-        ListedRoute { prefix, id: self.hops.told(id), hop: hop.cloned(), origin }
+        let hop = self.egress.hops.get(id).filter(|hop| !matches!(hop, NextHop::Bare | NextHop::Moved(_)));
+        ListedRoute { prefix, id: self.egress.hops.told(id), hop: hop.cloned(), origin }
     }
 
     /// The longest route in service that covers an address, and the id of its next hop among [`Self::hops`].

@@ -85,7 +85,7 @@ fn a_prefix_alone_or_all_that_it_covers() {
 fn counts_come_in_slices_that_changes_come_between() {
     let mut vrf = vrf_over(SharedPorts::default());
     let before: u64 = vrf.rib.len() as u64;
-    let drops = vrf.hops.intern(NextHop::Unreachable).unwrap();
+    let drops = vrf.egress.hops.intern(NextHop::Unreachable).unwrap();
     for at in 0..20_000 {
         vrf.rib.v6.set(
             Prefix::truncating(u128::from(at + 1_u64) << 80, 64),

@@ -4,10 +4,10 @@
 //!
 //! | module | what lives there |
 //! |---|---|
-//! | [`vrf`] | [`Vrf`]: tables, neighbours, the egress table |
+//! | [`vrf`] | [`Vrf`]: its parts, and the routes that feeds, files, addresses and the control socket announce |
+//! | [`egress`] | next hops, neighbours, the egress table |
 //! | [`feeds`] | routes, links and neighbours from FRR and the kernel while packets flow |
 //! | [`files`] | route files, at the start and read again |
-//! | [`sources`] | what feeds, files, addresses and the control socket say |
 //! | [`candidates`] | whose route of a prefix wins |
 //! | [`walk`] | the prefixes to which a link, a sweep or an order may give another winner |
 //! | [`distinct`] | distinct routes with their next hops, and those of next-hop objects |
@@ -17,26 +17,17 @@
 //! | [`spec`] | files, engine, ports and tables of each VRF, as configured |
 
 pub(crate) mod candidates;
-mod commit;
+pub(crate) mod commit;
 mod distinct;
+pub(crate) mod egress;
 pub(crate) mod engine_swap;
 pub(crate) mod feeds;
 pub(crate) mod files;
 pub(crate) mod listing;
-mod sources;
 pub(crate) mod spec;
 #[cfg(test)]
 pub(crate) mod test_vrf;
 pub(crate) mod vrf;
 mod walk;
 
-use fib::{IpPrefix, NextHopId, Rib};
 pub(crate) use vrf::Vrf;
-
-/// The route of a prefix in a RIB.
-fn route_in(rib: &Rib, prefix: IpPrefix) -> NextHopId {
-    match prefix {
-        IpPrefix::V4(prefix) => rib.v4.get(prefix),
-        IpPrefix::V6(prefix) => rib.v6.get(prefix),
-    }
-}

@@ -32,7 +32,7 @@ impl SourcesRig {
     /// The time comes to try again what the engine has refused. Returns the turns that had work.
     pub(super) fn tries_again(&mut self) -> usize {
         while self.learn() {}
-        self.vrf.changes.due = self.vrf.changes.due.map(|_| Instant::now());
+        self.vrf.refused.due = self.vrf.refused.due.map(|_| Instant::now());
         std::iter::repeat_with(|| self.learn()).take_while(|worked| *worked).count()
     }
 
@@ -71,29 +71,30 @@ fn of_what_is_refused_withdrawals_are_tried_first() {
     let FeedEvent::Announce { prefix, route, .. } = numbered(2).1 else { panic!("not an announcement") };
     let source = SourceId::of_feed(FPM.0);
     rig.vrf.announce(source, (prefix, 0), &route, &interfaces);
-    rig.vrf.withdraw(source, (numbered(1).0, 0));
-    rig.vrf.changes.round_max = Duration::ZERO;
+    let gone = Said { source, prefix: numbered(1).0, metric: 0, route: None };
+    rig.vrf.candidates.say(&gone, || NextHopId::NONE);
+    rig.vrf.refused.round_max = Duration::ZERO;
     rig.vrf.drain(None);
-    assert_eq!(rig.vrf.refused(), 2);
+    assert_eq!(rig.vrf.refused.len(), 2);
     faults.fail_from(Call::Apply, u64::MAX, How::Full);
-    rig.vrf.changes.round_max = Duration::from_secs(3600);
-    rig.vrf.changes.due = Some(Instant::now());
+    rig.vrf.refused.round_max = Duration::from_secs(3600);
+    rig.vrf.refused.due = Some(Instant::now());
     rig.vrf.try_again();
-    assert_eq!((rig.in_service(1..2), rig.in_service(2..3), rig.vrf.refused()), (0, 0, 1));
+    assert_eq!((rig.in_service(1..2), rig.in_service(2..3), rig.vrf.refused.len()), (0, 0, 1));
     rig.vrf.try_again();
-    assert_eq!((rig.in_service(2..3), rig.vrf.refused()), (1, 0));
+    assert_eq!((rig.in_service(2..3), rig.vrf.refused.len()), (1, 0));
 }
 
 #[test]
 fn another_engine_gets_what_was_refused_at_once() {
     let (mut rig, faults) = SourcesRig::with_faults();
-    rig.vrf.changes.hurry();
-    assert!(!rig.vrf.changes.is_due(), "nothing was refused");
+    rig.vrf.refused.hurry();
+    assert!(!rig.vrf.refused.is_due(), "nothing was refused");
     faults.fail_from(Call::Apply, 0, How::Full);
     rig.says_all(FPM, vec![numbered(1).1]);
     faults.fail_from(Call::Apply, u64::MAX, How::Full);
-    assert!(!rig.vrf.changes.is_due() && rig.in_service(1..2) == 0);
-    rig.vrf.changes.hurry();
+    assert!(!rig.vrf.refused.is_due() && rig.in_service(1..2) == 0);
+    rig.vrf.refused.hurry();
     while rig.learn() {}
     assert_eq!(rig.in_service(1..2), 1);
 }
@@ -120,20 +121,20 @@ fn the_routes_of_an_address_that_are_refused_are_tried_again() {
     let own = vec![(prefix(), NextHop::Connected { port: PortRef::Index(1) })];
     rig.vrf.set_own_routes(own.clone()).unwrap();
     rig.vrf.commit().unwrap_err();
-    assert_eq!((rig.hop(), rig.vrf.refused()), (before.clone(), 1));
+    assert_eq!((rig.hop(), rig.vrf.refused.len()), (before.clone(), 1));
     // Other commits go on.
     faults.fail_from(Call::Apply, u64::MAX, How::Full);
     rig.says(FPM, vec![numbered(1).1]);
     assert_eq!(rig.in_service(1..2), 1);
     rig.tries_again();
-    assert_eq!((rig.hop(), rig.vrf.refused()), ("dev 1".to_owned(), 0));
+    assert_eq!((rig.hop(), rig.vrf.refused.len()), ("dev 1".to_owned(), 0));
     // So is what follows when the address goes.
     faults.fail_from(Call::Apply, 0, How::Full);
     rig.vrf.set_own_routes(Vec::new()).unwrap();
     rig.vrf.commit().unwrap_err();
-    assert_eq!((rig.hop(), rig.vrf.refused()), ("dev 1".to_owned(), 1));
+    assert_eq!((rig.hop(), rig.vrf.refused.len()), ("dev 1".to_owned(), 1));
     rig.vrf.set_own_routes(own).unwrap();
-    assert_eq!(rig.vrf.refused(), 0, "it is back before its turn");
+    assert_eq!(rig.vrf.refused.len(), 0, "it is back before its turn");
     rig.vrf.set_own_routes(Vec::new()).unwrap();
     faults.fail_from(Call::Apply, u64::MAX, How::Full);
     rig.vrf.commit().unwrap();
@@ -144,7 +145,7 @@ fn the_routes_of_an_address_that_are_refused_are_tried_again() {
 fn next_hops_do_not_grow_while_every_commit_is_refused() {
     const MIN: usize = 64;
     let (mut rig, faults) = SourcesRig::with_faults();
-    let unused = &mut rig.vrf.changes.unused;
+    let unused = &mut rig.vrf.egress.unused;
     (unused.at, unused.min, unused.stay) = (MIN, MIN, Duration::ZERO);
     let start = rig.vrf.hops().len();
     faults.fail_from(Call::Apply, 0, How::Full);
@@ -173,7 +174,7 @@ fn a_route_that_the_engine_refuses_keeps_no_other_one_out() {
         rig.tries_again();
         assert_eq!(rig.in_service(0..500), 100 * (hundred as usize + 1) - 1);
     }
-    assert_eq!(rig.vrf.changes.refused().len(), 1);
+    assert_eq!(rig.vrf.refused.len(), 1);
     // It is announced again beside others, one is withdrawn.
     let mut events: Vec<_> = [37, 500, 501].map(|number| numbered(number).1).into();
     events.push(FeedEvent::Withdraw { vrf: 0, prefix: numbered(0).0, metric: 0 });
@@ -181,7 +182,7 @@ fn a_route_that_the_engine_refuses_keeps_no_other_one_out() {
     assert_eq!((rig.in_service(0..502), rig.in_service(0..1)), (500, 0));
     faults.refused.lock().unwrap().clear();
     rig.tries_again();
-    assert_eq!((rig.in_service(0..502), rig.vrf.changes.refused().len()), (501, 0));
+    assert_eq!((rig.in_service(0..502), rig.vrf.refused.len()), (501, 0));
 }
 
 #[test]
@@ -196,7 +197,7 @@ fn routes_of_a_family_that_the_engine_lacks_keep_no_other_one_out() {
     };
     rig.says_all(FPM, vec![numbered(0).1, link("fe80::/64"), numbered(1).1, numbered(2).1]);
     assert_eq!(rig.in_service(0..3), 3);
-    assert_eq!(rig.vrf.changes.refused().len(), 0);
+    assert_eq!(rig.vrf.refused.len(), 0);
     assert_eq!(rig.outcome(FPM), FeedOutcome { no_table: 1, ..FeedOutcome::default() });
 }
 
@@ -210,9 +211,9 @@ fn a_change_that_the_engine_refuses_is_tried_again() {
     rig.says(FPM, vec![announce(7, 10)]);
     assert_eq!(rig.hop(), before);
     faults.fail_from(Call::Apply, u64::MAX, How::Full);
-    rig.vrf.changes.due = Some(Instant::now());
+    rig.vrf.refused.due = Some(Instant::now());
     assert!(rig.learn());
-    assert_eq!((rig.hop(), rig.vrf.changes.refused().len()), ("via 192.0.2.7 dev 0".to_owned(), 0));
+    assert_eq!((rig.hop(), rig.vrf.refused.len()), ("via 192.0.2.7 dev 0".to_owned(), 0));
 }
 
 #[test]
@@ -234,18 +235,18 @@ fn what_is_refused_is_tried_in_bounded_rounds_and_each_route_has_its_turn() {
         assert!(rounds <= 2 * 1000 / 64 + 1, "it had no turn");
     }
     let outcome = rig.outcome(FPM);
-    assert_eq!((outcome.refused, rig.vrf.changes.refused().len()), (999, 999));
+    assert_eq!((outcome.refused, rig.vrf.refused.len()), (999, 999));
     // Other commits go on meanwhile, also one of a prefix that is refused.
     rig.vrf.add_route(numbered(0).0, &Hop::Hop(NextHop::Blackhole)).unwrap_or_else(|error| panic!("{error}"));
     rig.vrf.commit().unwrap_err();
     rig.vrf.add_route(numbered(2000).0, &Hop::Hop(NextHop::Blackhole)).unwrap();
     rig.vrf.commit().unwrap();
     rig.file(id(77));
-    assert_eq!((rig.hop().as_str(), rig.vrf.changes.refused().len()), ("77", 999));
+    assert_eq!((rig.hop().as_str(), rig.vrf.refused.len()), ("77", 999));
     // All of them are withdrawn again.
     let gone = (0..1000).map(|number| FeedEvent::Withdraw { vrf: 0, prefix: numbered(number).0, metric: 0 });
     rig.says_all(FPM, gone.collect());
-    assert_eq!((rig.in_service(0..1000), rig.vrf.changes.refused().len()), (0, 0));
+    assert_eq!((rig.in_service(0..1000), rig.vrf.refused.len()), (0, 0));
 }
 
 #[test]
@@ -265,7 +266,7 @@ fn an_engine_without_a_familys_table_takes_the_place_of_one_with_it_and_back() {
     let lens = |rig: &SourcesRig| (rig.vrf.rib().v4.len(), rig.vrf.rib().v6.len());
     assert_eq!(lens(&rig), (2, 2));
     let move_to = |rig: &mut SourcesRig, (name, lost): (&str, LostFamilies), meanwhile: Vec<FeedEvent>| {
-        rig.vrf.build_engine(EngineSpec::named(name), lost).unwrap();
+        rig.vrf.build_engine(EngineSpec::named(name), lost, None).unwrap();
         rig.says_all(FPM, meanwhile);
         let result = loop {
             match rig.vrf.finish_engine(&Handle::default()) {
@@ -339,11 +340,11 @@ fn a_reload_in_slices_is_taken_whole_or_not_at_all() {
         refusal.unwrap_err();
         assert_eq!(routes(&rig.vrf), before, "refused at {refused_at}");
     }
-    let deltas = rig.vrf.tally().deltas;
+    let deltas = rig.vrf.tally.deltas;
     let mut replacement = rig.vrf.replace_routes(rib, hops).unwrap();
     replacement.slice = 2;
     let changed = std::iter::repeat_with(|| replacement.turn(&mut rig.vrf)).flatten().next().unwrap();
     assert_eq!(changed.unwrap(), 6 + before.len() as u64);
     assert_eq!(rig.vrf.rib().len(), 6);
-    assert_eq!(rig.vrf.tally().deltas - deltas, (6 + before.len() as u64).div_ceil(2));
+    assert_eq!(rig.vrf.tally.deltas - deltas, (6 + before.len() as u64).div_ceil(2));
 }

@@ -92,7 +92,7 @@ impl SourcesRig {
 
     fn change_order(&mut self, order: &[SourceId]) -> usize {
         self.feeds.set_order(order.to_vec());
-        self.vrf.prefer(order)
+        self.vrf.candidates.set_order(order)
     }
 }
 
@@ -113,7 +113,7 @@ proptest! {
         slice in 1..4_usize,
     ) {
         let mut rig = SourcesRig::with_order(&first);
-        rig.vrf.changes.per_commit = slice;
+        rig.vrf.candidates.marked.per_commit = slice;
         let (mut said, mut order) = (Said::new(), first);
         for step in steps {
             match step {
@@ -154,11 +154,11 @@ fn prefixes_of_several_sources_are_counted_and_chosen_anew() {
     rig.say(1, at(2), Some(2));
     rig.say(2, at(2), Some(2));
     rig.say(0, at(3), Some(3));
-    let deltas = rig.vrf.tally().deltas;
+    let deltas = rig.vrf.tally.deltas;
     assert_eq!(rig.change_order(&[SOURCES[2], SOURCES[1], SOURCES[0]]), 2);
-    assert!(rig.vrf.has_marked() && rig.learn() && !rig.vrf.has_marked());
+    assert!(rig.vrf.candidates.is_walking() && rig.learn() && !rig.vrf.candidates.is_walking());
     // Of the second prefix another source wins with the same next hop.
-    assert_eq!(rig.vrf.tally().deltas, deltas + 1);
+    assert_eq!(rig.vrf.tally.deltas, deltas + 1);
     assert_eq!(rig.hops_in_service()[1].as_deref(), Some("via 192.0.2.2 dev 0"));
 }
 
@@ -188,10 +188,10 @@ fn an_engine_that_refuses_the_new_order_keeps_the_routes_until_it_takes_it() {
     rig.change_order(&[SOURCES[1], SOURCES[2], SOURCES[0]]);
     faults.fail_from(Call::Apply, 0, How::Full);
     rig.tries_again();
-    assert_eq!((rig.vrf.rib().v4.sorted(), rig.vrf.refused()), (routes, 19));
+    assert_eq!((rig.vrf.rib().v4.sorted(), rig.vrf.refused.len()), (routes, 19));
     faults.fail_from(Call::Apply, u64::MAX, How::Full);
     rig.tries_again();
-    assert_eq!((rig.in_service(1..20), rig.vrf.refused()), (19, 0));
+    assert_eq!((rig.in_service(1..20), rig.vrf.refused.len()), (19, 0));
     // An entry that ends leaves the file's route.
     rig.says(FPM, vec![FeedEvent::Stale, FeedEvent::Sweep]);
     assert_eq!(rig.in_service(1..20), 0);
@@ -200,7 +200,7 @@ fn an_engine_that_refuses_the_new_order_keeps_the_routes_until_it_takes_it() {
 #[test]
 fn another_order_waits_for_no_other_event() {
     let mut rig = SourcesRig::with_order(&SOURCES);
-    rig.vrf.changes.per_commit = 1;
+    rig.vrf.candidates.marked.per_commit = 1;
     for number in 1..6 {
         rig.say(0, at(number), Some(1));
         rig.say(1, at(number), Some(2));
@@ -208,14 +208,14 @@ fn another_order_waits_for_no_other_event() {
     while rig.learn() {}
     assert_eq!(rig.change_order(&[SOURCES[1], SOURCES[0], SOURCES[2]]), 5);
     let mut turns = 0;
-    while rig.vrf.is_reordering() {
+    while rig.vrf.candidates.is_reordering() {
         turns += 1;
         assert!(turns < 10, "links that come and go delay it");
         PortTable::change(&rig.ports, |table| table.ports[0].is_up = turns % 2 == 0);
         rig.vrf.commit().unwrap();
         rig.learn();
     }
-    assert!(rig.vrf.has_marked());
+    assert!(rig.vrf.candidates.has_pending());
     PortTable::change(&rig.ports, |table| table.ports[0].is_up = true);
     rig.vrf.commit().unwrap();
     while rig.learn() {}

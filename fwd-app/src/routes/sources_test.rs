@@ -15,6 +15,7 @@ use super::*;
 use crate::datapath::test_frames;
 use crate::ports::table::SharedPorts;
 use crate::ports::table::tests::ports;
+use crate::routes::egress::HOPS_MIN;
 use crate::routes::feeds::interfaces::Interfaces;
 use crate::routes::feeds::running::Feeds;
 use crate::routes::feeds::{ChangeSet, FeedEvent, FeedId, Link, LinkNeighbour, ObjectId, Path, Route};
@@ -23,8 +24,10 @@ use arc_swap::ArcSwap;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use fib::feed::{Action, Update};
 use fib::{Keys, MacAddr, Neighbour, NextHop, NextHopTable, PortRef, Rib};
+use rustc_hash::FxHashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// An address, and the prefix that the tests are about.
 const ADDRESS: u32 = 0xc612_0001;
@@ -90,7 +93,7 @@ impl SourcesRig {
         let (sender, receiver) = bounded(1000);
         let feeds = feeds(receiver, Interfaces::of(&ports(2).ports));
         vrf.set_feeds(&feeds).unwrap();
-        vrf.changes.round_max = Duration::from_secs(3600);
+        vrf.refused.round_max = Duration::from_secs(3600);
         let mut rig = Self { vrf, feeds, ports: table, sender };
         rig.says(KERNEL, vec![link(10, "p0"), link(11, "p1"), link(12, "other")]);
         rig
@@ -182,7 +185,7 @@ fn the_first_route_without_a_port_is_worth_a_warning() {
         let FeedEvent::Announce { vrf, metric, route, .. } = announce(7, 12) else {
             panic!("not an announcement")
         };
-        rig.vrf.changes.has_noticed_foreign[0] = false;
+        rig.vrf.notices.has_noticed_foreign[0] = false;
         rig.says(FPM, vec![FeedEvent::Announce { vrf, metric, route, prefix: text.parse().unwrap() }]);
         assert_eq!(rig.vrf.take_foreign().len(), count, "{text}");
     }
@@ -191,7 +194,7 @@ fn the_first_route_without_a_port_is_worth_a_warning() {
 #[test]
 fn updates_are_changes_of_winners_and_those_of_addresses_are_none() {
     let mut rig = SourcesRig::new();
-    let updates = |rig: &SourcesRig| rig.vrf.tally().updates;
+    let updates = |rig: &SourcesRig| rig.vrf.tally.updates;
     rig.says(FPM, vec![announce(7, 10)]);
     rig.says(KERNEL, vec![announce(8, 10)]);
     assert_eq!(updates(&rig), 1, "the kernel's does not win");
@@ -220,7 +223,7 @@ fn ctl_comes_before_files_and_files_before_feeds() {
     rig.ctl(99);
     assert_eq!(rig.hop(), "99");
     rig.says(FPM, vec![withdraw()]);
-    assert_eq!((rig.hop(), rig.vrf.ctl_routes()), ("99".to_owned(), 1));
+    assert_eq!((rig.hop(), rig.vrf.candidates.count(SourceId::CTL).routes), ("99".to_owned(), 1));
     rig.ctl_del();
     assert_eq!(rig.hop(), "77");
     // Without a route of ctl, the one in use goes.
@@ -232,7 +235,10 @@ fn ctl_comes_before_files_and_files_before_feeds() {
     assert_eq!(rig.hop(), "via 192.0.2.9 dev 0", "until it is announced again");
     rig.says(KERNEL, vec![withdraw()]);
     assert_eq!(rig.hop(), before);
-    assert_eq!((rig.vrf.candidates.has(prefix()), rig.vrf.ctl_routes()), (false, 0));
+    assert_eq!(
+        (rig.vrf.candidates.has(prefix()), rig.vrf.candidates.count(SourceId::CTL).routes),
+        (false, 0)
+    );
 }
 
 #[test]
@@ -318,10 +324,10 @@ fn routes_wait_for_their_interface_and_gateways_for_their_neighbour() {
     assert_eq!(rig.hop(), "unreachable");
     // The static neighbour's port serves a gateway behind an unknown interface.
     let mac = MacAddr([2, 9, 9, 9, 9, 9]);
-    rig.vrf.add_neighbour(Neighbour { address: gateway(7), port: PortRef::Index(0), mac }).unwrap();
+    rig.vrf.egress.add_neighbour(Neighbour { address: gateway(7), port: PortRef::Index(0), mac }).unwrap();
     assert!(rig.learn());
     assert_eq!(rig.hop(), "via 192.0.2.7");
-    rig.vrf.remove_neighbour(gateway(7));
+    rig.vrf.egress.remove_neighbour(gateway(7));
     assert!(rig.learn());
     assert_eq!(rig.hop(), "unreachable");
 
@@ -331,16 +337,16 @@ fn routes_wait_for_their_interface_and_gateways_for_their_neighbour() {
             IpPrefix::V4(prefix) => prefix,
             IpPrefix::V6(_) => unreachable!(),
         });
-        rig.vrf.egress_table().unwrap().load().get(id)
+        rig.vrf.egress.table().unwrap().load().get(id)
     };
     assert!(egress(&rig).port >= crate::datapath::Code::FIRST, "no neighbour");
     let neighbour = LinkNeighbour { address: gateway(7), ifindex: 10, mac: MacAddr([4; 6]) };
     rig.says(KERNEL, vec![FeedEvent::Neighbour(neighbour)]);
     assert_eq!((egress(&rig).port, &egress(&rig).macs[..6]), (0, &[4; 6][..]));
-    rig.vrf.add_neighbour(Neighbour { address: gateway(7), port: PortRef::Index(0), mac }).unwrap();
+    rig.vrf.egress.add_neighbour(Neighbour { address: gateway(7), port: PortRef::Index(0), mac }).unwrap();
     rig.vrf.commit().unwrap();
     assert_eq!(egress(&rig).macs[..6], mac.0, "the one that was told comes first");
-    rig.vrf.remove_neighbour(gateway(7));
+    rig.vrf.egress.remove_neighbour(gateway(7));
     rig.vrf.commit().unwrap();
     assert_eq!(egress(&rig).macs[..6], [4; 6]);
     rig.says(KERNEL, vec![FeedEvent::NeighbourGone(gateway(7), 10)]);
@@ -360,11 +366,11 @@ fn several_paths_are_a_group_that_avoids_links_without_a_delta() {
     rig.says(KERNEL, vec![neighbour(7, 10), neighbour(8, 11)]);
     let id = rig.vrf.rib().longest(ADDRESS.to_be_bytes().into()).unwrap().1;
     let alive = |rig: &SourcesRig| {
-        let table = rig.vrf.egress_table().unwrap().load_full();
+        let table = rig.vrf.egress.table().unwrap().load_full();
         table.paths(id).unwrap().iter().map(|path| path.share.is_some()).collect::<Vec<_>>()
     };
     assert_eq!(alive(&rig), [true, true]);
-    let before = (rig.vrf.engine().generation(), rig.vrf.tally().deltas);
+    let before = (rig.vrf.engine().generation(), rig.vrf.tally.deltas);
     let down = |is_running| {
         let name = "p1".to_owned();
         vec![FeedEvent::Link(Link { ifindex: 11, name, is_up: true, is_running, is_local: false })]
@@ -374,7 +380,7 @@ fn several_paths_are_a_group_that_avoids_links_without_a_delta() {
     rig.says(KERNEL, down(true));
     rig.says(KERNEL, vec![FeedEvent::NeighbourGone(gateway(7), 10)]);
     assert_eq!(alive(&rig), [false, true]);
-    assert_eq!((rig.vrf.engine().generation(), rig.vrf.tally().deltas), before);
+    assert_eq!((rig.vrf.engine().generation(), rig.vrf.tally.deltas), before);
     rig.says(KERNEL, vec![link(20, "p0")]);
     assert!(rig.hop().ends_with("nexthop via 192.0.2.9 dev 0 weight 1"), "{}", rig.hop());
 }
@@ -399,17 +405,17 @@ fn a_group_that_is_replaced_is_one_change_of_egress() {
     let hop = |rig: &SourcesRig| {
         let ids: FxHashSet<_> = (0..ROUTES).map(|i| rig.vrf.route(at(i))).collect();
         let id = *ids.iter().next().unwrap();
-        assert_eq!((ids.len(), rig.vrf.egress_table().unwrap().load().named()), (1, rig.vrf.hops().named()));
+        assert_eq!((ids.len(), rig.vrf.egress.table().unwrap().load().named()), (1, rig.vrf.hops().named()));
         (id, rig.vrf.hops().get(id).unwrap().to_string())
     };
     let (id, both) = hop(&rig);
     assert_eq!(both, "nexthop via 192.0.2.1 dev 0 weight 1 nexthop via 192.0.2.2 dev 1 weight 1");
-    let (deltas, generation) = (rig.vrf.tally().deltas, rig.vrf.engine().generation());
-    let before = rig.vrf.egress_table().unwrap().load_full();
+    let (deltas, generation) = (rig.vrf.tally.deltas, rig.vrf.engine().generation());
+    let before = rig.vrf.egress.table().unwrap().load_full();
     rig.says(FPM, group(&[(2, 11)]));
     assert_eq!(hop(&rig), (id, "via 192.0.2.2 dev 1".to_owned()));
-    assert_eq!((rig.vrf.tally().deltas, rig.vrf.engine().generation()), (deltas, generation));
-    assert!(!Arc::ptr_eq(&before, &rig.vrf.egress_table().unwrap().load_full()));
+    assert_eq!((rig.vrf.tally.deltas, rig.vrf.engine().generation()), (deltas, generation));
+    assert!(!Arc::ptr_eq(&before, &rig.vrf.egress.table().unwrap().load_full()));
     // Without a port it gives its place up, and has one again with its link.
     rig.says(FPM, group(&[(3, 99)]));
     assert!(rig.vrf.route(at(0)) != id && rig.vrf.route(at(ROUTES - 1)) != id);
@@ -430,7 +436,7 @@ fn a_link_that_goes_down_or_comes_up_resolves_no_route_again() {
         let link = Link { ifindex: 10, name, is_up: true, is_running, is_local: false };
         rig.sender.send(ChangeSet { feed: KERNEL, events: vec![FeedEvent::Link(link)] }).unwrap();
         assert!(rig.feeds.give(std::slice::from_mut(&mut rig.vrf), &rig.ports));
-        assert!(!rig.vrf.changes.has_moved && !rig.feeds.take_new_addresses());
+        assert!(!rig.vrf.egress.has_moved && !rig.feeds.take_new_addresses());
         assert_eq!(rig.ports.load().stopped(), if is_running { vec![] } else { vec![0] });
     }
 }
@@ -438,7 +444,7 @@ fn a_link_that_goes_down_or_comes_up_resolves_no_route_again() {
 #[test]
 fn next_hops_that_no_route_uses_are_dropped_and_their_ids_assigned_again() {
     let mut rig = SourcesRig::new();
-    rig.vrf.changes.unused.stay = Duration::ZERO;
+    rig.vrf.egress.unused.stay = Duration::ZERO;
     let hops = |rig: &SourcesRig| rig.vrf.hops().len();
     let start = hops(&rig);
     let mut most = 0;
@@ -446,16 +452,16 @@ fn next_hops_that_no_route_uses_are_dropped_and_their_ids_assigned_again() {
     // A next hop that routes keep, and one that is dropped below.
     let is_bare = |(_, hop): &(NextHopId, &NextHop)| **hop == NextHop::Bare;
     let (kept, _) = rig.vrf.hops().iter().find(is_bare).unwrap();
-    let dropped = rig.vrf.hops.intern(NextHop::Port { port: 1 }).unwrap();
-    rig.vrf.neighbours_have_changed();
-    rig.vrf.refresh_stale_egress();
+    let dropped = rig.vrf.egress.hops.intern(NextHop::Port { port: 1 }).unwrap();
+    rig.vrf.egress.neighbours_have_changed();
+    rig.vrf.egress.refresh_if_stale(&rig.vrf.rib, &mut rig.vrf.candidates);
     let frames = vec![test_frames::V4::default().frame(); 2];
     if let Some(mut batch) = test_frames::batch(&frames) {
         batch.indices[..2].copy_from_slice(&[kept.get(), dropped.get()]);
-        rig.vrf.next_hop_counts().unwrap().count(0, &batch);
+        rig.vrf.egress.counts().unwrap().count(0, &batch);
     }
     let counted = |rig: &SourcesRig| {
-        let counts = rig.vrf.next_hop_counts().unwrap();
+        let counts = rig.vrf.egress.counts().unwrap();
         [kept, dropped].map(|id| counts.of(id).packets)
     };
     assert_eq!(counted(&rig), [1, 1]);

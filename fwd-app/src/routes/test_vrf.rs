@@ -4,10 +4,17 @@ use super::Vrf;
 use super::spec::{DEFAULT, TableSpec};
 use crate::engines::EngineSpec;
 use crate::ports::table::SharedPorts;
-use fib::{NextHopTable, Rib};
+use fib::{EngineWriter, NextHopTable, Rib};
 use std::path::{Path, PathBuf};
 
 impl Vrf {
+    /// Replaces the engine by another one with the same routes.
+    pub(crate) fn replace_engine(&mut self, mut engine: Box<dyn EngineWriter>) {
+        self.rib.load(engine.as_mut()).unwrap();
+        self.engine.writer = engine;
+        self.set_families();
+    }
+
     /// All turns of [`Self::replace_routes`].
     pub(crate) fn replace_all(&mut self, rib: Rib, hops: NextHopTable) -> anyhow::Result<u64> {
         let mut replacement = self.replace_routes(rib, hops)?;

@@ -59,13 +59,13 @@ fn a_route_that_is_new_and_cannot_forward_displaces_none() {
     let mut rig = SourcesRig::with_feeds_before_files(2);
     rig.link_of(1, false);
     rig.says(KERNEL, vec![announce(7, 10)]);
-    let before = rig.vrf.tally().deltas;
+    let before = rig.vrf.tally.deltas;
     rig.says(FPM, vec![announce(8, 11)]);
     rig.vrf.add_route(prefix(), &Hop::Hop(via(9, Some(1)))).unwrap();
     rig.vrf.commit().unwrap();
-    assert_eq!((rig.hop().as_str(), rig.vrf.tally().deltas), ("via 192.0.2.7 dev 0", before));
+    assert_eq!((rig.hop().as_str(), rig.vrf.tally.deltas), ("via 192.0.2.7 dev 0", before));
     let id = rig.vrf.hops().find(&via(9, Some(1))).unwrap();
-    let unusable = |rig: &SourcesRig| rig.vrf.egress_table().unwrap().load().unusable(id);
+    let unusable = |rig: &SourcesRig| rig.vrf.egress.table().unwrap().load().unusable(id);
     assert_eq!(unusable(&rig).unwrap().to_string(), "its link is down");
     rig.link_of(1, true);
     assert_eq!((rig.hop().as_str(), unusable(&rig)), ("via 192.0.2.9 dev 1", None));
@@ -86,7 +86,7 @@ fn a_gateway_that_no_port_reaches_leaves_its_place_until_one_does() {
     rig.link_of(1, false);
     assert_eq!(rig.hop(), "via 192.0.2.7 dev 0");
     let mac = MacAddr([2; 6]);
-    rig.vrf.add_neighbour(Neighbour { address: gateway(200), port: PortRef::Index(0), mac }).unwrap();
+    rig.vrf.egress.add_neighbour(Neighbour { address: gateway(200), port: PortRef::Index(0), mac }).unwrap();
     while rig.learn() {}
     assert_eq!(rig.hop(), "via 192.0.2.200", "a neighbour needs no route");
 }
@@ -106,17 +106,17 @@ fn only_prefixes_with_several_candidates_are_chosen_anew_when_a_link_fails() {
     let mut rig = SourcesRig::new();
     rig.says(KERNEL, (0..1000).map(|number| numbered(number).1).collect());
     rig.says(FPM, vec![numbered(5).1]);
-    let deltas = rig.vrf.tally().deltas;
+    let deltas = rig.vrf.tally.deltas;
     PortTable::change(&rig.ports, |table| table.ports[0].is_up = false);
     rig.vrf.commit().unwrap();
     assert_eq!(rig.vrf.candidates.walk(usize::MAX), [numbered(5).0]);
-    assert_eq!(rig.vrf.tally().deltas, deltas);
+    assert_eq!(rig.vrf.tally.deltas, deltas);
 }
 
 #[test]
 fn a_link_that_comes_and_goes_while_its_prefixes_are_chosen_loses_none() {
     let mut rig = SourcesRig::new();
-    rig.vrf.changes.per_commit = 2;
+    rig.vrf.candidates.marked.per_commit = 2;
     let route = |last, ifindex| {
         let path = Path { gateway: Some(gateway(last)), ifindex, weight: 1 };
         Arc::new(Route::Paths(Box::new([path])))
@@ -164,16 +164,16 @@ fn a_withdrawal_waits_for_no_refused_route() {
     // Another route of the prefix is refused, and then withdrawn.
     *faults.refused.lock().unwrap() = vec![prefix()];
     rig.says(FPM, vec![announce(8, 11)]);
-    assert_eq!((rig.hop().as_str(), rig.vrf.refused()), ("via 192.0.2.7 dev 0", 1));
+    assert_eq!((rig.hop().as_str(), rig.vrf.refused.len()), ("via 192.0.2.7 dev 0", 1));
     faults.refused.lock().unwrap().clear();
     let calls = faults.calls(Call::Apply);
     rig.says(KERNEL, vec![withdraw()]);
-    assert_eq!((rig.hop().as_str(), rig.vrf.refused()), ("via 192.0.2.7 dev 0", 1), "what is left waits");
+    assert_eq!((rig.hop().as_str(), rig.vrf.refused.len()), ("via 192.0.2.7 dev 0", 1), "what is left waits");
     rig.says(FPM, vec![withdraw()]);
-    assert_eq!((rig.hop(), rig.vrf.refused(), faults.calls(Call::Apply)), (before, 0, calls + 1));
+    assert_eq!((rig.hop(), rig.vrf.refused.len(), faults.calls(Call::Apply)), (before, 0, calls + 1));
     // The withdrawal itself may be refused.
     rig.says(KERNEL, vec![announce(7, 10)]);
     faults.fail_from(Call::Apply, 0, How::Full);
     rig.says(KERNEL, vec![withdraw()]);
-    assert_eq!((rig.hop().as_str(), rig.vrf.refused()), ("via 192.0.2.7 dev 0", 1));
+    assert_eq!((rig.hop().as_str(), rig.vrf.refused.len()), ("via 192.0.2.7 dev 0", 1));
 }

@@ -1,37 +1,34 @@
-//! A VRF: its RIB and next hops, its engine, and its egress table.
+//! A VRF: its parts, and the routes that feeds, addresses of ports, the control socket and files announce.
 //!
-//! [`Vrf::open`] loads the files and brings their tables into service, or fails as a whole. After that, changes take two steps: what
-//! sources say ([`super::sources`]) changes the RIB and the next hops, and [`Vrf::commit`] brings all changes into service. Commits go on
-//! while the topology runs, and the VRF may move to another engine ([`super::engine_swap`]).
+//! [`Vrf::open`] loads the files and brings their tables into service, or fails as a whole. After that, changes take two steps. What a source
+//! says goes to the candidates: a feed marks the prefix, users and addresses have its winner put into the RIB at once. A route that only
+//! files have is not among the candidates: the RIB alone holds it. [`Vrf::commit`] brings all changes into service. Commits go on while the
+//! topology runs, and the VRF may move to another engine ([`super::engine_swap`]).
 //!
 //! The engine is made before the first file is opened, so that a wrong engine name fails at once.
 
-use super::candidates::{Candidates, SourceId};
-use super::commit::Changes;
-use super::engine_swap::Building;
+use super::candidates::{Candidates, FeedOutcome, Said, SourceId, Winner};
+use super::commit::{Refused, route_in};
+use super::egress::VrfEgress;
+use super::engine_swap::VrfEngine;
+use super::feeds::interfaces::Interfaces;
+use super::feeds::running::Feeds;
+use super::feeds::{ObjectId, Route};
 use super::files::{LoadProgress, load_rib};
 use super::spec::TableSpec;
-use crate::datapath::egress::{Inputs, check_ports, last_dense};
-use crate::datapath::hop_counts::HopCounts;
-use crate::datapath::{EgressError, EgressTable};
-use crate::engines::{EngineSpec, Made};
+use crate::datapath::EgressError;
+use crate::engines::Made;
 use crate::notice;
-use crate::ports::PortTable;
-use crate::ports::own::without_neighbour;
 use crate::ports::table::SharedPorts;
 use crate::topology::lcores::VrfParts;
 use anyhow::Context as _;
-use arc_swap::ArcSwap;
 use fib::feed::{Action, Hop, Update};
-use fib::{EngineError, EngineWriter, IpPrefix, Neighbour, NextHop, NextHopError, NextHopTable, Rib};
-use lpm_core::pair::Service;
-use lpm_core::retire::Retired;
-use rustc_hash::FxHashSet;
-use std::collections::BTreeMap;
-use std::net::IpAddr;
+use fib::{EngineError, EngineWriter, Family, IpPrefix, NextHop, NextHopError, NextHopId, NextHopTable, Rib};
+use rustc_hash::FxHashMap;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Counts and times of a VRF so far.
 #[derive(Clone, Copy, Debug, Default)]
@@ -46,51 +43,6 @@ pub(crate) struct VrfTally {
     pub(crate) deltas: u64,
 }
 
-/// The egress side of a VRF.
-pub(super) struct Egress {
-    /// All ports.
-    ports: SharedPorts,
-    /// `None` before the ports are known.
-    in_service: Option<InService>,
-}
-
-/// The egress table in service.
-struct InService {
-    /// The table that lcores read; a new one replaces it as a whole.
-    table: Arc<ArcSwap<EgressTable>>,
-    /// Tables that lcores had before.
-    retired: Retired<EgressTable>,
-    /// The ports that it was made from.
-    ports: Arc<PortTable>,
-    /// How many next hops there were when packets without a cell of their own were last looked into.
-    hops_seen: usize,
-    /// Whether a neighbour has changed since the table was made.
-    is_stale: bool,
-    /// When it was last compared with the gateways that have routes.
-    compared: Instant,
-}
-
-/// How often gateways that have got or lost their last route cost a new egress table, at most: the router asks for these.
-const GATEWAYS_PERIOD: Duration = Duration::from_secs(1);
-
-/// Makes an egress table.
-fn build(
-    (hops, rib): (&NextHopTable, &Rib),
-    (table, number): (&PortTable, usize),
-    before: Option<&EgressTable>,
-) -> Result<EgressTable, EgressError> {
-    EgressTable::build(&Inputs {
-        hops,
-        learned: &table.learned,
-        ports: &table.egress(),
-        rib,
-        stopped: &table.stopped(),
-        foreign: &table.foreign(number),
-        ecmp_seed: table.ecmp_seed,
-        before,
-    })
-}
-
 /// A route that is unreachable since it leads to no port, of which a warning is due.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Foreign {
@@ -102,47 +54,41 @@ pub(crate) struct Foreign {
     pub(crate) ifindex: u32,
 }
 
-/// The engine of a VRF.
-pub(super) struct Engine {
-    pub(super) spec: EngineSpec,
-    pub(super) writer: Box<dyn EngineWriter>,
-    /// The engine before, if stages that stop may still look up in it.
-    pub(super) retired: Option<Box<dyn EngineWriter>>,
-    /// The engine to come.
-    pub(super) building: Option<Building>,
-    /// Which of the two engines answers; `None` without a fallback.
-    pub(super) failover: Option<Arc<Service>>,
-    /// Whether the engine's memory is that of other VRFs too.
-    pub(super) is_shared: bool,
-}
-
-/// What a VRF was opened with.
-pub(super) struct Opened {
-    /// Its number.
-    pub(super) number: usize,
-    /// Its name.
-    name: String,
-    /// Its route files, in order.
-    files: Vec<PathBuf>,
-    /// Tables with more routes are refused.
-    pub(super) routes_max: Option<u64>,
+/// The warnings about the routes of a VRF that are given once.
+#[derive(Debug, Default)]
+pub(super) struct RouteNotices {
+    /// Routes without a port of which a warning is due, and whether there was one for a route and for a default route.
+    foreign: Vec<Foreign>,
+    has_noticed_foreign: [bool; 2],
+    /// Whether it was said that routes of a family are left out.
+    has_noticed_family: bool,
 }
 
 /// A VRF in service.
 pub(crate) struct Vrf {
-    pub(super) opened: Opened,
+    /// Its name.
+    pub(crate) name: String,
+    /// Its route files, in order; the next reload may read others.
+    pub(crate) files: Vec<PathBuf>,
+    /// Tables with more routes are refused.
+    pub(super) routes_max: Option<u64>,
+    /// The routes in service, with the changes of the next commit.
     pub(super) rib: Rib,
-    /// The next hops, and the static neighbours in effect.
-    pub(super) hops: NextHopTable,
-    /// The neighbours that users have added, which other files do not replace.
-    added_neighbours: BTreeMap<IpAddr, Neighbour>,
-    pub(super) engine: Engine,
-    pub(super) egress: Egress,
-    /// What sources say of prefixes that others than files have.
-    pub(super) candidates: Candidates,
-    /// What has changed since the last commit, what the engine has refused, and what is to be looked at.
-    pub(super) changes: Changes,
-    pub(super) tally: VrfTally,
+    pub(crate) egress: VrfEgress,
+    pub(crate) engine: VrfEngine,
+    /// The routes of all sources, except of prefixes that only files have.
+    pub(crate) candidates: Candidates,
+    /// Prefixes with an entry among the candidates that were set in the RIB since the last commit.
+    pub(super) uncommitted: Vec<IpPrefix>,
+    /// Changes that count as updates since the last commit.
+    pub(crate) updates: u64,
+    /// Prefixes whose winner the engine has refused.
+    pub(crate) refused: Refused,
+    /// The prefixes that follow from the addresses of ports.
+    pub(super) own: Vec<IpPrefix>,
+    pub(super) notices: RouteNotices,
+    /// Counts and times so far.
+    pub(crate) tally: VrfTally,
 }
 
 impl Vrf {
@@ -163,24 +109,26 @@ impl Vrf {
         let load_s = start.elapsed().as_secs_f64();
         let routes = rib.len() as u64;
         check_routes(routes, spec.routes_max)?;
-        let engine = Engine {
-            spec: spec.engine.clone(),
-            writer: engine,
-            retired: None,
-            building: None,
-            failover: service,
-            is_shared,
-        };
-        let TableSpec { files, routes_max, .. } = spec;
         let mut vrf = Self {
-            opened: Opened { number, name: name.to_owned(), files, routes_max },
+            name: name.to_owned(),
+            files: spec.files,
+            routes_max: spec.routes_max,
             rib,
-            changes: Changes::new(hops.len()),
-            hops,
-            added_neighbours: BTreeMap::new(),
-            engine,
-            egress: Egress { ports, in_service: None },
+            egress: VrfEgress::new(number, hops, ports),
+            engine: VrfEngine {
+                spec: spec.engine,
+                writer: engine,
+                retired: None,
+                building: None,
+                failover: service,
+                is_shared,
+            },
             candidates: Candidates::default(),
+            uncommitted: Vec::new(),
+            updates: 0,
+            refused: Refused::default(),
+            own: Vec::new(),
+            notices: RouteNotices::default(),
             tally: VrfTally { load_s, ..VrfTally::default() },
         };
         let start = Instant::now();
@@ -200,20 +148,12 @@ impl Vrf {
     /// changed then.
     pub(crate) fn update(&mut self, update: &Update) -> Result<(), UpdateError> {
         if let Action::Announce(Hop::Hop(hop)) = &update.action {
-            self.check(hop)?;
+            self.egress.check(hop)?;
         }
-        let id = update.next_hop(&mut self.hops)?;
+        let id = update.next_hop(&mut self.egress.hops)?;
         self.set_file_route(update.prefix, id);
-        self.changes.updates += 1;
+        self.updates += 1;
         Ok(())
-    }
-
-    /// Whether a next hop refers to a port that exists; all do before the ports are known.
-    ///
-    /// # Errors
-    /// [`EgressError`] when it does not.
-    pub(super) fn check(&self, hop: &NextHop) -> Result<(), EgressError> {
-        self.egress.in_service.as_ref().map_or(Ok(()), |egress| check_ports(hop, &egress.ports.ports))
     }
 
     /// The ports are known: makes the egress table.
@@ -221,221 +161,31 @@ impl Vrf {
     /// # Errors
     /// [`EgressError`] when a next hop or a neighbour refers to a port that does not exist.
     pub(crate) fn set_ports(&mut self) -> Result<(), EgressError> {
-        // From now on ids only lead to egress entries.
-        self.hops.move_ids();
-        let ports = self.egress.ports.load_full();
-        let table = Arc::new(build((&self.hops, &self.rib), (&ports, self.opened.number), None)?);
-        self.candidates.set_egress(&table);
-        let table = Arc::new(ArcSwap::new(table));
-        self.egress.in_service = Some(InService {
-            table,
-            retired: Retired::default(),
-            ports,
-            hops_seen: 0,
-            is_stale: false,
-            compared: Instant::now(),
-        });
-        Ok(())
+        self.egress.set_ports(&self.rib, &mut self.candidates)
     }
 
-    /// Makes the egress table anew if something has changed: ports, links, next hops, neighbours, or the routes of gateways.
-    pub(super) fn refresh_egress(&mut self) -> Result<(), EgressError> {
-        let Self { opened, hops, rib, candidates, egress: Egress { ports, in_service }, .. } = self;
-        let Some(InService { table, retired, ports: made_from, is_stale, .. }) = in_service else {
-            return Ok(());
-        };
-        let (before, ports) = (table.load(), ports.load_full());
-        // Learned neighbours have changed only if `is_stale`.
-        let has_ports = Arc::ptr_eq(&ports, made_from) || ports.has_ports_of(made_from);
-        // The egress table computes bare ids, so they need no new table.
-        if has_ports && !*is_stale && hops.named() == before.named() && !before.has_moved(rib) {
-            *made_from = ports;
-            return Ok(());
-        }
-        let made = build((hops, rib), (&ports, opened.number), Some(&before))?;
-        for gateway in made.loops().iter().filter(|gateway| !before.loops().contains(gateway)) {
-            notice::warn(format_args!(
-                "the route to gateway {gateway} leads back to it: packets for it are dropped as no_neighbour"
-            ));
-        }
-        let (made, bytes) = (Arc::new(made), before.bytes());
-        drop(before);
-        candidates.set_egress(&made);
-        retired.replace(table, made, bytes);
-        (*made_from, *is_stale) = (ports, false);
-        Ok(())
-    }
-
-    /// As [`Self::refresh_egress`] if neighbours have changed or there are new next hops, and says why it could not.
-    pub(super) fn refresh_stale_egress(&mut self) {
-        let is_stale =
-            |egress: &InService| egress.is_stale || egress.table.load().named() != self.hops.named();
-        if self.egress.in_service.as_ref().is_some_and(is_stale)
-            && let Err(error) = self.refresh_egress()
-        {
-            notice::warn(format_args!("{error}"));
-        }
-    }
-
-    /// Neighbours or next hops of objects have changed: the next commit makes the egress table anew.
-    pub(super) fn neighbours_have_changed(&mut self) {
-        if let Some(egress) = &mut self.egress.in_service {
-            egress.is_stale = true;
-        }
-    }
-
-    /// As [`Self::neighbours_have_changed`], if the egress table needs a MAC of one of these addresses or on one of these links.
-    pub(crate) fn neighbours_were_learned(&mut self, addresses: &FxHashSet<IpAddr>, ports: &FxHashSet<u16>) {
-        if let Some(egress) = &mut self.egress.in_service {
-            egress.is_stale |= egress.table.load().needs(addresses, ports);
-        }
-    }
-
-    /// The egress table, which is replaced as a whole; `None` before the ports are known.
-    pub(crate) fn egress_table(&self) -> Option<Arc<ArcSwap<EgressTable>>> {
-        self.egress.in_service.as_ref().map(|egress| Arc::clone(&egress.table))
-    }
-
-    /// Counts packets by next hop from now on, on so many lanes, or does not any more. What was counted before is forgotten.
+    /// As [`VrfEgress::count_next_hops`].
     pub(crate) fn count_next_hops(&mut self, lanes: Option<usize>) {
-        if let Some(InService { table, retired, hops_seen, .. }) = &mut self.egress.in_service {
-            *hops_seen = 0;
-            let made = Arc::new(table.load().counting(lanes));
-            let bytes = made.bytes();
-            self.candidates.set_egress(&made);
-            retired.replace(table, made, bytes);
-        }
+        self.egress.count_next_hops(lanes, &mut self.candidates);
     }
 
-    /// What was counted by next hop; `None` while nothing is.
-    pub(crate) fn next_hop_counts(&self) -> Option<Arc<HopCounts>> {
-        self.egress.in_service.as_ref().and_then(|egress| egress.table.load().counts().cloned())
-    }
-
-    /// Frees tables that were replaced and that no lcore has any more, and makes the egress table anew if packets of next hops without
-    /// a cell of their own were counted that could have one; call it now and then.
+    /// Frees tables that were replaced and that no lcore has any more; call it now and then.
     pub(crate) fn free_retired(&mut self) {
         self.engine.writer.free_retired();
-        let Some(egress) = &mut self.egress.in_service else { return };
-        egress.retired.free();
-        let table = egress.table.load();
-        if egress.compared.elapsed() >= GATEWAYS_PERIOD {
-            egress.compared = Instant::now();
-            egress.is_stale |= table.has_other_gateways(&self.rib);
-        }
-        if let Some(counts) = table.counts()
-            && egress.hops_seen != self.hops.len()
-            && counts.others().packets > 0
-        {
-            egress.hops_seen = self.hops.len();
-            egress.is_stale |= !counts.has_room(last_dense(&self.hops));
-        }
+        self.egress.free_retired(&self.rib);
     }
 
-    /// Memory of egress tables that were replaced and that an lcore may still have, bytes.
-    pub(crate) fn retired_egress_bytes(&self) -> u64 {
-        self.egress.in_service.as_ref().map_or(0, |egress| egress.retired.bytes())
-    }
-
-    /// How many gateways have no neighbour, and no interface to find it.
-    pub(crate) fn without_neighbour(&self) -> usize {
-        let Egress { ports, in_service } = &self.egress;
-        let without =
-            |egress: &InService| without_neighbour(self.opened.number, &egress.table.load(), &ports.load());
-        in_service.as_ref().map_or(0, without)
-    }
-
-    /// Adds a neighbour, or replaces the one at its address; in service after the next [`Self::commit`].
-    ///
-    /// # Errors
-    /// [`EgressError`] for a port that does not exist.
-    pub(crate) fn add_neighbour(&mut self, neighbour: Neighbour) -> Result<(), EgressError> {
-        let Neighbour { address, port, .. } = &neighbour;
-        self.check(&NextHop::Gateway { gateway: *address, port: port.clone() })?;
-        self.hops.set_neighbour(neighbour.clone());
-        self.added_neighbours.insert(neighbour.address, neighbour);
-        self.static_neighbours_have_changed();
-        Ok(())
-    }
-
-    /// Removes the neighbour at `address`; in effect after the next [`Self::commit`]. Returns whether there was one.
-    pub(crate) fn remove_neighbour(&mut self, address: IpAddr) -> bool {
-        let was_there = self.hops.remove_neighbour(address);
-        self.added_neighbours.remove(&address);
-        if was_there {
-            self.static_neighbours_have_changed();
-        }
-        was_there
-    }
-
-    /// Replaces the neighbours of files, and keeps the neighbours that users have added. Returns the files' neighbours before.
-    pub(super) fn replace_file_neighbours(&mut self, of_files: &NextHopTable) -> NextHopTable {
-        let mut before = self.hops.replace_neighbours(of_files);
-        for (address, neighbour) in &self.added_neighbours {
-            before.remove_neighbour(*address);
-            self.hops.set_neighbour(neighbour.clone());
-        }
-        self.static_neighbours_have_changed();
-        before
-    }
-
-    /// Routes of feeds may have other next hops than before.
-    pub(super) fn static_neighbours_have_changed(&mut self) {
-        self.neighbours_have_changed();
-        self.changes.has_moved = true;
-    }
-
-    /// What stages look packets up in.
+    /// The tables in which stages look packets up.
     ///
     /// # Errors
     /// When the ports have not been set.
     pub(crate) fn parts(&self) -> anyhow::Result<VrfParts<'_>> {
-        let egress = self.egress.in_service.as_ref().context("a topology needs ports before it starts")?;
         Ok(VrfParts {
             engine: self.engine(),
-            egress: Arc::clone(&egress.table),
+            egress: self.egress.table().context("a topology needs ports before it starts")?,
             // A fallback always answers, so batches are never abandoned then.
             stall_us: if self.engine.failover.is_some() { u64::MAX } else { self.engine.spec.stall_us },
         })
-    }
-
-    /// Whether there are updates to [`Self::commit`].
-    pub(crate) fn has_updates(&self) -> bool {
-        self.changes.updates > 0
-    }
-
-    /// Whether the engine's memory is that of other VRFs too.
-    pub(crate) fn has_shared_engine(&self) -> bool {
-        self.engine.is_shared
-    }
-
-    /// The batch size that the engine measured for a latency target, the smaller one of both families; `None` if it did not
-    /// measure.
-    pub(crate) fn batch_measured(&self) -> Option<u32> {
-        let details = self.engine().stats().details;
-        let keys = f64::min(details.get("batch")?, details.get("batch_v6")?);
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count; saturates")]
-        self.engine.spec.latency_target_us.map(|_| keys as u32)
-    }
-
-    /// The spec that the engine was made from.
-    pub(crate) fn spec(&self) -> &EngineSpec {
-        &self.engine.spec
-    }
-
-    /// The name.
-    pub(crate) fn name(&self) -> &str {
-        &self.opened.name
-    }
-
-    /// The route files, in order.
-    pub(crate) fn files(&self) -> &[PathBuf] {
-        &self.opened.files
-    }
-
-    /// Reads other route files from the next reload on.
-    pub(crate) fn set_files(&mut self, files: Vec<PathBuf>) {
-        self.opened.files = files;
     }
 
     /// All routes, before compilation.
@@ -445,7 +195,7 @@ impl Vrf {
 
     /// The next hops.
     pub(crate) fn hops(&self) -> &NextHopTable {
-        &self.hops
+        &self.egress.hops
     }
 
     /// The engine; with a fallback, the pair of engines.
@@ -453,22 +203,188 @@ impl Vrf {
         self.engine.writer.as_ref()
     }
 
-    /// Which of the two engines answers; `None` without a fallback.
-    pub(crate) fn failover(&self) -> Option<&Service> {
-        self.engine.failover.as_deref()
+    /// The order of sources, the most routes of each feed, and whether those without a port are installed as unreachable or left out.
+    ///
+    /// # Errors
+    /// [`NextHopError`] when no id is free.
+    pub(crate) fn set_feeds(&mut self, feeds: &Feeds) -> Result<(), NextHopError> {
+        self.candidates.set_order(feeds.order());
+        self.candidates.routes_max = feeds.routes_max();
+        if feeds.installs_unreachable() {
+            self.candidates.unreachable = self.egress.hops.intern(NextHop::Unreachable)?;
+        }
+        Ok(())
     }
 
-    /// Counts and times so far.
-    pub(crate) fn tally(&self) -> VrfTally {
-        self.tally
+    /// Takes a route that a feed announces, over `interfaces`; in service after the next [`Self::drain`].
+    pub(crate) fn announce(
+        &mut self,
+        source: SourceId,
+        (prefix, metric): (IpPrefix, u32),
+        route: &Arc<Route>,
+        interfaces: &Interfaces,
+    ) {
+        let Self { rib, egress, candidates, .. } = self;
+        let route = Some(candidates.route(route, |wanted| egress.next_hop(&wanted, interfaces)));
+        candidates.say(&Said { source, prefix, metric, route }, || route_in(rib, prefix));
+        if candidates.lacks_table(prefix.family()) {
+            self.notice_family(prefix.family());
+        }
     }
 
-    /// Replaces the engine by another one with the same routes.
-    #[cfg(test)]
-    pub(crate) fn replace_engine(&mut self, mut engine: Box<dyn EngineWriter>) {
-        self.rib.load(engine.as_mut()).unwrap();
-        self.engine.writer = engine;
-        self.set_families();
+    /// Takes what a next-hop object amounts to, or that no further route will name it. Its routes follow with the next egress table, and
+    /// those that get or lose their next hop after the next [`Self::drain`].
+    pub(crate) fn set_object(
+        &mut self,
+        object: ObjectId,
+        route: Option<&Arc<Route>>,
+        interfaces: &Interfaces,
+    ) {
+        let Self { egress, candidates, .. } = self;
+        if candidates.routes.set_object(object, route, |wanted| egress.next_hop(&wanted, interfaces)) {
+            egress.neighbours_have_changed();
+        }
+    }
+
+    /// The ports or the neighbours have changed as the kernel sees them. At once: groups need nothing else when a path fails, and the
+    /// routes to look at may be many.
+    ///
+    /// If `has_moved`, interfaces lead to other ports than before, and routes may have other next hops after the next [`Self::drain`].
+    pub(crate) fn follow_kernel(&mut self, has_moved: bool) {
+        self.egress.has_moved |= has_moved;
+        self.egress.neighbours_have_changed();
+        self.egress.refresh_if_stale(&self.rib, &mut self.candidates);
+    }
+
+    /// Brings updates of files into service that wait, before another source says something: if that is refused, files are not.
+    pub(crate) fn commit_updates(&mut self) {
+        if self.updates > 0
+            && let Err(error) = self.commit()
+        {
+            notice::warn(format_args!("{error:#}"));
+        }
+    }
+
+    /// Takes what a user or an address says of a prefix; in service after the next commit.
+    pub(super) fn say(&mut self, said: &Said) {
+        let Self { candidates, rib, .. } = self;
+        candidates.set(said, || route_in(rib, said.prefix));
+        self.choose(said.prefix, said.source.is_user());
+    }
+
+    /// Has a warning given of the first route without a port, and of the first default route.
+    pub(super) fn notice(&mut self, prefix: IpPrefix, winner: &Winner) {
+        let has_noticed = self.notices.has_noticed_foreign[usize::from(prefix.len() == 0)];
+        // Nothing is forwarded to some prefixes, which every host has.
+        if !winner.is_foreign || winner.id.is_none() || has_noticed || is_never_forwarded(prefix) {
+            return;
+        }
+        if let Some(Route::Paths(paths)) = self.candidates.route_of(prefix, winner) {
+            let ifindex = paths.first().map_or(0, |path| path.ifindex);
+            self.notices.foreign.push(Foreign { prefix, source: winner.source, ifindex });
+            self.notices.has_noticed_foreign[usize::from(prefix.len() == 0)] = true;
+        }
+    }
+
+    /// The routes without a port of which a warning is due.
+    pub(crate) fn take_foreign(&mut self) -> Vec<Foreign> {
+        std::mem::take(&mut self.notices.foreign)
+    }
+
+    /// Counts the routes of a feed that are not in service.
+    pub(crate) fn feed_outcome(&self, source: SourceId) -> FeedOutcome {
+        let winners = self.refused.prefixes().filter_map(|prefix| self.candidates.winner(prefix));
+        let refused = winners.filter(|winner| winner.source == source && !winner.id.is_none()).count();
+        FeedOutcome { refused: refused as u64, ..self.candidates.outcome(source) }
+    }
+
+    /// Adds a route over the control socket, or replaces it; in service after the next [`Self::commit`]. Returns the id of its next hop.
+    ///
+    /// # Errors
+    /// As [`Self::update`], and [`UpdateError::Own`] for a prefix that follows from the address of a port.
+    pub(crate) fn add_route(&mut self, prefix: IpPrefix, hop: &Hop) -> Result<NextHopId, UpdateError> {
+        self.check_not_own(prefix)?;
+        if let Hop::Hop(hop) = hop {
+            self.egress.check(hop)?;
+        }
+        self.commit_updates();
+        let id = hop.intern(&mut self.egress.hops)?;
+        self.egress.refresh_if_stale(&self.rib, &mut self.candidates);
+        let route = self.candidates.of_hop(id);
+        self.say(&Said { source: SourceId::CTL, prefix, metric: 0, route });
+        self.updates += 1;
+        Ok(id)
+    }
+
+    /// Removes the control socket's route of a prefix, or without one the route in service.
+    ///
+    /// # Errors
+    /// [`UpdateError::Own`] for a prefix that follows from the address of a port.
+    pub(crate) fn remove_route(&mut self, prefix: IpPrefix) -> Result<(), UpdateError> {
+        self.check_not_own(prefix)?;
+        self.commit_updates();
+        self.updates += 1;
+        let has_ctl = self.candidates.said(prefix, SourceId::CTL).is_some();
+        let (source, metric) = match self.candidates.winner(prefix) {
+            _ if has_ctl => (SourceId::CTL, 0),
+            // Until the feed announces it again.
+            Some(Winner { source, metric, .. }) if source != SourceId::FILES => (source, metric),
+            _ => {
+                self.set_file_route(prefix, NextHopId::NONE);
+                return Ok(());
+            }
+        };
+        self.say(&Said { source, prefix, metric, route: None });
+        Ok(())
+    }
+
+    fn check_not_own(&self, prefix: IpPrefix) -> Result<(), UpdateError> {
+        match self.candidates.said(prefix, SourceId::OWN) {
+            Some(_) => Err(UpdateError::Own { prefix }),
+            None => Ok(()),
+        }
+    }
+
+    /// Sets the routes that follow from the addresses of ports, which no feed displaces. They are in service after the next
+    /// [`Self::commit`], and replace those set before. Of routes with one prefix the last counts.
+    ///
+    /// # Errors
+    /// [`NextHopError`] when no id is free.
+    pub(crate) fn set_own_routes(&mut self, routes: Vec<(IpPrefix, NextHop)>) -> Result<(), NextHopError> {
+        self.commit_updates();
+        let interned = routes.into_iter().map(|(prefix, hop)| Ok((prefix, self.egress.hops.intern(hop)?)));
+        let routes = interned.collect::<Result<FxHashMap<_, _>, NextHopError>>()?;
+        self.egress.refresh_if_stale(&self.rib, &mut self.candidates);
+        let gone = std::mem::take(&mut self.own).into_iter().filter(|prefix| !routes.contains_key(prefix));
+        for (prefix, id) in gone
+            .map(|prefix| (prefix, NextHopId::NONE))
+            .chain(routes.iter().map(|(prefix, id)| (*prefix, *id)))
+        {
+            let route = self.candidates.of_hop(id);
+            self.say(&Said { source: SourceId::OWN, prefix, metric: 0, route });
+        }
+        self.own = routes.into_keys().collect();
+        Ok(())
+    }
+
+    /// Takes note of the families that the engine has tables for. Of other families, routes of feeds and addresses are left out.
+    pub(super) fn set_families(&mut self) {
+        let info = self.engine().info();
+        let lacking = Family::ALL.into_iter().filter(|family| !info.has_family(*family)).collect();
+        self.notices.has_noticed_family = false;
+        for family in self.candidates.set_without_table(lacking) {
+            self.notice_family(family);
+        }
+    }
+
+    /// Says once that routes of a family are left out.
+    fn notice_family(&mut self, family: Family) {
+        if !std::mem::replace(&mut self.notices.has_noticed_family, true) {
+            let name = self.engine().info().name;
+            notice::warn(format_args!(
+                "engine {name} has no table for {family}: the routes of feeds and addresses of this family are left out (ctl show feeds)"
+            ));
+        }
     }
 }
 
@@ -497,6 +413,20 @@ pub(crate) enum UpdateError {
     Own { prefix: IpPrefix },
 }
 
+/// Whether a prefix is of a host or of a link. Every host has some of these.
+pub(super) fn is_never_forwarded(prefix: IpPrefix) -> bool {
+    match prefix {
+        IpPrefix::V4(prefix) => Ipv4Addr::from_bits(prefix.address()).is_loopback(),
+        IpPrefix::V6(prefix) => {
+            let address = Ipv6Addr::from_bits(prefix.address());
+            address.is_loopback() || address.is_unicast_link_local() || address.is_multicast()
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "sources_test.rs"]
+mod sources_test;
 #[cfg(test)]
 #[path = "vrf_test.rs"]
 mod tests;

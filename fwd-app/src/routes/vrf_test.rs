@@ -3,10 +3,14 @@
 use super::*;
 use crate::datapath::egress::learned::Learner;
 use crate::datapath::{Batch, Code, test_frames};
+use crate::ports::PortTable;
 use crate::ports::table::tests::ports;
 use crate::routes::test_vrf::vrf_over;
+use arc_swap::ArcSwap;
 use fib::MacAddr;
-use fib::{Keys, NextHopId, PortRef, feed};
+use fib::{Keys, Neighbour, NextHop, NextHopId, PortRef, feed};
+use std::net::IpAddr;
+use std::sync::Arc;
 
 /// An address, and the prefix of the route to it that the tests announce.
 const ADDRESS: u32 = 0xc612_0001;
@@ -40,14 +44,14 @@ fn updates_are_in_service_after_the_commit_and_next_hops_are_known_by_then() {
     let (loaded, before) = (vrf.engine().generation(), lookup(&vrf));
     assert_eq!(vrf.commit().unwrap(), loaded, "nothing has changed");
     vrf.update(&announce(NextHop::Blackhole)).unwrap();
-    assert_eq!((lookup(&vrf), vrf.tally().updates), (before, 0));
+    assert_eq!((lookup(&vrf), vrf.tally.updates), (before, 0));
     assert_eq!(vrf.commit().unwrap(), loaded.next());
     let id = lookup(&vrf);
-    let found = vrf.egress_table().unwrap().load().get(id);
+    let found = vrf.egress.table().unwrap().load().get(id);
     assert_eq!(Code::reason(found.port), Some(crate::datapath::DropReason::Blackhole));
     vrf.update(&Update { action: Action::Withdraw, ..announce(NextHop::Blackhole) }).unwrap();
     assert_eq!(vrf.commit().unwrap(), loaded.next().next());
-    assert_eq!((lookup(&vrf), vrf.tally().updates, vrf.tally().deltas), (before, 2, 2));
+    assert_eq!((lookup(&vrf), vrf.tally.updates, vrf.tally.deltas), (before, 2, 2));
 }
 
 /// A batch of packets with these next hops.
@@ -60,16 +64,16 @@ fn batch(ids: &[u32]) -> Option<Batch> {
 #[test]
 fn packets_are_counted_by_next_hop_while_that_is_on_and_new_next_hops_get_cells() {
     let mut vrf = with_ports();
-    assert!(vrf.next_hop_counts().is_none(), "off unless asked for");
+    assert!(vrf.egress.counts().is_none(), "off unless asked for");
     vrf.count_next_hops(Some(1));
     let count = |vrf: &Vrf, ids: &[u32]| {
-        let counts = vrf.next_hop_counts().unwrap();
+        let counts = vrf.egress.counts().unwrap();
         batch(ids).is_some_and(|batch| {
             counts.count(0, &batch);
             true
         })
     };
-    let packets = |vrf: &Vrf, id: u32| vrf.next_hop_counts().unwrap().of(NextHopId::from_answer(id)).packets;
+    let packets = |vrf: &Vrf, id: u32| vrf.egress.counts().unwrap().of(NextHopId::from_answer(id)).packets;
     // Bare ids need no new egress table, so this one has no cell at first.
     let bare = 400_000;
     vrf.update(&Update {
@@ -82,22 +86,22 @@ fn packets_are_counted_by_next_hop_while_that_is_on_and_new_next_hops_get_cells(
         return;
     }
     assert_eq!((packets(&vrf, 1), packets(&vrf, bare)), (1, 0));
-    assert_eq!(vrf.next_hop_counts().unwrap().others().packets, 2);
+    assert_eq!(vrf.egress.counts().unwrap().others().packets, 2);
     vrf.free_retired();
-    vrf.refresh_stale_egress();
+    vrf.egress.refresh_if_stale(&vrf.rib, &mut vrf.candidates);
     count(&vrf, &[1, bare]);
     assert_eq!((packets(&vrf, 1), packets(&vrf, bare)), (2, 1));
-    assert_eq!(vrf.next_hop_counts().unwrap().others().packets, 2);
-    let table = vrf.egress_table().unwrap().load_full();
+    assert_eq!(vrf.egress.counts().unwrap().others().packets, 2);
+    let table = vrf.egress.table().unwrap().load_full();
     vrf.free_retired();
-    vrf.refresh_stale_egress();
-    assert!(Arc::ptr_eq(&table, &vrf.egress_table().unwrap().load_full()), "nothing is left to do");
+    vrf.egress.refresh_if_stale(&vrf.rib, &mut vrf.candidates);
+    assert!(Arc::ptr_eq(&table, &vrf.egress.table().unwrap().load_full()), "nothing is left to do");
     // Of other changes the counts know nothing.
     set_link(&vrf, 1, false);
     vrf.commit().unwrap();
     assert_eq!(packets(&vrf, 1), 2);
     vrf.count_next_hops(None);
-    assert!(vrf.next_hop_counts().is_none());
+    assert!(vrf.egress.counts().is_none());
     vrf.count_next_hops(Some(1));
     assert_eq!(packets(&vrf, 1), 0, "it starts at 0");
 }
@@ -112,7 +116,7 @@ fn a_next_hop_on_a_port_that_is_not_there_is_refused_with_nothing_changed() {
     assert!(error.contains("p9") && error.contains("0 (p0), 1 (p1)"), "{error}");
     vrf.commit().unwrap();
     assert_eq!((vrf.engine().generation(), lookup(&vrf)), (loaded, before));
-    assert_eq!((vrf.tally().updates, vrf.tally().deltas), (0, 0));
+    assert_eq!((vrf.tally.updates, vrf.tally.deltas), (0, 0));
 }
 
 /// 200,000 prefixes behind a group of two gateways; a gateway that fails, by its link or its neighbour, is a matter of the egress
@@ -125,7 +129,7 @@ fn prefixes_over_a_failed_gateway_move_without_a_delta() {
     let group = fib::Group::next_hop([path(0), path(1)]).unwrap();
     for last in [0, 1] {
         let (address, mac) = (gateway(last), MacAddr([2, 0, 0, 0, 9, last]));
-        vrf.add_neighbour(Neighbour { address, port: PortRef::Index(last.into()), mac }).unwrap();
+        vrf.egress.add_neighbour(Neighbour { address, port: PortRef::Index(last.into()), mac }).unwrap();
     }
     for network in 0..200_000_u32 {
         let prefix = IpPrefix::V4(fib::Prefix::truncating(0x2800_0000 + (network << 8), 24));
@@ -133,10 +137,10 @@ fn prefixes_over_a_failed_gateway_move_without_a_delta() {
         vrf.update(&Update { time_s: 0.0, prefix, action, peer: None }).unwrap();
     }
     let generation = vrf.commit().unwrap();
-    let deltas = vrf.tally().deltas;
+    let deltas = vrf.tally.deltas;
     let id = vrf.hops().find(&group).unwrap();
     let ports = |vrf: &Vrf| -> Vec<u16> {
-        let table = vrf.egress_table().unwrap().load_full();
+        let table = vrf.egress.table().unwrap().load_full();
         let flows = (0..64_u64).map(|flow| table.path(table.get(id), flow << 58).1.port);
         flows.collect::<std::collections::BTreeSet<_>>().into_iter().collect()
     };
@@ -145,15 +149,15 @@ fn prefixes_over_a_failed_gateway_move_without_a_delta() {
     vrf.commit().unwrap();
     assert_eq!(ports(&vrf), [0]);
     set_link(&vrf, 1, true);
-    assert!(vrf.remove_neighbour(gateway(0)));
+    assert!(vrf.egress.remove_neighbour(gateway(0)));
     vrf.commit().unwrap();
     assert_eq!(ports(&vrf), [1]);
     PortTable::change(&vrf.egress.ports, |table| {
         Arc::make_mut(&mut table.learned).set((gateway(0), 0, Learner::Kernel), Some(MacAddr([6; 6])));
     });
-    vrf.neighbours_have_changed();
+    vrf.egress.neighbours_have_changed();
     assert_eq!(vrf.commit().unwrap(), generation);
-    assert_eq!((ports(&vrf), vrf.tally().deltas), (vec![0, 1], deltas));
+    assert_eq!((ports(&vrf), vrf.tally.deltas), (vec![0, 1], deltas));
 }
 
 #[test]
@@ -171,7 +175,7 @@ fn gateways_follow_their_routes_and_come_back_when_the_engine_refuses() {
     announce(&mut vrf, "198.18.0.0/24 via 172.16.0.1").unwrap();
     announce(&mut vrf, "172.16.0.0/12 1").unwrap();
     let id = lookup(&vrf);
-    let port = |vrf: &Vrf| vrf.egress_table().unwrap().load().get(id).port;
+    let port = |vrf: &Vrf| vrf.egress.table().unwrap().load().get(id).port;
     assert_eq!(port(&vrf), 0);
     announce(&mut vrf, "172.16.0.0/16 2").unwrap();
     assert_eq!(port(&vrf), 1);

@@ -44,7 +44,7 @@ use crate::topology::{QueueMap, QueueSpec, Settings, TopologyKind};
 use anyhow::Context as _;
 use crossbeam_channel::Receiver;
 use dpdk_ffi::{DpdkError, Eal, LcoreId, Port, SocketId};
-use service_manager::{ServiceManager, Supervised};
+use service_manager::{ControlBeat, ServiceManager, Supervised};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -63,7 +63,7 @@ pub(super) fn main(args: &RunArgs, reader: ConfigReader, shown: &[Shown]) -> any
     let updates = super::updates(&args.updates, &vrf_specs)?;
     let updates = updates.map(|updates| UpdateStream::new(updates, args.updates.spec(), Arc::default()));
     let mut forwarder = tables::open_to_forward(&args.tables, &vrf_specs)?;
-    forwarder.set_config(super::config_values(shown));
+    forwarder.config = super::config_values(shown);
     let mut ran = Ran::new(&super::config_values(shown), super::COMMIT);
     ran.work.insert("command", "run".into());
     // What feeds announce is not known yet.
@@ -183,17 +183,14 @@ fn forward(
     let handle = running.handle().clone();
     let (router, service) = start_router(args, (&site, &forwarder), taps, asked)?;
     let supervised = Supervised::start(manager, (&handle, router.as_ref()), signals)?;
-    let Supervised { main, control: mut heartbeat, reporter } = supervised;
+    let Supervised { main, control: heartbeat, reporter } = supervised;
     let service = service.with_stream(updates, false).with_links(links, devices);
     let service = service.with_rates(sampler(eal, &ports, &plan)).with_heartbeat(heartbeat.heartbeat());
     let (service, reloads) =
         service.with_reloads(signals.clone(), Some(Arc::new(move |now| reader.read(now))));
-    let mut answers = answers(console.with_reloads(reloads), metrics.as_ref(), dpdk_ffi::tsc_hz(eal));
-    let beat = heartbeat.heartbeat();
-    let service = service.with_requests(move |forwarder| {
-        heartbeat.turn(forwarder);
-        answers(forwarder)
-    });
+    let (beat, tsc_hz) = (heartbeat.heartbeat(), dpdk_ffi::tsc_hz(eal));
+    let answers = answers(console.with_reloads(reloads), metrics.as_ref(), heartbeat, tsc_hz);
+    let service = service.with_requests(answers);
     let control = ControlThread::start(forwarder, move |forwarder, told| service.run(forwarder, told))?;
     let (start, mut ends) = (Instant::now(), Ends::default());
     let mut finished = running.run(idle, || {
@@ -206,8 +203,8 @@ fn forward(
         periodic.tick(&handle, signals.stats_wanted());
     });
     let routed = router.map(RouterThread::stop).transpose();
-    let ended = control.stop();
-    let (forwarder, served) = ended.with_context(|| format!("in the step '{}'", beat.step_name()))?;
+    let (forwarder, served) =
+        control.stop().with_context(|| format!("in the step '{}'", beat.step_name()))?;
     // Its status line is gone with the control thread, so it ends.
     let _ = reporter.map(JoinHandle::join);
     let served = served.and(routed.map(|outcome| finished.outcomes.extend(outcome)));
@@ -218,7 +215,7 @@ fn forward(
     };
     ports.close().context("cannot close the ports")?;
     let ran = ran.map(|ran| ran.with_seed("ecmp", forwarder.ports().ecmp_seed));
-    Ok((Summary { ran, ..Summary::new("run", &forwarder, &ended, setup, dpdk_ffi::tsc_hz(eal)) }, served))
+    Ok((Summary { ran, ..Summary::new("run", &forwarder, &ended, setup, tsc_hz) }, served))
 }
 
 /// The ports with their VRFs, addresses, TAPs and kernel interfaces.
@@ -234,14 +231,16 @@ fn port_table(
     Ok(table.with_kernel_interfaces(&args.feeds.kernel_interface)?)
 }
 
-/// Answers the clients of `console`, and makes what `metrics` serves.
+/// Answers the clients of `console`, makes what `metrics` serves, and counts turns in `heartbeat`.
 fn answers(
     mut console: Console,
     metrics: Option<&MetricsServer>,
+    mut heartbeat: ControlBeat,
     tsc_hz: u64,
 ) -> impl FnMut(&mut Forwarder) -> bool + Send + use<> {
     let mut publisher = metrics.map(|metrics| metrics.publisher(tsc_hz));
     move |forwarder| {
+        heartbeat.turn(forwarder);
         publisher.iter_mut().for_each(|publisher| publisher.turn(forwarder));
         console.turn(forwarder)
     }

@@ -28,7 +28,7 @@ impl Steering<'_> {
                     length: at.prefix_len(),
                     origin,
                     tap: port.tap.clone(),
-                    vrf: self.forwarder.vrf(port.vrfs.own).name().to_owned(),
+                    vrf: self.forwarder.vrf(port.vrfs.own).name.clone(),
                 });
             }
         }

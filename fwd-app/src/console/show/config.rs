@@ -12,8 +12,8 @@ impl Steering<'_> {
         Answer::new(ConfigShown {
             setup: self.desk.site.setup.clone(),
             sources: self.forwarder.source_order(),
-            values: self.forwarder.config().iter().map(|at| (at.path.clone(), at.value.clone())).collect(),
-            origins: self.forwarder.config().iter().map(|at| (at.path.clone(), at.origin.clone())).collect(),
+            values: self.forwarder.config.iter().map(|at| (at.path.clone(), at.value.clone())).collect(),
+            origins: self.forwarder.config.iter().map(|at| (at.path.clone(), at.origin.clone())).collect(),
         })
     }
 }

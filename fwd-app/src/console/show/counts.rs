@@ -32,7 +32,7 @@ impl CountWanted {
 
 /// The counts so far.
 enum CountsSoFar {
-    Routes(RouteCounts),
+    Routes(Box<RouteCounts>),
     NextHops(CountedHops),
 }
 
@@ -76,9 +76,9 @@ impl Steering<'_> {
         if running.is_none() {
             *running = match what {
                 Show::NextHops => {
-                    vrf.next_hop_counts().map(|counts| CountsSoFar::NextHops(CountedHops::new(counts)))
+                    vrf.egress.counts().map(|counts| CountsSoFar::NextHops(CountedHops::new(counts)))
                 }
-                _ => Some(CountsSoFar::Routes(RouteCounts::default())),
+                _ => Some(CountsSoFar::Routes(Box::default())),
             };
         }
         let is_over = match running {

@@ -54,14 +54,14 @@ impl Steering<'_> {
         mac: MacAddr,
         port: PortRef,
     ) -> Result<Answer, Refusal> {
-        self.vrf_mut().add_neighbour(Neighbour { address, port, mac }).map_err(anyhow::Error::from)?;
+        self.vrf_mut().egress.add_neighbour(Neighbour { address, port, mac }).map_err(anyhow::Error::from)?;
         self.vrf_mut().commit()?;
         Ok(Answer::done())
     }
 
     /// Removes a static neighbour.
     pub(in crate::console) fn neighbour_del(&mut self, address: IpAddr) -> Result<Answer, Refusal> {
-        if !self.vrf_mut().remove_neighbour(address) {
+        if !self.vrf_mut().egress.remove_neighbour(address) {
             return Err(anyhow::anyhow!("there is no neighbour {address}").into());
         }
         self.vrf_mut().commit()?;

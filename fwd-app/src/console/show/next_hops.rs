@@ -21,7 +21,7 @@ impl Steering<'_> {
         let lanes = self.forwarder.running().lanes();
         for number in 0..self.forwarder.vrfs().len() {
             let vrf = self.forwarder.vrf_mut(number);
-            if vrf.next_hop_counts().is_some() != on {
+            if vrf.egress.counts().is_some() != on {
                 vrf.count_next_hops(on.then_some(lanes));
             }
         }

@@ -25,7 +25,7 @@ impl Steering<'_> {
         let Some((route, id)) = vrf.longest(address) else {
             return Ok(Answer::new(RouteShown { engine_id, ..RouteShown::default() }));
         };
-        let table = vrf.egress_table();
+        let table = vrf.egress.table();
         let table = table.as_ref().map(|table| table.load());
         // The state of the neighbour is left out when the router does not answer.
         let known = self.known_neighbours().unwrap_or_default();

@@ -6,6 +6,7 @@ use crate::console::{Answer, ClientCommand, Refusal, Request};
 use crate::engines::EngineSpec;
 use crate::report::EngineReport;
 use crate::report::columns::{Columns, grouped};
+use crate::routes::candidates::SourceId;
 use crate::routes::engine_swap::LostFamilies;
 use crate::routes::feeds::running::FeedStatus;
 use crate::routes::listing::RouteCounts;
@@ -24,7 +25,7 @@ impl Steering<'_> {
 
     pub(in crate::console) fn fib(&self, counts: &RouteCounts) -> Answer {
         let (rib, hops) = (self.vrf().rib(), self.vrf().hops());
-        let table = self.vrf().egress_table();
+        let table = self.vrf().egress.table();
         let (groups, paths, paths_alive) = table.map_or((0, 0, 0), |table| table.load().group_counts());
         let engine = self.vrf().engine();
         let stats = engine.stats();
@@ -37,7 +38,7 @@ impl Steering<'_> {
             blackhole,
             unreachable,
             prohibit,
-            refused: self.vrf().refused(),
+            refused: self.vrf().refused.len(),
             next_hops: hops.len(),
             neighbours: hops.neighbours().count() + self.forwarder.ports().learned.len(),
             groups,
@@ -46,16 +47,16 @@ impl Steering<'_> {
             ecmp_seed: self.forwarder.ports().ecmp_seed,
             rib_bytes: rib.bytes(),
             table_bytes: stats.table_bytes,
-            retired_bytes: stats.retired_bytes + self.vrf().retired_egress_bytes(),
+            retired_bytes: stats.retired_bytes + self.vrf().egress.retired_bytes(),
             generation: engine.generation().0,
-            updates: self.vrf().tally().updates,
+            updates: self.vrf().tally.updates,
         })
     }
 
     pub(in crate::console) fn feeds(&self) -> Answer {
         let shown = |feed, name, clients, learned| FeedShown { feed, name, clients, learned };
         let file = |file: &PathBuf| shown("file", file.display().to_string(), None, None);
-        let mut feeds: Vec<_> = self.vrf().files().iter().map(file).collect();
+        let mut feeds: Vec<_> = self.vrf().files.iter().map(file).collect();
         for (status, outcome) in self.forwarder.feed_status(self.number()) {
             let FeedStatus { kind, name, state, sweep_in_s, routes, counts } = status;
             let learned = LearnedShown {
@@ -79,7 +80,7 @@ impl Steering<'_> {
             feeds.push(shown(kind.name(), name, None, Some(learned)));
         }
         if let Some((server, _)) = &self.desk.socket {
-            let routes = self.vrf().ctl_routes();
+            let routes = self.vrf().candidates.count(SourceId::CTL).routes;
             let clients = ClientsShown { tally: server.tally(), routes };
             feeds.push(shown("ctl", String::new(), Some(clients), None));
         }
@@ -89,7 +90,7 @@ impl Steering<'_> {
     pub(in crate::console) fn route_add(&mut self, prefix: IpPrefix, hop: &Hop) -> Result<Answer, Refusal> {
         let id = self.vrf_mut().add_route(prefix, hop).map_err(anyhow::Error::from)?;
         self.vrf_mut().commit()?;
-        let unusable = self.vrf().egress_table().and_then(|table| table.load().unusable(id));
+        let unusable = self.vrf().egress.table().and_then(|table| table.load().unusable(id));
         Ok(unusable.map_or_else(Answer::done, |why| {
             Answer::new(Warned { warning: format!("the route cannot forward now: {why}") })
         }))
@@ -124,11 +125,13 @@ impl Steering<'_> {
             request => (None, request),
         };
         let Request::SetEngine { name, parameters, force } = request else { return Ok(Vec::new()) };
-        let before = self.forwarder.vrf(only.unwrap_or(0)).spec();
+        let before = &self.forwarder.vrf(only.unwrap_or(0)).engine.spec;
         let spec = EngineSpec::instead_of(before, name.clone(), parameters.clone())?;
         let lost = if *force { LostFamilies::LeftOut } else { LostFamilies::Refused };
         match only {
-            Some(number) => self.forwarder.vrf_mut(number).build_engine(spec, lost).map(|()| vec![number]),
+            Some(number) => {
+                self.forwarder.vrf_mut(number).build_engine(spec, lost, None).map(|()| vec![number])
+            }
             None => {
                 self.forwarder.build_engines(&spec, lost)?;
                 Ok((0..self.forwarder.vrfs().len()).collect())

@@ -169,7 +169,7 @@ impl Sampler {
             }
         };
         let vrf = |(at, [packets, bytes]): (usize, &[u64; 2])| VrfRates {
-            name: forwarder.vrf(at).name().to_owned(),
+            name: forwarder.vrf(at).name.clone(),
             rx_pps: self.counted.per_second(|counted| counted.vrfs[at][0]),
             rx_bps: self.counted.per_second(|counted| counted.vrfs[at][1]).map(bits),
             packets: *packets,

@@ -3,7 +3,7 @@
 //! An interface leads to the port that `--kernel-interface` names for it, else to the port whose driver was given it (`iface=veth0`),
 //! else to the port whose device has the same name.
 
-use super::{Link, LinkAddress, LinkNeighbour, Path, Route};
+use super::{FeedEvent, Link, LinkAddress, LinkNeighbour, Path, Route};
 use crate::ports::PortRecord;
 use fib::group::PATHS_MAX;
 use fib::{Group, MacAddr, NextHop, NextHopTable, PortRef};
@@ -17,17 +17,15 @@ struct Behind {
     is_running: bool,
 }
 
-/// What a change of a link matters to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LinkChange {
-    /// Nothing here.
-    None,
-    /// Which paths are alive: routes have the next hops that they had.
-    State,
-    /// Which addresses are for the router.
-    Addresses,
-    /// Which port the interface leads to: routes over it have other next hops.
-    Port,
+/// The consequences of the events that were taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct InterfaceNews {
+    /// An interface leads to another port: routes over it have other next hops.
+    pub(super) has_moved: bool,
+    /// Neighbours have changed, or which links are up: routes have the next hops that they had.
+    pub(super) has_neighbours: bool,
+    /// Other addresses may be for the router.
+    pub(super) has_addresses: bool,
 }
 
 /// The interfaces of the kernel, as far as they lead to ports, and the neighbours on them.
@@ -48,6 +46,8 @@ pub(crate) struct Interfaces {
     locals: FxHashSet<u32>,
     /// The addresses of all interfaces.
     addresses: FxHashSet<LinkAddress>,
+    /// For the caller to take.
+    pub(super) news: InterfaceNews,
 }
 
 impl Interfaces {
@@ -66,14 +66,27 @@ impl Interfaces {
         Self { names, tap_names, ..Self::default() }
     }
 
-    /// Takes an address that is new; returns whether it is for the router.
-    pub(super) fn set_address(&mut self, address: LinkAddress) -> bool {
-        self.addresses.insert(address) && self.is_for_router(&address)
-    }
-
-    /// An address is gone; returns whether it was for the router.
-    pub(super) fn remove_address(&mut self, address: &LinkAddress) -> bool {
-        self.addresses.remove(address) && self.is_for_router(address)
+    /// Takes what a feed says of links, neighbours and addresses.
+    pub(super) fn take(&mut self, event: &FeedEvent) {
+        match event {
+            FeedEvent::Link(link) => self.set_link(link),
+            FeedEvent::LinkGone(ifindex) => self.remove_link(*ifindex),
+            FeedEvent::Neighbour(LinkNeighbour { address, ifindex, mac }) => {
+                let is_new = self.neighbours.insert((*address, *ifindex), *mac) != Some(*mac);
+                self.news.has_neighbours |= is_new && self.links.contains_key(ifindex);
+            }
+            FeedEvent::NeighbourGone(address, ifindex) => {
+                let was_there = self.neighbours.remove(&(*address, *ifindex)).is_some();
+                self.news.has_neighbours |= was_there && self.links.contains_key(ifindex);
+            }
+            FeedEvent::Address(at) => {
+                self.news.has_addresses |= self.addresses.insert(*at) && self.is_for_router(at);
+            }
+            FeedEvent::AddressGone(at) => {
+                self.news.has_addresses |= self.addresses.remove(at) && self.is_for_router(at);
+            }
+            _ => {}
+        }
     }
 
     fn is_for_router(&self, at: &LinkAddress) -> bool {
@@ -107,59 +120,40 @@ impl Interfaces {
         of_taps.any(|at| at.address == address && is_of_port(&at.ifindex))
     }
 
-    /// Takes a link that is new or has changed; returns what that matters to.
-    pub(super) fn set_link(&mut self, link: &Link) -> LinkChange {
-        match self.names.get(&link.name) {
-            Some(port) => {
-                let behind = Behind { port: *port, is_running: link.is_running };
-                if self.tap_names.contains(&link.name) {
-                    self.taps.insert(link.ifindex);
-                }
-                self.others.remove(&link.ifindex);
-                match self.links.insert(link.ifindex, behind) {
-                    Some(before) if before == behind => LinkChange::None,
-                    Some(Behind { port, .. }) if port == behind.port => LinkChange::State,
-                    _ => LinkChange::Port,
-                }
+    fn set_link(&mut self, link: &Link) {
+        if let Some(port) = self.names.get(&link.name) {
+            let behind = Behind { port: *port, is_running: link.is_running };
+            if self.tap_names.contains(&link.name) {
+                self.taps.insert(link.ifindex);
             }
-            None => {
-                let was_local = self.locals.contains(&link.ifindex);
-                let change = self.remove_link(link.ifindex);
-                self.others.insert(link.ifindex, link.name.clone());
-                if link.is_local {
-                    self.locals.insert(link.ifindex);
-                }
-                match change {
-                    LinkChange::Port => change,
-                    _ if was_local == link.is_local => LinkChange::None,
-                    _ => LinkChange::Addresses,
-                }
+            self.others.remove(&link.ifindex);
+            match self.links.insert(link.ifindex, behind) {
+                Some(before) if before == behind => {}
+                Some(Behind { port, .. }) if port == behind.port => self.news.has_neighbours = true,
+                _ => (self.news.has_moved, self.news.has_addresses) = (true, true),
             }
+        } else {
+            let was_local = self.locals.remove(&link.ifindex);
+            self.remove_link(link.ifindex);
+            self.others.insert(link.ifindex, link.name.clone());
+            if link.is_local {
+                self.locals.insert(link.ifindex);
+            }
+            self.news.has_addresses |= was_local != link.is_local;
         }
+    }
+
+    fn remove_link(&mut self, ifindex: u32) {
+        self.taps.remove(&ifindex);
+        self.others.remove(&ifindex);
+        let had_port = self.links.remove(&ifindex).is_some();
+        self.news.has_moved |= had_port;
+        self.news.has_addresses |= self.locals.remove(&ifindex) || had_port;
     }
 
     /// The name of an interface that leads to no port, or its index while it is not known.
     pub(super) fn name_of_other(&self, ifindex: u32) -> String {
         self.others.get(&ifindex).cloned().unwrap_or_else(|| format!("interface {ifindex}"))
-    }
-
-    /// A link is gone; returns what that matters to.
-    pub(super) fn remove_link(&mut self, ifindex: u32) -> LinkChange {
-        self.taps.remove(&ifindex);
-        self.others.remove(&ifindex);
-        let otherwise = if self.locals.remove(&ifindex) { LinkChange::Addresses } else { LinkChange::None };
-        self.links.remove(&ifindex).map_or(otherwise, |_| LinkChange::Port)
-    }
-
-    /// Takes a neighbour that is new or has changed; returns whether that matters.
-    pub(super) fn set_neighbour(&mut self, neighbour: LinkNeighbour) -> bool {
-        let LinkNeighbour { address, ifindex, mac } = neighbour;
-        self.neighbours.insert((address, ifindex), mac) != Some(mac) && self.links.contains_key(&ifindex)
-    }
-
-    /// A neighbour is gone; returns whether that matters.
-    pub(super) fn remove_neighbour(&mut self, address: IpAddr, ifindex: u32) -> bool {
-        self.neighbours.remove(&(address, ifindex)).is_some() && self.links.contains_key(&ifindex)
     }
 
     /// The neighbours on links that lead to a port, with the port's index.
@@ -222,27 +216,39 @@ mod tests {
         Link { ifindex, name: name.into(), is_up: true, is_running, is_local: false }
     }
 
+    /// The consequences of an event.
+    fn news(interfaces: &mut Interfaces, event: &FeedEvent) -> InterfaceNews {
+        interfaces.take(event);
+        std::mem::take(&mut interfaces.news)
+    }
+
+    /// Events that come twice, of which the first matters.
+    fn news_of_two(interfaces: &mut Interfaces, event: &FeedEvent) -> InterfaceNews {
+        let first = news(interfaces, event);
+        assert_eq!(news(interfaces, event), InterfaceNews::default());
+        first
+    }
+
     #[test]
     fn addresses_of_taps_are_for_the_router() {
         let ports = crate::ports::table::tests::configured(2, &[], &[("0", "tap0")]).unwrap();
         let mut interfaces = Interfaces::of(&ports.ports);
-        interfaces.set_link(&link(5, "tap0", true));
-        interfaces.set_link(&link(6, "other", true));
-        interfaces.set_link(&link(7, "p1", true));
+        news(&mut interfaces, &FeedEvent::Link(link(5, "tap0", true)));
+        news(&mut interfaces, &FeedEvent::Link(link(6, "other", true)));
+        news(&mut interfaces, &FeedEvent::Link(link(7, "p1", true)));
         let names = [6, 99].map(|ifindex| interfaces.name_of_other(ifindex));
         assert_eq!(names, ["other", "interface 99"]);
         for (ifindex, is_ours) in [(5, true), (6, false), (7, false)] {
             let at = LinkAddress { ifindex, address: [192, 0, 2, 1].into(), len: 24 };
-            assert_eq!((interfaces.set_address(at), interfaces.set_address(at)), (is_ours, false));
-            assert_eq!((interfaces.remove_address(&at), interfaces.remove_address(&at)), (is_ours, false));
+            let wanted = InterfaceNews { has_addresses: is_ours, ..InterfaceNews::default() };
+            for event in [FeedEvent::Address(at), FeedEvent::AddressGone(at)] {
+                assert_eq!(news_of_two(&mut interfaces, &event), wanted);
+            }
             let neighbour = LinkNeighbour { address: at.address, ifindex, mac: MacAddr([2; 6]) };
-            let has_port = ifindex != 6;
-            assert_eq!(
-                (interfaces.set_neighbour(neighbour), interfaces.set_neighbour(neighbour)),
-                (has_port, false)
-            );
-            let mut remove = || interfaces.remove_neighbour(at.address, ifindex);
-            assert_eq!((remove(), remove()), (has_port, false));
+            let wanted = InterfaceNews { has_neighbours: ifindex != 6, ..InterfaceNews::default() };
+            for event in [FeedEvent::Neighbour(neighbour), FeedEvent::NeighbourGone(at.address, ifindex)] {
+                assert_eq!(news_of_two(&mut interfaces, &event), wanted);
+            }
         }
     }
 
@@ -252,21 +258,24 @@ mod tests {
         let ports = ports.with_kernel_interfaces(&[(PortRef::Index(1), "v1".to_owned())]).unwrap();
         let mut interfaces = Interfaces::of(&ports.ports);
         let mut hops = NextHopTable::new();
+        let moved = InterfaceNews { has_moved: true, has_addresses: true, ..InterfaceNews::default() };
+        let state = InterfaceNews { has_neighbours: true, ..InterfaceNews::default() };
+        let set_link = |interfaces: &mut Interfaces, link| news(interfaces, &FeedEvent::Link(link));
         let gateway: IpAddr = "2001:db8::1".parse().unwrap();
         let path = |ifindex| Path { gateway: Some(gateway), ifindex, weight: 1 };
         let route = |paths: &[Path]| Route::Paths(paths.into());
         let both = route(&[path(7), path(8)]);
         assert_eq!(interfaces.next_hop(&both, &hops), None);
-        assert_eq!(interfaces.set_link(&link(6, "other", true)), LinkChange::None);
-        assert_eq!(interfaces.set_link(&link(8, "v1", true)), LinkChange::Port);
+        assert_eq!(set_link(&mut interfaces, link(6, "other", true)), InterfaceNews::default());
+        assert_eq!(set_link(&mut interfaces, link(8, "v1", true)), moved);
         let via = |port| NextHop::Gateway { gateway, port };
         assert_eq!(interfaces.next_hop(&both, &hops), Some(via(PortRef::Index(1))));
-        assert_eq!(interfaces.set_link(&link(7, "p0", true)), LinkChange::Port);
-        assert_eq!(interfaces.set_link(&link(7, "p0", true)), LinkChange::None);
+        assert_eq!(set_link(&mut interfaces, link(7, "p0", true)), moved);
+        assert_eq!(set_link(&mut interfaces, link(7, "p0", true)), InterfaceNews::default());
         let group = Group::next_hop([0, 1].map(|port| (via(PortRef::Index(port)), 1))).unwrap();
         assert_eq!(interfaces.next_hop(&both, &hops), Some(group.clone()));
         assert!(interfaces.stopped_ports().is_empty());
-        assert_eq!(interfaces.set_link(&link(8, "v1", false)), LinkChange::State);
+        assert_eq!(set_link(&mut interfaces, link(8, "v1", false)), state);
         assert_eq!(interfaces.next_hop(&both, &hops), Some(group), "what fails is up to the egress table");
         assert_eq!(interfaces.stopped_ports(), [1]);
         let many: Vec<_> =
@@ -294,13 +303,10 @@ mod tests {
             assert_eq!(interfaces.next_hop(&route, &hops), Some(hop));
         }
         assert_eq!(interfaces.next_hop(&Route::Local, &hops), None);
-        assert!(interfaces.set_neighbour(LinkNeighbour {
-            address: gateway,
-            ifindex: 8,
-            mac: MacAddr([4; 6])
-        }));
+        let neighbour = LinkNeighbour { address: gateway, ifindex: 8, mac: MacAddr([4; 6]) };
+        assert_eq!(news(&mut interfaces, &FeedEvent::Neighbour(neighbour)), state);
         assert_eq!(interfaces.neighbours().next().unwrap().1, 1);
-        assert_eq!(interfaces.remove_link(8), LinkChange::Port);
+        assert_eq!(news(&mut interfaces, &FeedEvent::LinkGone(8)), moved);
         assert!(interfaces.neighbours().next().is_none());
     }
 }

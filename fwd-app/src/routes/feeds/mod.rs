@@ -26,10 +26,12 @@
 
 pub(crate) mod fpm;
 #[cfg(test)]
+#[path = "test_heard.rs"]
 mod heard;
 pub(crate) mod interfaces;
 pub(crate) mod kernel;
 #[cfg(test)]
+#[path = "live_test.rs"]
 pub(crate) mod live;
 pub(crate) mod netlink;
 pub(crate) mod nexthops;

@@ -60,17 +60,12 @@ struct ObjectEntry {
 }
 
 /// Routes of one family that name objects.
+#[derive(Default)]
 struct Users<K: Key> {
     /// The object that a route names.
     object: FxHashMap<KeyOf<K>, u32>,
     /// The routes that name an object.
     routes: FxHashMap<u32, FxHashSet<KeyOf<K>>>,
-}
-
-impl<K: Key> Default for Users<K> {
-    fn default() -> Self {
-        Self { object: FxHashMap::default(), routes: FxHashMap::default() }
-    }
 }
 
 impl<K: Key> Users<K> {

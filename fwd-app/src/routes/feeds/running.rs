@@ -5,7 +5,7 @@
 
 use super::fpm::FpmOptions;
 use super::fpm::listener::listen;
-use super::interfaces::{Interfaces, LinkChange};
+use super::interfaces::Interfaces;
 use super::kernel::KernelOptions;
 use super::kernel::socket::watch;
 use super::thread::FeedThread;
@@ -14,11 +14,13 @@ use crate::error::ConfigError;
 use crate::notice;
 use crate::ports::PortTable;
 use crate::ports::table::SharedPorts;
-use crate::routes::candidates::{SourceId, SourceRoutes};
+use crate::routes::Vrf;
+use crate::routes::candidates::{Said, SourceId, SourceRoutes};
 use crate::routes::spec::{NamedTable, VrfSpec};
-use crate::routes::vrf::{Foreign, Vrf};
+use crate::routes::vrf::Foreign;
 use anyhow::Context as _;
 use crossbeam_channel::{Receiver, bounded};
+use fib::NextHopId;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -171,18 +173,6 @@ pub(crate) struct Feeds {
     routes_max: u64,
     interfaces: Interfaces,
     foreign: ForeignRoutes,
-    news: News,
-    /// Whether the addresses of TAPs may have changed.
-    has_new_addresses: bool,
-}
-
-/// What the events that were taken change for all VRFs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct News {
-    /// Routes may have other next hops than before.
-    has_moved: bool,
-    /// Neighbours have changed, or which links are up.
-    has_neighbours: bool,
 }
 
 impl Feeds {
@@ -216,7 +206,7 @@ impl Feeds {
                 routes_max: limit,
                 ..KernelOptions::default()
             };
-            let thread = watch(id, options, sender.clone(), links_unread.clone());
+            let thread = watch(options, sender.clone(), links_unread.clone());
             let thread = thread.context("cannot watch the kernel's links and routes")?;
             Ok(feed(kind, "rtnetlink".to_owned(), Duration::ZERO, thread))
         };
@@ -231,7 +221,7 @@ impl Feeds {
                     let users = spec.fpm_users.clone();
                     let options = FpmOptions { feed: FeedId(next), hold, tables, routes_max: limit, users };
                     let links = links_read.clone();
-                    let (thread, address) = listen(*address, FeedId(next), options, sender.clone(), links)
+                    let (thread, address) = listen(*address, options, sender.clone(), links)
                         .with_context(|| format!("--fpm: cannot listen on {address}"))?;
                     feeds.push(feed(FeedKind::Fpm, address.to_string(), spec.fpm_hold, thread));
                     next += 1;
@@ -252,8 +242,6 @@ impl Feeds {
             routes_max,
             interfaces: Interfaces::default(),
             foreign: spec.foreign,
-            news: News::default(),
-            has_new_addresses: false,
         }))
     }
 
@@ -265,8 +253,11 @@ impl Feeds {
     /// Gives each VRF what feeds have said, some change sets, and takes note of links, neighbours and addresses. The VRFs commit it.
     /// Returns whether there was anything.
     pub(crate) fn give(&mut self, vrfs: &mut [Vrf], ports: &SharedPorts) -> bool {
-        let sets: Vec<ChangeSet> = std::iter::from_fn(|| self.take()).take(SETS_PER_COMMIT).collect();
-        let News { has_moved, has_neighbours } = std::mem::take(&mut self.news);
+        let sets: Vec<ChangeSet> = self.receiver.try_iter().take(SETS_PER_COMMIT).collect();
+        sets.iter().flat_map(|set| &set.events).for_each(|event| self.interfaces.take(event));
+        let news = &mut self.interfaces.news;
+        let has_moved = std::mem::take(&mut news.has_moved);
+        let has_neighbours = std::mem::take(&mut news.has_neighbours);
         if has_moved || has_neighbours {
             PortTable::change(ports, |table| {
                 let stopped = self.interfaces.stopped_ports();
@@ -289,7 +280,9 @@ impl Feeds {
                     }
                     FeedEvent::Withdraw { vrf, prefix, metric } => {
                         if let Some(vrf) = vrfs.get_mut(*vrf) {
-                            vrf.withdraw(source, (*prefix, *metric));
+                            let (prefix, metric) = (*prefix, *metric);
+                            let gone = Said { source, prefix, metric, route: None };
+                            vrf.candidates.say(&gone, || NextHopId::NONE);
                         }
                     }
                     FeedEvent::Object { object, route } => {
@@ -298,57 +291,20 @@ impl Feeds {
                         }
                     }
                     FeedEvent::Stale => vrfs.iter_mut().for_each(|vrf| vrf.candidates.begin_epoch(source)),
-                    FeedEvent::Sweep => vrfs.iter_mut().for_each(|vrf| vrf.sweep(source)),
+                    FeedEvent::Sweep => vrfs.iter_mut().for_each(|vrf| vrf.candidates.sweep(source)),
                     _ => {}
                 }
             }
-            let counts = vrfs.iter().map(|vrf| vrf.count(source));
+            let counts = vrfs.iter().map(|vrf| vrf.candidates.count(source));
             let count = counts.fold(SourceRoutes::default(), SourceRoutes::and);
             set.events.iter().for_each(|event| self.note(set.feed, event, count));
         }
         !sets.is_empty()
     }
 
-    /// Takes the next change set, if one waits, and what it says of links, neighbours and addresses.
-    fn take(&mut self) -> Option<ChangeSet> {
-        let set = self.receiver.try_recv().ok()?;
-        for event in &set.events {
-            match event {
-                FeedEvent::Link(link) => self.link_changed(|interfaces| interfaces.set_link(link)),
-                FeedEvent::LinkGone(ifindex) => {
-                    self.link_changed(|interfaces| interfaces.remove_link(*ifindex));
-                }
-                FeedEvent::Neighbour(neighbour) => {
-                    self.news.has_neighbours |= self.interfaces.set_neighbour(*neighbour);
-                }
-                FeedEvent::NeighbourGone(address, ifindex) => {
-                    self.news.has_neighbours |= self.interfaces.remove_neighbour(*address, *ifindex);
-                }
-                FeedEvent::Address(address) => {
-                    self.has_new_addresses |= self.interfaces.set_address(*address);
-                }
-                FeedEvent::AddressGone(address) => {
-                    self.has_new_addresses |= self.interfaces.remove_address(address);
-                }
-                _ => {}
-            }
-        }
-        Some(set)
-    }
-
     /// The most routes of a feed.
     pub(crate) const fn routes_max(&self) -> u64 {
         self.routes_max
-    }
-
-    /// Does `change`, which tells what it matters to.
-    fn link_changed(&mut self, change: impl FnOnce(&mut Interfaces) -> LinkChange) {
-        match change(&mut self.interfaces) {
-            LinkChange::None => {}
-            LinkChange::State => self.news.has_neighbours = true,
-            LinkChange::Addresses => self.has_new_addresses = true,
-            LinkChange::Port => (self.news.has_moved, self.has_new_addresses) = (true, true),
-        }
     }
 
     /// Takes note of what an event says of the state of its feed, which has so many routes in all VRFs.
@@ -385,7 +341,7 @@ impl Feeds {
 
     /// Whether the addresses of TAPs may have changed, since the last call.
     pub(crate) fn take_new_addresses(&mut self) -> bool {
-        std::mem::take(&mut self.has_new_addresses)
+        std::mem::take(&mut self.interfaces.news.has_addresses)
     }
 
     /// The interfaces.
@@ -400,7 +356,7 @@ impl Feeds {
 
     /// Says that a route of `source` leads to no port. `vrf` is the name of the VRF, unless it is the only one.
     pub(crate) fn notice_foreign(&self, vrf: Option<&str>, Foreign { prefix, source, ifindex }: &Foreign) {
-        let Some(name) = self.name_of(*source) else { return };
+        let Some((name, _)) = self.sources().find(|(_, of)| of == source) else { return };
         let vrf = vrf.map_or_else(String::new, |vrf| format!("VRF {vrf}: "));
         let interface = self.interfaces.name_of_other(*ifindex);
         let which = if prefix.len() == 0 { "the default route" } else { "the route" };
@@ -409,18 +365,9 @@ impl Feeds {
         ));
     }
 
-    /// The name of the feed that a source of routes is.
-    pub(crate) fn name_of(&self, source: SourceId) -> Option<&'static str> {
-        let mut numbered = (0..).zip(&self.feeds);
-        let feed = numbered.find(|(feed, _)| SourceId::of_feed(*feed) == source);
-        feed.map(|(_, feed)| feed.kind.name())
-    }
-
-    /// The source of routes that the feed of this name is.
-    pub(crate) fn source_named(&self, name: &str) -> Option<SourceId> {
-        let mut numbered = (0..).zip(&self.feeds);
-        let feed = numbered.find(|(_, feed)| feed.kind.name() == name);
-        feed.map(|(feed, _)| SourceId::of_feed(feed))
+    /// The names of the feeds, with the sources of routes that they are.
+    pub(crate) fn sources(&self) -> impl Iterator<Item = (&'static str, SourceId)> {
+        (0..).zip(&self.feeds).map(|(number, feed)| (feed.kind.name(), SourceId::of_feed(number)))
     }
 
     /// Files and the feeds that have routes, the most preferred first.
@@ -432,7 +379,7 @@ impl Feeds {
     pub(crate) fn order_like(&self, wanted: &[FeedSource]) -> Vec<SourceId> {
         let source = |wanted: &FeedSource| match wanted {
             FeedSource::Files => Some(SourceId::FILES),
-            feed => self.source_named(feed.name()),
+            feed => self.sources().find(|(name, _)| *name == feed.name()).map(|(_, source)| source),
         };
         let mut order: Vec<_> = wanted.iter().filter_map(source).collect();
         let others = self.order.iter().filter(|of| !order.contains(of)).copied().collect::<Vec<_>>();
@@ -470,27 +417,8 @@ impl Feeds {
         };
         (0..).zip(&self.feeds).map(of).collect()
     }
-
-    /// The same, which leaves routes without a port out.
-    #[cfg(test)]
-    pub(crate) fn ignoring_foreign(self) -> Self {
-        Self { foreign: ForeignRoutes::Ignore, ..self }
-    }
-
-    /// Feeds that `sender`'s change sets come from, without threads; the first `before_files` of two are preferred to files.
-    #[cfg(test)]
-    pub(crate) fn for_test(receiver: Receiver<ChangeSet>, before_files: u8, interfaces: Interfaces) -> Self {
-        let mut order: Vec<_> = (0..2).map(SourceId::of_feed).collect();
-        order.insert(before_files.into(), SourceId::FILES);
-        Self {
-            receiver,
-            feeds: Vec::new(),
-            order,
-            routes_max: ROUTES_MAX,
-            interfaces,
-            foreign: ForeignRoutes::default(),
-            news: News::default(),
-            has_new_addresses: false,
-        }
-    }
 }
+
+#[cfg(test)]
+#[path = "test_feeds.rs"]
+mod test_feeds;

@@ -8,7 +8,7 @@ use super::peers::{FpmPeer, who};
 use super::{ConnectionId, Fpm, FpmOptions};
 use crate::notice;
 use crate::routes::feeds::thread::{FeedThread, LinksRead, Outlet, Stopped, wait};
-use crate::routes::feeds::{ChangeSet, FeedEvent, FeedId};
+use crate::routes::feeds::{ChangeSet, FeedEvent};
 use crossbeam_channel::Sender;
 use rustix::event::{PollFd, PollFlags};
 use std::io::{self, ErrorKind, Read as _};
@@ -30,7 +30,6 @@ const WARNING_INTERVAL: Duration = Duration::from_secs(10);
 /// When the address cannot be listened on, or the system refuses a thread.
 pub(crate) fn listen(
     address: SocketAddr,
-    feed: FeedId,
     options: FpmOptions,
     sender: Sender<ChangeSet>,
     links: LinksRead,
@@ -44,6 +43,7 @@ pub(crate) fn listen(
              loopback address lets in root and --fpm-user alone, also that of a network namespace (--tap-netns)"
         ));
     }
+    let feed = options.feed;
     let users = [&[0, rustix::process::geteuid().as_raw()], &options.users[..]].concat();
     let work = move |outlet: &Outlet| {
         outlet.wait_for(&links);
@@ -207,7 +207,7 @@ mod tests {
         let (sender, receiver) = bounded(capacity);
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let (_, links) = bounded(0);
-        let (thread, address) = listen(any, FeedId(0), options, sender, links).unwrap();
+        let (thread, address) = listen(any, options, sender, links).unwrap();
         (thread, address, receiver)
     }
 
@@ -217,7 +217,7 @@ mod tests {
         let (unread, links) = bounded(0);
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let options = FpmOptions::default();
-        let (_thread, address) = listen(any, FeedId(0), options, sender, links).unwrap();
+        let (_thread, address) = listen(any, options, sender, links).unwrap();
         let mut zebra = TcpStream::connect(address).unwrap();
         zebra.write_all(&route_frame(1)).unwrap();
         assert!(receiver.recv_timeout(Duration::from_millis(300)).is_err());

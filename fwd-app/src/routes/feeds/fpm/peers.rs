@@ -35,12 +35,7 @@ pub(super) fn who(local: SocketAddr, peer: SocketAddr) -> io::Result<FpmPeer> {
     let mut answer = Vec::with_capacity(1 << 12);
     socket.recv_from(&mut answer, 0)?;
     let is_here = peer.ip().is_loopback() || peer.ip() == local.ip();
-    Ok(match user(&answer)? {
-        Some(Owner::User(user)) => FpmPeer::User(user),
-        Some(Owner::Nobody) => FpmPeer::Gone,
-        None if is_here => FpmPeer::Gone,
-        None => FpmPeer::Remote,
-    })
+    Ok(owner(&answer)?.unwrap_or(if is_here { FpmPeer::Gone } else { FpmPeer::Remote }))
 }
 
 /// An IPv4 address that came to an IPv6 socket is that of an IPv4 socket.
@@ -72,22 +67,15 @@ fn request(from: SocketAddr, to: SocketAddr) -> Vec<u8> {
     bytes
 }
 
-/// Whose a socket is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Owner {
-    User(u32),
-    /// It is closing, or listens: then it belongs to no process, and the kernel says user 0.
-    Nobody,
-}
-
 /// What an answer says about a socket; `None` if there is no such socket.
-fn user(answer: &[u8]) -> io::Result<Option<Owner>> {
+fn owner(answer: &[u8]) -> io::Result<Option<FpmPeer>> {
     let unknown = || io::Error::other("an unknown answer about a socket");
     let message = NetlinkMessage::<SockDiagMessage>::deserialize(answer).map_err(|_| unknown())?;
     match message.payload {
         NetlinkPayload::InnerMessage(SockDiagMessage::InetResponse(socket)) => {
             let is_in_use = socket.header.state == TCP_ESTABLISHED && socket.header.inode != 0;
-            Ok(Some(if is_in_use { Owner::User(socket.header.uid) } else { Owner::Nobody }))
+            // One that is closing, or listens, belongs to no process, and the kernel says user 0.
+            Ok(Some(if is_in_use { FpmPeer::User(socket.header.uid) } else { FpmPeer::Gone }))
         }
         NetlinkPayload::Error(error) if error.to_io().raw_os_error() == Some(Errno::NOENT.raw_os_error()) => {
             Ok(None)

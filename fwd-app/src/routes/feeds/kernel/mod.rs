@@ -392,6 +392,7 @@ fn is_link_local(prefix: IpPrefix) -> bool {
 }
 
 #[cfg(test)]
+#[path = "recorded_test.rs"]
 mod recorded;
 #[cfg(test)]
 mod tests;

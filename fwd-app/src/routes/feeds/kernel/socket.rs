@@ -2,7 +2,7 @@
 
 use super::{Kernel, KernelOptions};
 use crate::routes::feeds::thread::{FeedThread, LinksUnread, Outlet, Stopped, wait};
-use crate::routes::feeds::{ChangeSet, FeedEvent, FeedId};
+use crate::routes::feeds::{ChangeSet, FeedEvent};
 use crossbeam_channel::Sender;
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
@@ -31,12 +31,11 @@ const DATAGRAMS_MAX: usize = 64;
 /// # Errors
 /// When the socket cannot be made, or the system refuses a thread.
 pub(crate) fn watch(
-    feed: FeedId,
     options: KernelOptions,
     sender: Sender<ChangeSet>,
     links: LinksUnread,
 ) -> io::Result<FeedThread> {
-    let socket = open()?;
+    let (socket, feed) = (open()?, options.feed);
     GROUPS.into_iter().try_for_each(|group| socket.add_membership(group))?;
     if options.has_routes() {
         ROUTE_GROUPS.into_iter().try_for_each(|group| socket.add_membership(group))?;

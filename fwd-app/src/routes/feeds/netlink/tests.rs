@@ -1,6 +1,5 @@
 //! Messages encoded by `netlink-packet-route`, decoded here; next-hop objects and garbage by hand.
 
-use super::bodies::{NLMSG_DONE, NLMSG_ERROR, RTM_DELNEXTHOP, RTM_NEWNEXTHOP, RTM_NEWROUTE};
 use super::*;
 use crate::routes::feeds::test_peers::{encode, route_bytes, route_message};
 use fib::MacAddr;

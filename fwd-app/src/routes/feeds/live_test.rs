@@ -13,7 +13,7 @@ use super::heard::Heard;
 use super::kernel::KernelOptions;
 use super::kernel::socket::watch;
 use super::thread::FeedThread;
-use super::{ChangeSet, FeedEvent, FeedId, Path, Route};
+use super::{ChangeSet, FeedEvent, Path, Route};
 use crossbeam_channel::{Receiver, bounded};
 use fib::IpPrefix;
 use serde_json::Value;
@@ -278,7 +278,7 @@ fn the_table_is_zebras_after_load_changes_and_a_kill() {
     let user = nix::unistd::User::from_name("frr").unwrap().unwrap().uid.as_raw();
     let options = FpmOptions { hold: Duration::from_secs(45), users: vec![user], ..FpmOptions::default() };
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    let (feed, address) = listen(any, FeedId(0), options, sender, bounded(0).1).unwrap();
+    let (feed, address) = listen(any, options, sender, bounded(0).1).unwrap();
     let mut consumer = Consumer::new(feed, receiver);
 
     let statics = "ip route 10.1.0.0/16 192.0.2.2\nip route 10.2.0.0/16 192.0.2.2\nip route 10.2.0.0/16 198.51.100.2
@@ -408,7 +408,7 @@ fn the_table_is_the_kernels_after_load_changes_and_an_overrun() {
         ip route add blackhole 10.3.0.0/16 && ip route add prohibit 10.4.0.0/16
         ip -6 route add 2001:db8:1::/48 nexthop via 2001:db8::2 nexthop via 2001:db8::3");
     let (sender, receiver) = bounded(1);
-    let feed = watch(FeedId(0), KernelOptions::default(), sender, bounded(0).0).unwrap();
+    let feed = watch(KernelOptions::default(), sender, bounded(0).0).unwrap();
     let mut consumer = Consumer::new(feed, receiver);
     consumer.becomes("load", kernel_shows);
     sh("ip route del 10.1.0.0/16 via 192.0.2.2 && ip route replace 10.3.0.0/16 via inet6 2001:db8::9 dev v0

@@ -1,0 +1,24 @@
+//! For tests: feeds without threads.
+
+use super::*;
+
+impl Feeds {
+    /// The same, which leaves routes without a port out.
+    pub(crate) fn ignoring_foreign(self) -> Self {
+        Self { foreign: ForeignRoutes::Ignore, ..self }
+    }
+
+    /// Feeds that `sender`'s change sets come from, without threads; the first `before_files` of two are preferred to files.
+    pub(crate) fn for_test(receiver: Receiver<ChangeSet>, before_files: u8, interfaces: Interfaces) -> Self {
+        let mut order: Vec<_> = (0..2).map(SourceId::of_feed).collect();
+        order.insert(before_files.into(), SourceId::FILES);
+        Self {
+            receiver,
+            feeds: Vec::new(),
+            order,
+            routes_max: ROUTES_MAX,
+            interfaces,
+            foreign: ForeignRoutes::default(),
+        }
+    }
+}
