@@ -334,8 +334,8 @@ impl Stream {
 /// Limit of a table's copy: 16 GB at 2 GB/s from pageable memory, with a margin.
 const COPY_LIMIT: Duration = Duration::from_secs(30);
 
-/// Polls `over` until it returns true, at most `limit`; then `device` is given up. Polls become rarer, about every 10 us,
-/// because each takes a lock that submitting threads need, too.
+/// Polls `over` until it returns true, at most `limit`; then `device` is given up. The pauses grow to about 10 us, because each poll
+/// takes a lock that submitting threads need, too.
 pub(super) fn poll(
     device: &Device,
     what: &'static str,
