@@ -31,7 +31,6 @@ pub(crate) fn sentence(built: &BuiltContender, profile: &Profile, ns: f64, host:
     )
 }
 
-/// The cache level that holds the memory of lookups.
 fn fits(built: &BuiltContender, profile: &Profile, host: &HostFacts) -> String {
     let (bytes, what) = match built.contender {
         // DPDK's tables are mostly empty, so only the memory that the traffic touches counts. 2-byte entries need half the lines where neighbours
@@ -118,7 +117,7 @@ pub(crate) fn update_sentence(row: &UpdateRow) -> String {
     let kept = row.lookup_kept * 100.0;
     let delta_us = row.delta as f64 / row.updates_per_s * 1e6;
     format!(
-        "beside {:.0} updates/s lookups keep {kept:.0} % of their idle rate; alone, a delta of {} takes {delta_us:.1} us on average, \
+        "during {:.0} updates/s lookups keep {kept:.0} % of their idle rate; alone, a delta of {} takes {delta_us:.1} us on average, \
          99 of 100 take less than {:.1} us, the slowest {:.1} us",
         row.updates_per_s_under, row.delta, row.apply_us_p99, row.apply_us_max
     )

@@ -422,8 +422,8 @@ impl PaperArgs {
 
     /// The parameter `device`, which engines check.
     pub(crate) fn device(&self) -> u32 {
-        let told = self.parameters.iter().rev().find(|(name, _)| name == "device");
-        told.and_then(|(_, number)| number.parse().ok()).unwrap_or(0)
+        let device = self.parameters.iter().rev().find(|(name, _)| name == "device");
+        device.and_then(|(_, number)| number.parse().ok()).unwrap_or(0)
     }
 
     pub(crate) fn threads(&self) -> usize {

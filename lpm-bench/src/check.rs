@@ -130,7 +130,7 @@ mod tests {
         let lines: Vec<_> = (0..200).map(|at| format!("10.{at}.0.0/16 {}", 1000 + at)).collect();
         let tables = RouteSet::of_routes(&lines.iter().map(String::as_str).collect::<Vec<_>>());
         let mut keys = KeySet::make(&Traffic::Table, Family::V4, &tables, 3000, 1, false).unwrap();
-        keys.deal(3, 1);
+        keys.assign_fibs(3, 1);
         let sample = Sample::draw(&keys, &tables, 3000, 9);
         let mut looker = InMain(oracle(&tables, Family::V4, 256).looker().unwrap());
         let found = sample.check(&mut looker, 256).unwrap();

@@ -198,10 +198,10 @@ pub(crate) fn build(
             let name = format!("{} {} {family}", wanted.contender, wanted.isa);
             bar.set_message(name.clone());
             let routes = tables.routes(*family);
-            let tell = |done| bar.set_message(format!("{name} {done}/{routes} routes"));
-            match build_one(makers, *wanted, *family, tables, &tell) {
+            let on_progress = |done| bar.set_message(format!("{name} {done}/{routes} routes"));
+            match build_one(makers, *wanted, *family, tables, &on_progress) {
                 Ok(one) => built.push(one),
-                Err(why) if may_go_without(&why, *wanted) => refused.push(Refused {
+                Err(why) if is_tolerable(&why, *wanted) => refused.push(Refused {
                     engine: wanted.contender.to_string(),
                     isa: wanted.contender.isa_name(wanted.isa),
                     family: family.to_string(),
@@ -216,7 +216,7 @@ pub(crate) fn build(
 }
 
 /// Whether the others are measured when `wanted` cannot be.
-fn may_go_without(why: &Fault, wanted: Wanted) -> bool {
+fn is_tolerable(why: &Fault, wanted: Wanted) -> bool {
     why.is_refusal() && !wanted.exact || why.is_absence() && wanted.optional
 }
 
@@ -225,13 +225,13 @@ fn build_one(
     wanted: Wanted,
     family: Family,
     tables: &RouteSet,
-    tell: &dyn Fn(u64),
+    on_progress: &dyn Fn(u64),
 ) -> Result<BuiltContender, Fault> {
-    let delta = tables.told_of(family);
+    let delta = tables.routes_of(family);
     let before = memory::mapped();
     let mut table = makers.make(wanted, family, tables)?;
     let start = Instant::now();
-    let applied = table.fill(&delta, tell)?;
+    let applied = table.fill(&delta, on_progress)?;
     let build_s = start.elapsed().as_secs_f64();
     if applied.refused > 0 {
         let (engine, refused, all) = (wanted.contender, applied.refused, delta.len());

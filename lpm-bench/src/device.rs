@@ -188,7 +188,7 @@ mod tests {
             let keys = KeySet::make(&Traffic::Table, family, &tables, 1000, 1, false).unwrap();
             let mut plain = OracleEngine::new(&EngineOptions::default());
             let mut rib = Rib::new();
-            rib.tell(&tables.told_of(family));
+            rib.tell(&tables.routes_of(family));
             rib.commit_to(&mut plain).unwrap();
             let mut wanted = vec![NextHopId::NONE; 1000];
             plain.reader(1, 1000).unwrap().lookup(keys.keys(0..1000), &mut wanted).unwrap();
@@ -203,7 +203,7 @@ mod tests {
                 let args = DeviceArgs { device_batch, device_slots, device_threads };
                 let engine = OracleEngine::new(&EngineOptions::default());
                 let mut table = DeviceTable::new(Box::new(engine), args, ask);
-                table.apply(&tables.told_of(family)).unwrap();
+                table.apply(&tables.routes_of(family)).unwrap();
                 let mut looker = table.looker().unwrap();
                 let answers = looker.answers(&keys, 256).unwrap();
                 assert!(answers.iter().zip(&wanted).all(|(got, wanted)| *got == wanted.get()));

@@ -48,8 +48,7 @@ impl KeySet {
         Self { traffic, keys, bytes: Vec::new(), fibs: Vec::new() }
     }
 
-    /// Assigns the keys to `fibs` FIBs at random.
-    pub(crate) fn deal(&mut self, fibs: u32, seed: u64) {
+    pub(crate) fn assign_fibs(&mut self, fibs: u32, seed: u64) {
         let mut rng = Seeded::new(seed, 0x6669_6273);
         self.fibs = (0..self.len()).map(|_| FibId(rng.u32() % fibs)).collect();
     }
@@ -122,7 +121,7 @@ mod tests {
         }
         let mut dealt = v4.pick(&[0, 1, 2, 3]);
         assert!(dealt.fibs(0..4).is_none());
-        dealt.deal(50, 7);
+        dealt.assign_fibs(50, 7);
         let (all, picked) = (dealt.fibs.clone(), dealt.pick(&[3, 1]));
         assert_eq!(picked.fibs, [all[3], all[1]]);
         assert!(all.iter().any(|fib| *fib != all[0]) && all.iter().all(|fib| fib.0 < 50));

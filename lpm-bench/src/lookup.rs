@@ -49,8 +49,8 @@ pub(crate) fn run(args: &LookupArgs) -> Result<RunReport<LookupRow>, Fault> {
     let series = measure::run(&mut built, &streams, args.engine.call, args.rounds)?;
     let profiles: Vec<_> = streams.iter().map(|keys| profile(keys, &built, &tables)).collect();
     let rows = rows(&built, &streams, &series, &checks, &profiles, &host);
-    let how = (args.table.seed, args.engine.call, args.rounds);
-    Ok(RunReport::new("lookup", host, &tables, how, (rows, refused)))
+    let (seed, call) = (args.table.seed, args.engine.call);
+    Ok(RunReport::new("lookup", host, &tables, seed, call, args.rounds, (rows, refused)))
 }
 
 /// Refuses a NUMA node that this host does not have.
@@ -59,7 +59,6 @@ pub(crate) fn check_node(node: Option<u32>) -> Result<(), Fault> {
     checked.map_err(|why| Fault::Usage(format!("--table-node {why}")))
 }
 
-/// The CPUs of `--threads`, in the order of their use.
 fn cpus(args: &LookupArgs) -> Vec<usize> {
     if !args.cpus.is_empty() {
         return args.cpus.clone();
@@ -86,7 +85,7 @@ fn streams(
             let (count, seed) = (args.engine.keys, args.table.seed);
             let mut keys = KeySet::make(traffic, *family, tables, count, seed, with_bytes)?;
             if fibs > 1 {
-                keys.deal(fibs, seed);
+                keys.assign_fibs(fibs, seed);
             }
             streams.push(keys);
         }
@@ -125,11 +124,11 @@ pub(crate) fn check_all(
 fn profile(keys: &KeySet, built: &[BuiltContender], tables: &RouteSet) -> Profile {
     let blocks = Blocks::of(tables, keys.family());
     // The engine's direct array has this width if it reports one, else the paper's (section 3.2).
-    let told = built
+    let reported = built
         .iter()
         .filter(|one| one.family == keys.family())
         .find_map(|one| one.details.get("v6_direct_bits"));
-    let direct_bits = match (keys.family(), told) {
+    let direct_bits = match (keys.family(), reported) {
         (Family::V6, Some(bits)) if (1.0..=64.0).contains(&bits) => whole(bits),
         _ => 20,
     };

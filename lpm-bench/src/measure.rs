@@ -16,7 +16,6 @@ use std::time::{Duration, Instant};
 
 /// The length of a sweep in seconds; the oracle would take minutes over a full stream.
 const SWEEP_MAX_S: f64 = 0.5;
-/// The least keys of a sweep.
 const SWEEP_MIN_KEYS: usize = 1 << 14;
 /// The warm-up covers one key in this number.
 const WARM_SHARE: usize = 4;
@@ -80,7 +79,6 @@ fn timed_sweep(one: &mut dyn Looker, keys: &KeySet, count: usize, call: usize) -
     Ok((count as f64 / took_s / 1e6, on_cpu))
 }
 
-/// A number of lookups and their time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stretch {
     pub(crate) keys: u64,
@@ -110,7 +108,6 @@ pub(crate) fn sweep_until(
     }
 }
 
-/// CPU seconds of this thread.
 pub(crate) fn cpu_s() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

@@ -18,10 +18,8 @@ pub(crate) struct Undisturbed {
     took_us: Vec<f64>,
     own_s: f64,
     own_changes: u64,
-    /// Whether all updates have been applied.
     is_whole: bool,
     pub(crate) refused: u64,
-    /// The message of the first refusal.
     pub(crate) first_refusal: Option<String>,
 }
 

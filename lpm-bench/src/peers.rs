@@ -142,7 +142,6 @@ impl Peers {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Groups {
-    /// Groups that the routes fill.
     used: usize,
     /// Groups that `rte_fib6` must be able to number before it takes the routes. For each route it counts the bytes by which the route is longer
     /// than the covering route, as if no two routes shared a group (`trie_modify`).
@@ -304,7 +303,7 @@ impl<L: Drive> Measurable for PeerTable<L> {
         self.fill(delta, &|_| ())
     }
 
-    fn fill(&mut self, delta: &Routes, tell: &dyn Fn(u64)) -> Result<Applied, Fault> {
+    fn fill(&mut self, delta: &Routes, on_progress: &dyn Fn(u64)) -> Result<Applied, Fault> {
         let mut applied = Applied::default();
         for (at, (address, len, next_hop)) in L::changes(delta).enumerate() {
             match self.change(address, len, next_hop) {
@@ -317,7 +316,7 @@ impl<L: Drive> Measurable for PeerTable<L> {
                 }
             }
             if at % TELL_EVERY == TELL_EVERY - 1 {
-                tell(at as u64 + 1);
+                on_progress(at as u64 + 1);
             }
         }
         Ok(applied)

@@ -126,7 +126,9 @@ impl<Row: Serialize> RunReport<Row> {
         kind: &'static str,
         host: HostFacts,
         tables: &RouteSet,
-        (seed, call, rounds): (u64, usize, usize),
+        seed: u64,
+        call: usize,
+        rounds: usize,
         (rows, refused): (Vec<Row>, Vec<Refused>),
     ) -> Self {
         Self {
@@ -250,10 +252,10 @@ pub(crate) fn update_table(rows: &[UpdateRow]) -> String {
     let table = table(&columns, 5, rows);
     let mut text = format!("{table}\n\nWhy:\n");
     // One line for each engine and work, not for each rate.
-    let mut told = Vec::new();
+    let mut named = Vec::new();
     for row in rows {
         let name = format!("{} {} {} {}", row.family, row.engine, row.isa, row.work.name());
-        if told.contains(&name) {
+        if named.contains(&name) {
             continue;
         }
         text.push_str(&format!("  {name}: {}\n", row.analysis));
@@ -268,7 +270,7 @@ pub(crate) fn update_table(rows: &[UpdateRow]) -> String {
                 row.wrong, row.checked
             ));
         }
-        told.push(name);
+        named.push(name);
     }
     text
 }

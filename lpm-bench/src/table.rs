@@ -23,7 +23,6 @@ pub(crate) struct Applied {
     pub(crate) own_s: Option<f64>,
     /// Changes that a peer refused: it continues without them, so its answers are wrong from then on. Engines of ours return an error.
     pub(crate) refused: u64,
-    /// The message of the first refused change.
     pub(crate) first_refusal: Option<String>,
 }
 
@@ -32,7 +31,7 @@ pub(crate) trait Measurable {
     fn apply(&mut self, delta: &Routes) -> Result<Applied, Fault>;
 
     /// Applies the first delta; peers, which apply it route by route, report their progress.
-    fn fill(&mut self, delta: &Routes, _tell: &dyn Fn(u64)) -> Result<Applied, Fault> {
+    fn fill(&mut self, delta: &Routes, _on_progress: &dyn Fn(u64)) -> Result<Applied, Fault> {
         self.apply(delta)
     }
 
@@ -124,7 +123,7 @@ pub(crate) fn next_hop_in<K: Key>(fib: FibId, prefix: Prefix<K>, next_hop: NextH
     variation(VARIATION_SEED, fib, prefix, next_hop)
 }
 
-fn told_in(fib: FibId, delta: &Routes) -> Cow<'_, Routes> {
+fn delta_for(fib: FibId, delta: &Routes) -> Cow<'_, Routes> {
     fn all<K: Key>(fib: FibId, routes: &[Route<K>]) -> Vec<Route<K>> {
         let varied = routes.iter().map(|route| {
             let Route { prefix, next_hop } = *route;
@@ -176,7 +175,7 @@ impl Fed {
         self.deltas = self.deltas.wrapping_add(1);
         let mut own_s = is_timed.then_some(0.0);
         for (fib, rib) in (0..).map(FibId).zip(&mut self.ribs) {
-            rib.tell(&told_in(fib, delta));
+            rib.tell(&delta_for(fib, delta));
             let applied = rib.commit(|delta, rib| {
                 let start = is_timed.then(Instant::now);
                 let applied = self.writer.apply_to(fib, delta, rib);
@@ -283,7 +282,7 @@ pub(crate) mod tests {
 
     pub(crate) fn oracle(tables: &RouteSet, family: Family, call: usize) -> EngineTable {
         let mut table = empty_oracle(call);
-        table.apply(&tables.told_of(family)).unwrap();
+        table.apply(&tables.routes_of(family)).unwrap();
         table
     }
 
@@ -331,7 +330,7 @@ pub(crate) mod tests {
         for family in [Family::V4, Family::V6] {
             let keys = KeySet::make(&Traffic::Table, family, &tables, 1000, 1, false).unwrap();
             let mut table = empty_oracle(256);
-            let applied = table.apply(&tables.told_of(family)).unwrap();
+            let applied = table.apply(&tables.routes_of(family)).unwrap();
             assert_eq!(applied.changes, tables.routes(family) as u64);
             let mut looker = table.looker().unwrap();
             let whole = looker.answers(&keys, 256).unwrap();

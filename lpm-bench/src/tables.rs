@@ -36,11 +36,11 @@ impl RouteSet {
         let mut sources = Vec::new();
         if !args.fib.is_empty() {
             let bar = bar("routes  [{bar:40}] {bytes}/{total_bytes} {elapsed}", 0);
-            let mut tell = |done, total| {
+            let mut on_progress = |done, total| {
                 bar.set_length(total);
                 bar.set_position(done);
             };
-            let options = LoadOptions { on_progress: Some(&mut tell), ..LoadOptions::default() };
+            let options = LoadOptions { on_progress: Some(&mut on_progress), ..LoadOptions::default() };
             let loaded = feed::load(&args.fib, &mut rib, &mut hops, options)?;
             bar.finish_and_clear();
             for file in &loaded {
@@ -115,7 +115,7 @@ impl RouteSet {
     }
 
     /// The routes of one family, in order of prefix.
-    pub(crate) fn told_of(&self, family: Family) -> Routes {
+    pub(crate) fn routes_of(&self, family: Family) -> Routes {
         let mut delta = Routes::new();
         match family {
             Family::V4 => self.v4.iter().for_each(|(prefix, id)| delta.push(IpPrefix::V4(*prefix), *id)),
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn a_family_s_delta_builds_that_family() {
         let tables = RouteSet::of_routes(&["10.0.0.0/8 1", "2001:db8::/32 3"]);
-        let delta = tables.told_of(Family::V6);
+        let delta = tables.routes_of(Family::V6);
         assert_eq!((delta.v4.len(), delta.v6.len(), tables.routes(Family::V4)), (0, 1, 1));
         assert!(tables.rib.clone().take_delta().is_empty());
     }

@@ -27,14 +27,14 @@ pub(crate) struct Threads {
     calls_a_part: usize,
 }
 
-struct Stint {
+struct ThreadRun {
     start: Instant,
     end: Instant,
     cpu_s: f64,
 }
 
 /// A sweep in progress: the start of the next part, and the number of ready threads.
-struct Deal {
+struct SharedSweep {
     next: AtomicUsize,
     end: usize,
     part: usize,
@@ -76,7 +76,7 @@ pub(crate) fn each<L: Send, T: Send>(
     results.into_iter().map(|result| result.map_err(Fault::panicked)?).collect()
 }
 
-impl Deal {
+impl SharedSweep {
     fn await_all(&self, all: usize) {
         self.ready.fetch_add(1, Ordering::AcqRel);
         let mut spins = 0_u32;
@@ -104,7 +104,7 @@ impl Looker for Threads {
 
     fn timed(&mut self, keys: &KeySet, range: Range<usize>, call: usize) -> Result<Sweep, Fault> {
         let (all, part) = (self.lanes.len(), call.max(1) * self.calls_a_part);
-        let deal = Deal { next: range.start.into(), end: range.end, part, ready: AtomicUsize::new(0) };
+        let deal = SharedSweep { next: range.start.into(), end: range.end, part, ready: AtomicUsize::new(0) };
         let stints = each(&mut self.lanes, |_, lane| {
             let pinned = crate::pin(lane.cpu);
             deal.await_all(all); // before the check of `pinned`, since the others wait for this thread
@@ -113,7 +113,7 @@ impl Looker for Threads {
             while let Some(part) = deal.take() {
                 lane.looker.sweep(keys, part, call)?;
             }
-            Ok(Stint { start, end: Instant::now(), cpu_s: cpu_s() - cpu_start_s })
+            Ok(ThreadRun { start, end: Instant::now(), cpu_s: cpu_s() - cpu_start_s })
         })?;
         let (start, end) = (stints.iter().map(|one| one.start).min(), stints.iter().map(|one| one.end).max());
         let took_s = start.zip(end).map_or(0.0, |(start, end)| (end - start).as_secs_f64());

@@ -26,7 +26,6 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Rounds of updates alone.
 const ROUNDS: u32 = 5;
 /// Alternations of idle and loaded lookups.
 const TURNS: u32 = 3;
@@ -43,7 +42,7 @@ pub(crate) fn run(args: &UpdateArgs) -> Result<RunReport<UpdateRow>, Fault> {
     crate::pin(args.writer_cpu)?;
     let wanted = wanted::expand(&args.engine.engines)?;
     let mut tables = RouteSet::load(&args.table)?;
-    let told = updates::read(args, &mut tables)?;
+    let updates = updates::read(args, &mut tables)?;
     let mut makers = Makers::new(&args.engine, &wanted, &tables)?;
     // EAL has pinned the calling thread.
     crate::pin(args.writer_cpu)?;
@@ -51,7 +50,7 @@ pub(crate) fn run(args: &UpdateArgs) -> Result<RunReport<UpdateRow>, Fault> {
     let families = contenders::families(args.engine.family, &tables)?;
     let all = families.iter().flat_map(|family| args.work.iter().map(|work| (*family, *work)));
     for (family, kind) in all {
-        let stream = UpdateStream::of_work(kind, family, &told, args.delta, &tables);
+        let stream = UpdateStream::of_work(kind, family, &updates, args.delta, &tables);
         if stream.deltas.forward.is_empty() {
             eprintln!("lpm-bench: no update changes a route of {family}: not measured");
             continue;
@@ -68,8 +67,8 @@ pub(crate) fn run(args: &UpdateArgs) -> Result<RunReport<UpdateRow>, Fault> {
             "nothing was measured: no update changes a route, or no engine holds the table".into(),
         ));
     }
-    let how = (args.table.seed, args.engine.call, TURNS as usize);
-    Ok(RunReport::new("update", host, &tables, how, (rows, refused)))
+    let (seed, call) = (args.table.seed, args.engine.call);
+    Ok(RunReport::new("update", host, &tables, seed, call, TURNS as usize, (rows, refused)))
 }
 
 struct Work<'a> {
@@ -126,13 +125,13 @@ impl<'a> Work<'a> {
             .collect();
         let mut rows = Vec::new();
         for (((one, alone), player), ratio) in built.into_iter().zip(alone).zip(players).zip(ratios) {
-            rows.extend(self.measure_beside(one, &alone, player, ratio)?);
+            rows.extend(self.measure_with_updates(one, &alone, player, ratio)?);
         }
         Ok(rows)
     }
 
     /// The rows of a contender: lookups without and with updates, in turn.
-    fn measure_beside(
+    fn measure_with_updates(
         &self,
         built: BuiltContender,
         alone: &Undisturbed,
@@ -142,7 +141,7 @@ impl<'a> Work<'a> {
         let BuiltContender { engine, contender, isa, mut table, mut looker, .. } = built;
         // A feed's updates arrive at a rate; the updates of a link failure arrive at once.
         let rates = if self.kind == UpdateWork::Feed { &*self.args.rates } else { &[UpdateRate::Max] };
-        let bar = bar("beside  [{bar:40}] {msg} {elapsed}", rates.len() * TURNS as usize);
+        let bar = bar("loaded  [{bar:40}] {msg} {elapsed}", rates.len() * TURNS as usize);
         bar.set_message(format!("{engine} {isa} {}", self.family));
         let [apply_us_median, apply_us_p99, apply_us_max] =
             [0.5, 0.99, 1.0].map(|share| alone.apply_us(share));
@@ -188,7 +187,7 @@ impl<'a> Work<'a> {
                 apply_us_median,
                 apply_us_max,
                 apply_us_p99,
-                updates_told: self.stream.told,
+                updates_told: self.stream.update_count,
                 refused,
                 first_refusal: alone.first_refusal.clone(),
                 checked: checked.checked,
@@ -207,7 +206,7 @@ impl<'a> Work<'a> {
     fn lookups(
         &self,
         looker: &mut dyn Looker,
-        beside: impl FnOnce(Instant) -> Result<(), Fault>,
+        apply_updates: impl FnOnce(Instant) -> Result<(), Fault>,
     ) -> Result<Lookups, Fault> {
         let (ready, stop) = (Barrier::new(2), AtomicBool::new(false));
         let turn = Duration::from_secs_f64(self.args.seconds / f64::from(TURNS));
@@ -221,7 +220,7 @@ impl<'a> Work<'a> {
             });
             ready.wait();
             let deadline = Instant::now() + turn;
-            let done = beside(deadline);
+            let done = apply_updates(deadline);
             if done.is_ok() {
                 std::thread::sleep(deadline.saturating_duration_since(Instant::now()));
             }
@@ -312,14 +311,14 @@ mod tests {
                 .unwrap();
         assert_eq!(report.rows.len(), 2 * 2 * 2, "engines, families, works");
         for row in &report.rows {
-            let (delta, told) = match (row.work, row.family.as_str()) {
+            let (delta, updates_told) = match (row.work, row.family.as_str()) {
                 (UpdateWork::Default, _) => (1, 3),
                 (UpdateWork::Third, "ipv4") => (1000, 1000),
                 _ => (300, 300),
             };
             assert_eq!(
                 (row.delta, row.updates_told, row.wrong, row.rate),
-                (delta, told, 0, UpdateRate::Max),
+                (delta, updates_told, 0, UpdateRate::Max),
                 "{row:?}"
             );
             assert!(row.checked >= 512 && row.apply_us_median <= row.apply_us_max, "{row:?}");
@@ -349,8 +348,8 @@ mod tests {
     fn a_liar_is_found_after_the_updates() {
         let args = args("--generate v4=500 --generate-updates 100 --engines oracle --rates max");
         let mut tables = RouteSet::load(&args.table).unwrap();
-        let told = updates::read(&args, &mut tables).unwrap();
-        let stream = UpdateStream::of(Family::V4, &told, 1, &tables);
+        let updates = updates::read(&args, &mut tables).unwrap();
+        let stream = UpdateStream::of(Family::V4, &updates, 1, &tables);
         let wanted = wanted::expand(&args.engine.engines).unwrap();
         let work = Work::new((&args, UpdateWork::Feed), Family::V4, &wanted, &tables, &stream).unwrap();
         let mut liar = Liar(oracle(&tables, Family::V4, 256));

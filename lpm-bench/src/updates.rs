@@ -87,7 +87,7 @@ pub(crate) struct UpdateStream {
     /// One route for each changed prefix, to draw keys from.
     pub(crate) touched: RouteSet,
     /// Updates of the family in the stream, redundant ones included.
-    pub(crate) told: usize,
+    pub(crate) update_count: usize,
 }
 
 /// Passes the updates of the file `path` to `each`, with their next hops; warns of a truncated file.
@@ -116,9 +116,9 @@ pub(crate) fn read(args: &UpdateArgs, tables: &mut RouteSet) -> Result<Vec<(IpPr
     match (&args.updates, args.generate_updates) {
         _ if !args.work.contains(&UpdateWork::Feed) => Ok(Vec::new()),
         (Some(path), _) => {
-            let mut told = Vec::new();
-            read_file(path, &mut tables.hops, |update, id| told.push((update.prefix, id)))?;
-            Ok(told)
+            let mut updates = Vec::new();
+            read_file(path, &mut tables.hops, |update, id| updates.push((update.prefix, id)))?;
+            Ok(updates)
         }
         (None, Some(count)) => {
             Ok(generate::Updates::of_rib(&tables.rib, args.table.seed).take(count).collect())
@@ -161,12 +161,12 @@ impl UpdateStream {
     pub(crate) fn of_work(
         work: UpdateWork,
         family: Family,
-        told: &[(IpPrefix, NextHopId)],
+        updates: &[(IpPrefix, NextHopId)],
         delta: usize,
         tables: &RouteSet,
     ) -> Self {
         match work {
-            UpdateWork::Feed => Self::of(family, told, delta, tables),
+            UpdateWork::Feed => Self::of(family, updates, delta, tables),
             UpdateWork::Default => Self::of(family, &of_default(family, tables), 1, tables),
             UpdateWork::Third => Self::of(family, &of_third(family, tables), usize::MAX, tables),
         }
@@ -175,19 +175,20 @@ impl UpdateStream {
     /// The updates of `family` in deltas of `delta`, over the routes of `tables`.
     pub(crate) fn of(
         family: Family,
-        told: &[(IpPrefix, NextHopId)],
+        updates: &[(IpPrefix, NextHopId)],
         delta: usize,
         tables: &RouteSet,
     ) -> Self {
         let (mut rib, mut touched) = (of_family(&tables.rib, family), Rib::new());
-        let told: Vec<_> = told.iter().filter(|(prefix, _)| prefix.family() == family).copied().collect();
-        let parts = told.chunks(delta.max(1)).map(|part| part.iter().copied());
+        let updates: Vec<_> =
+            updates.iter().filter(|(prefix, _)| prefix.family() == family).copied().collect();
+        let parts = updates.chunks(delta.max(1)).map(|part| part.iter().copied());
         let deltas = Deltas::of(&mut rib, parts, |prefix, old, id| {
             touched.set(prefix, if id.is_none() { old } else { id });
         });
         let after = RouteSet::of_rib(rib, "after the updates".into());
         let touched = RouteSet::of_rib(touched, "what the updates touched".into());
-        Self { deltas, after, touched, told: told.len() }
+        Self { deltas, after, touched, update_count: updates.len() }
     }
 
     /// Mean number of changes of a delta.
@@ -235,7 +236,7 @@ impl<'a> Player<'a> {
 mod tests {
     use super::*;
 
-    fn told(lines: &[(&str, u32)]) -> Vec<(IpPrefix, NextHopId)> {
+    fn parsed(lines: &[(&str, u32)]) -> Vec<(IpPrefix, NextHopId)> {
         lines
             .iter()
             .map(|(prefix, id)| (prefix.parse().unwrap(), NextHopId::new(*id).unwrap_or(NextHopId::NONE)))
@@ -245,7 +246,7 @@ mod tests {
     #[test]
     fn forward_and_back_ends_where_it_began() {
         let tables = RouteSet::of_routes(&["10.0.0.0/8 1", "10.1.0.0/16 2", "2001:db8::/32 3"]);
-        let told = told(&[
+        let updates = parsed(&[
             ("10.0.0.0/8", 1), // as it is: no change
             ("10.1.0.0/16", 9),
             ("10.1.0.0/16", 8), // in the same delta as the line before
@@ -253,8 +254,8 @@ mod tests {
             ("2001:db8::/32", 7),
             ("10.0.0.0/8", 0),
         ]);
-        let stream = UpdateStream::of(Family::V4, &told, 3, &tables);
-        assert_eq!((stream.told, stream.deltas.forward.len(), stream.deltas.changes()), (5, 2, 3));
+        let stream = UpdateStream::of(Family::V4, &updates, 3, &tables);
+        assert_eq!((stream.update_count, stream.deltas.forward.len(), stream.deltas.changes()), (5, 2, 3));
         assert_eq!((stream.after.v4.len(), stream.touched.v4.len(), stream.after.v6.len()), (2, 3, 0));
         let mut oracle = tables.oracle.clone();
         let mut player = Player::new(&stream.deltas);
@@ -276,7 +277,7 @@ mod tests {
     #[test]
     fn a_stream_without_changes_is_empty() {
         let tables = RouteSet::of_routes(&["10.0.0.0/8 1"]);
-        let stream = UpdateStream::of(Family::V4, &told(&[("10.0.0.0/8", 1)]), 1, &tables);
+        let stream = UpdateStream::of(Family::V4, &parsed(&[("10.0.0.0/8", 1)]), 1, &tables);
         assert!(stream.deltas.forward.is_empty() && Player::new(&stream.deltas).step().is_none());
     }
 }

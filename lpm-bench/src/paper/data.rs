@@ -44,7 +44,6 @@ impl Hops {
     pub(super) const ALL: [(Self, &'static str); 2] = [(Self::Origin, "by origin"), (Self::Peer, "by peer")];
 }
 
-/// The routes before the updates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Start {
     /// The final state of the stream, which then changes only its peers' routes.
@@ -62,7 +61,7 @@ impl Start {
 pub(super) struct DataSet {
     pub(super) name: String,
     pub(super) tables: RouteSet,
-    pub(super) told: Vec<TimedUpdate>,
+    pub(super) updates: Vec<TimedUpdate>,
     pub(super) updates_source: String,
     pub(super) from: TableArgs,
 }
@@ -85,46 +84,44 @@ impl DataSet {
             "routes_v6": self.tables.v6.len(),
             "table_hash": self.tables.hash,
             "updates": self.updates_source,
-            "updates_told": self.told.len(),
+            "updates_told": self.updates.len(),
         })
     }
 
     /// The first `count` updates of `family`, in the format of `lpm-bench update`.
-    pub(super) fn told_lines(&self, family: Family, count: usize) -> String {
-        let line = |told: &TimedUpdate| match told.by_origin {
-            NextHopId::NONE => format!("w {}\n", told.prefix),
-            id => format!("a {} {}\n", told.prefix, id.get()),
+    pub(super) fn update_lines(&self, family: Family, count: usize) -> String {
+        let line = |update: &TimedUpdate| match update.by_origin {
+            NextHopId::NONE => format!("w {}\n", update.prefix),
+            id => format!("a {} {}\n", update.prefix, id.get()),
         };
-        self.told_of(family).take(count).map(line).collect()
+        self.updates_of(family).take(count).map(line).collect()
     }
 
-    /// Its IPv4 routes up to /24, and their updates.
     pub(super) fn up_to_24(&self) -> Self {
         let mut rib = Rib::new();
         let routes = self.tables.v4.iter().filter(|(prefix, _)| prefix.len() <= 24);
         routes.for_each(|(prefix, next_hop)| _ = rib.set(IpPrefix::V4(*prefix), *next_hop));
         let is_short =
-            |told: &&TimedUpdate| matches!(told.prefix, IpPrefix::V4(prefix) if prefix.len() <= 24);
+            |update: &&TimedUpdate| matches!(update.prefix, IpPrefix::V4(prefix) if prefix.len() <= 24);
         Self {
             name: format!("{}, up to /24", self.name),
             tables: RouteSet::of_rib(rib, self.tables.source.clone()),
-            told: self.told.iter().filter(is_short).copied().collect(),
+            updates: self.updates.iter().filter(is_short).copied().collect(),
             updates_source: self.updates_source.clone(),
             from: self.from.clone(),
         }
     }
 
-    pub(super) fn told_of(&self, family: Family) -> impl Iterator<Item = &TimedUpdate> {
-        self.told.iter().filter(move |told| told.prefix.family() == family)
+    pub(super) fn updates_of(&self, family: Family) -> impl Iterator<Item = &TimedUpdate> {
+        self.updates.iter().filter(move |update| update.prefix.family() == family)
     }
 
-    /// All routes of `family` before the updates.
     pub(super) fn start(&self, family: Family, hops: Hops, start: Start) -> Rib {
         let mut rib = Rib::plain();
         match start {
-            Start::Table => rib.tell(&self.tables.told_of(family)),
-            Start::OwnState => self.told_of(family).for_each(|told| {
-                rib.set(told.prefix, told.next_hop(hops));
+            Start::Table => rib.tell(&self.tables.routes_of(family)),
+            Start::OwnState => self.updates_of(family).for_each(|update| {
+                rib.set(update.prefix, update.next_hop(hops));
             }),
         }
         rib.take_delta();
@@ -133,12 +130,12 @@ impl DataSet {
 
     /// The updates of `family` that change something, in deltas of `size` updates, or of one time stamp each if `None`.
     pub(super) fn deltas(&self, family: Family, size: Option<usize>, hops: Hops, start: Start) -> Deltas {
-        let told: Vec<&TimedUpdate> = self.told_of(family).collect();
+        let updates: Vec<&TimedUpdate> = self.updates_of(family).collect();
         let parts: Vec<&[&TimedUpdate]> = match size {
-            Some(size) => told.chunks(size.max(1)).collect(),
-            None => told.chunk_by(|a, b| a.time_s.floor().total_cmp(&b.time_s.floor()).is_eq()).collect(),
+            Some(size) => updates.chunks(size.max(1)).collect(),
+            None => updates.chunk_by(|a, b| a.time_s.floor().total_cmp(&b.time_s.floor()).is_eq()).collect(),
         };
-        let parts = parts.iter().map(|part| part.iter().map(|told| (told.prefix, told.next_hop(hops))));
+        let parts = parts.iter().map(|part| part.iter().map(|update| (update.prefix, update.next_hop(hops))));
         Deltas::of(&mut self.start(family, hops, start), parts, |_, _, _| {})
     }
 
@@ -154,7 +151,12 @@ impl DataSet {
                 }
                 _ => by_origin,
             };
-            self.told.push(TimedUpdate { time_s: update.time_s, prefix: update.prefix, by_origin, by_peer });
+            self.updates.push(TimedUpdate {
+                time_s: update.time_s,
+                prefix: update.prefix,
+                by_origin,
+                by_peer,
+            });
         })?;
         self.updates_source = path.display().to_string();
         Ok(())
@@ -163,8 +165,9 @@ impl DataSet {
     fn generate_updates(&mut self, count: usize, seed: u64) {
         let updates = generate::Updates::of_rib(&self.tables.rib, seed).take(count);
         let stamp = |at: usize| f64::from(u32::try_from(at / UPDATES_A_STAMP).unwrap_or(u32::MAX));
-        let told = |(at, (prefix, id))| TimedUpdate { time_s: stamp(at), prefix, by_origin: id, by_peer: id };
-        self.told = updates.enumerate().map(told).collect();
+        let timed =
+            |(at, (prefix, id))| TimedUpdate { time_s: stamp(at), prefix, by_origin: id, by_peer: id };
+        self.updates = updates.enumerate().map(timed).collect();
         self.updates_source = format!("generated {count} seed={seed}, {UPDATES_A_STAMP} a stamp");
     }
 }
@@ -211,19 +214,19 @@ pub(super) fn generated(args: &PaperArgs, name: &str, spec: &str, seed: u64) -> 
 fn set(args: &PaperArgs, name: String, table: &TableArgs, updates: Option<Option<&Path>>) -> Result<DataSet> {
     let tables = RouteSet::load(table)?;
     let mut set =
-        DataSet { name, tables, told: Vec::new(), updates_source: "none".into(), from: table.clone() };
+        DataSet { name, tables, updates: Vec::new(), updates_source: "none".into(), from: table.clone() };
     let Some(file) = updates else { return Ok(set) };
     if let Some(path) = file {
         set.read_updates(path)?;
     }
     // A file may have no updates of the families of this table.
-    let has = |family| set.told.iter().any(|told| told.prefix.family() == family);
+    let has = |family| set.updates.iter().any(|update| update.prefix.family() == family);
     let lacks = |family| set.tables.routes(family) > 0 && !has(family);
     if lacks(Family::V4) || lacks(Family::V6) {
         let count = UPDATES.min(20 * (set.tables.v4.len() + set.tables.v6.len()).max(1));
         set.generate_updates(count, args.table.seed);
     }
-    set.told.truncate(if args.quick { UPDATES / 2 } else { usize::MAX });
+    set.updates.truncate(if args.quick { UPDATES / 2 } else { usize::MAX });
     Ok(set)
 }
 
@@ -242,12 +245,10 @@ pub(super) mod tests {
         args
     }
 
-    /// The context of figures of `paper`, without a device.
     pub(in crate::paper) fn bench(line: &str, paper: &Paper) -> Bench {
         Bench::new(args(line), paper, Err("a test".into()), 1).unwrap()
     }
 
-    /// The same with these routes and updates, as lines of two files.
     pub(in crate::paper) fn bench_of(routes: &str, updates: &str, paper: &Paper) -> Bench {
         let folder = tempfile::tempdir().unwrap();
         let files = ["r.txt", "u.txt"].map(|name| folder.path().join(name));
@@ -296,10 +297,10 @@ pub(super) mod tests {
         let lines = "1.0 a 10.1.0.0/16 192.0.2.1 64500\n1.5 a 10.1.0.0/16 192.0.2.2 64500\n\
                      2.0 a 10.1.0.0/16 192.0.2.1 64500\n3.0 w 10.1.0.0/16 192.0.2.1 64500\n";
         let sets = bench_of("10.0.0.0/8 1\n", lines, &gamt::PAPER).sets;
-        let told = |hops, start| sets[0].deltas(Family::V4, Some(1), hops, start);
-        let changes = |hops, start| told(hops, start).changes();
+        let deltas = |hops, start| sets[0].deltas(Family::V4, Some(1), hops, start);
+        let changes = |hops, start| deltas(hops, start).changes();
         assert_eq!((changes(Hops::Origin, Start::Table), changes(Hops::Peer, Start::Table)), (2, 4));
-        assert_eq!(told(Hops::Peer, Start::Table).kinds(), [1, 2, 1]);
+        assert_eq!(deltas(Hops::Peer, Start::Table).kinds(), [1, 2, 1]);
         let seconds = sets[0].deltas(Family::V4, None, Hops::Peer, Start::Table);
         assert_eq!(seconds.forward.len(), 3, "one delta a second");
         // The stream ends with a withdrawal, so it begins without the route.

@@ -13,10 +13,8 @@ use std::time::{Duration, Instant};
 
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Driven<Number = f64> {
-    /// Millions of lookups per second of wall time.
     pub(super) mlps: Number,
     pub(super) mean_us: Number,
-    /// The 99th percentile of this time, microseconds.
     pub(super) p99_us: Number,
     batches: u64,
 }
@@ -125,7 +123,7 @@ fn follow(player: &mut Player<'_>, fed: &mut Fed, rate: f64, done: &AtomicBool) 
 }
 
 /// Drives `readers` on separate threads while this thread applies deltas to their engine, at `rate` changes per second (0: none).
-pub(super) fn beside(
+pub(super) fn drive_with_updates(
     fed: &mut Fed,
     readers: &mut [Box<dyn EngineReader>],
     load: Load<'_>,

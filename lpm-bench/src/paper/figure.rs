@@ -25,7 +25,6 @@ pub(crate) struct Figure {
     pub(crate) x_tens: bool,
     /// Names of the positions on the x axis if they are not numbers, from position 0 on.
     pub(crate) x_names: Vec<String>,
-    /// The traffic or updates.
     #[serde(skip_deserializing)]
     pub(crate) traffic: Vec<String>,
     pub(crate) panels: Vec<Panel>,
@@ -40,7 +39,6 @@ pub(crate) struct Figure {
     /// Why the figure, or a part that needs other hardware, was not made.
     #[serde(skip_deserializing)]
     pub(crate) skipped: Option<String>,
-    /// Answers compared with the oracle's, and the wrong ones.
     #[serde(skip_deserializing)]
     pub(crate) checked: u64,
     #[serde(skip_deserializing)]
@@ -100,7 +98,6 @@ pub(crate) struct Document<'a> {
     pub(crate) data: Vec<Value>,
 }
 
-/// A row with the additional fields `more`.
 pub(crate) fn with(mut row: Value, more: Value) -> Value {
     if let (Value::Object(row), Value::Object(more)) = (&mut row, more) {
         row.extend(more);
@@ -114,7 +111,6 @@ impl Figure {
         Self { title: id.into(), skipped: Some(reason), ..Self::default() }
     }
 
-    /// Skips the figure because no data set has routes of `family`.
     pub(crate) fn without(&mut self, family: Family) -> Result<()> {
         self.skipped = Some(format!("no data set has {family} routes"));
         self.panels.clear();
@@ -156,13 +152,11 @@ impl Figure {
         self.own.iter().find(|own| own.what == what && own.ours.of == of)?.ours.value
     }
 
-    /// Adds a cell of one of the paper's tables with ours.
     pub(crate) fn cell<'a>(&mut self, cell: Claim, ours: impl IntoIterator<Item = (&'a str, Option<f64>)>) {
         let ours = ours.into_iter().map(|(of, value)| Ours { of: of.into(), value }).collect();
         self.claims.push(Judged::new(cell, ours));
     }
 
-    /// Judges `claims` by the recorded numbers.
     pub(crate) fn judge(&mut self, claims: impl IntoIterator<Item = Claim>) {
         for claim in claims {
             let ours = self.own.extract_if(.., |one| one.what == claim.what).map(|one| one.ours).collect();
@@ -260,12 +254,10 @@ impl Panel {
         self.best(name).map(|point| point.y.median)
     }
 
-    /// The x of the greatest median.
     pub(crate) fn best_x(&self, name: &str) -> Option<f64> {
         self.best(name).map(|point| point.x)
     }
 
-    /// The x of the least median.
     pub(crate) fn least_x(&self, name: &str) -> Option<f64> {
         self.points(name).iter().min_by(|a, b| a.y.median.total_cmp(&b.y.median)).map(|point| point.x)
     }

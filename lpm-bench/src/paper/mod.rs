@@ -55,14 +55,13 @@ const CHECKED: usize = 4096;
 
 struct Paper {
     title: &'static str,
-    /// The files of its numbers and of the figures' texts.
     claims: &'static str,
     figures: &'static str,
     /// Data sets to generate if neither the command line nor `FWD_DATA` has any: name and specification.
     generated: &'static [(&'static str, &'static str)],
     has_updates: bool,
     /// Makes further data sets, which are appended to the loaded ones.
-    beside: fn(&PaperArgs) -> Result<Vec<DataSet>>,
+    further_sets: fn(&PaperArgs) -> Result<Vec<DataSet>>,
     known: &'static [Known],
 }
 
@@ -144,7 +143,7 @@ struct Bench {
 impl Bench {
     fn new(args: PaperArgs, paper: &Paper, device: Result<String, String>, figures: usize) -> Result<Self> {
         let mut sets = data::load(&args, paper)?;
-        sets.extend((paper.beside)(&args)?);
+        sets.extend((paper.further_sets)(&args)?);
         let progress = wheel("figures {spinner} {pos}/{len} {prefix} {msg} {elapsed}", figures);
         Ok(Self { args, sets, device, host: HostFacts::read(), progress, traffic: Mutex::default() })
     }
@@ -163,7 +162,7 @@ impl Bench {
     }
 
     fn draw(&self, tables: &RouteSet, family: Family, traffic: &Traffic, count: usize) -> Result<Stream> {
-        self.tell(format!("draws {traffic} keys"));
+        self.show_progress(format!("draws {traffic} keys"));
         let keys = |seed| KeySet::make(traffic, family, tables, count, seed, false);
         let keys = self.seeds().map(keys).into_iter().collect::<Result<Vec<_>, _>>()?;
         Ok(self.stream_of(keys))
@@ -182,7 +181,6 @@ impl Bench {
         [Traffic::Random, Traffic::Table, self.trace()]
     }
 
-    /// Keys from elsewhere, one set a seed.
     fn stream_of(&self, keys: Vec<KeySet>) -> Stream {
         if let Some(first) = keys.first() {
             let (seeds, count) = (keys.len(), first.len());
@@ -214,7 +212,7 @@ impl Bench {
         Ok(self.sample(&keys, tables))
     }
 
-    fn tell(&self, what: impl Into<String>) {
+    fn show_progress(&self, what: impl Into<String>) {
         self.progress.set_message(what.into());
     }
 
@@ -305,7 +303,7 @@ pub(crate) fn run(args: &PaperArgs) -> Result<u8> {
     for known in wanted {
         let (id, start) = (known.id, Instant::now());
         bench.progress.set_prefix(id);
-        bench.tell("");
+        bench.show_progress("");
         if let Some(found) = bench.kept(known) {
             bench.progress.suspend(|| println!("{id}: kept"));
             wrong += found;

@@ -103,7 +103,6 @@ fn run(lanes: &mut [&mut CopyLane], words: usize, rounds: u64) -> Result<f64, Gp
     Ok(start.elapsed().as_secs_f64().max(1e-9))
 }
 
-/// Words of 8 bytes in `bytes`, at least one.
 fn words(bytes: u64) -> usize {
     usize::try_from(bytes.div_ceil(8)).unwrap_or(usize::MAX).max(1)
 }

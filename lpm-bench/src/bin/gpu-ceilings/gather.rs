@@ -33,8 +33,14 @@ pub(crate) fn measure_rate(bench: &mut DeviceBench, plan: &CeilingsPlan) -> Resu
         for (width_bytes, load, entry) in KERNELS {
             let kernel = bench.module.kernel(entry)?;
             let bits = (footprint_bytes / u64::from(width_bytes)).ilog2();
-            let us =
-                timed(bench, plan, (&kernel, shape), (&words, bits, plan.gather_rounds), &sums, &mut seed)?;
+            let us = timed(
+                bench,
+                plan,
+                (&kernel, shape),
+                &Loads { words: &words, index_bits: bits, rounds: plan.gather_rounds },
+                &sums,
+                &mut seed,
+            )?;
             let rates: Vec<_> = us.iter().map(|us| loads as f64 / us / 1e3).collect();
             rows.push(GatherRow {
                 footprint_bytes,
@@ -60,7 +66,14 @@ pub(crate) fn measure_time(bench: &mut DeviceBench, plan: &CeilingsPlan) -> Resu
     let mut seed = plan.seed;
     for &footprint_bytes in &plan.footprints {
         let (launch, bits) = ((&kernel, Shape::new(1, 1)), (footprint_bytes / 4).ilog2());
-        let us = timed(bench, plan, launch, (&words, bits, plan.chase_steps), &sums, &mut seed)?;
+        let us = timed(
+            bench,
+            plan,
+            launch,
+            &Loads { words: &words, index_bits: bits, rounds: plan.chase_steps },
+            &sums,
+            &mut seed,
+        )?;
         let times: Vec<_> = us.iter().map(|us| us * 1e3 / f64::from(plan.chase_steps)).collect();
         rows.push(ChaseRow { footprint_bytes, load_ns: quantile(&times, 0.5) });
         bar.inc(1);
@@ -80,20 +93,27 @@ fn memory(
     Ok(Some((words, sums)))
 }
 
+/// The loads of a launch: `rounds` rounds or steps a thread over 2^`index_bits` of `words`.
+struct Loads<'a> {
+    words: &'a DeviceWords,
+    index_bits: u32,
+    rounds: u32,
+}
+
 /// Microseconds of each launch of the plan, after one that fills the caches.
 fn timed(
     bench: &mut DeviceBench,
     plan: &CeilingsPlan,
     (kernel, shape): (&Kernel, Shape),
-    (words, bits, rounds): (&DeviceWords, u32, u32),
+    loads: &Loads<'_>,
     sums: &DeviceWords,
     seed: &mut u32,
 ) -> Result<Vec<f64>, GpuError> {
     let mut times_us = Vec::new();
     for _ in 0..=plan.repeat {
         *seed = seed.wrapping_add(0x9e37_79b9); // other addresses each time
-        let [bits, seed, rounds] = [bits, *seed, rounds].map(Arg::u32);
-        let mut args = [Arg::buffer(words), bits, seed, rounds, Arg::buffer(sums)];
+        let [bits, seed, rounds] = [loads.index_bits, *seed, loads.rounds].map(Arg::u32);
+        let mut args = [Arg::buffer(loads.words), bits, seed, rounds, Arg::buffer(sums)];
         times_us.push(time_us(&mut bench.stream, kernel, shape, &mut args)?);
     }
     times_us.remove(0);

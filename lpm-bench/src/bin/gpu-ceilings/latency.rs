@@ -34,7 +34,7 @@ struct FlatTable {
     persistent: Kernel,
 }
 
-trait Way {
+trait Transport {
     /// Writes the keys of the next batch.
     fn write(&mut self, keys: &[u32]) -> Result<(), GpuError>;
     fn submit(&mut self, table: &FlatTable, count: u32) -> Result<(), GpuError>;
@@ -51,8 +51,8 @@ pub(crate) fn measure(bench: &mut DeviceBench, plan: &CeilingsPlan) -> anyhow::R
         for &batch in &plan.batches {
             let count = u32::try_from(batch)?;
             let blocks = count.div_ceil(KEYS_BLOCK).clamp(1, multiprocessors);
-            let mut way = way(&bench.device, mode, &table, count, blocks)?;
-            let times = run(&mut *way, &table, count, plan)?;
+            let mut transport = transport(&bench.device, mode, &table, count, blocks)?;
+            let times = run(&mut *transport, &table, count, plan)?;
             rows.push(LatencyRow {
                 mode,
                 batch: count,
@@ -70,7 +70,12 @@ pub(crate) fn measure(bench: &mut DeviceBench, plan: &CeilingsPlan) -> anyhow::R
 }
 
 /// Sends batches of `count` keys one at a time; microseconds of each.
-fn run(way: &mut dyn Way, table: &FlatTable, count: u32, plan: &CeilingsPlan) -> anyhow::Result<Vec<f64>> {
+fn run(
+    transport: &mut dyn Transport,
+    table: &FlatTable,
+    count: u32,
+    plan: &CeilingsPlan,
+) -> anyhow::Result<Vec<f64>> {
     let mut keys = vec![0; count as usize];
     let mut raw = keys.clone();
     let mut times = Vec::new();
@@ -82,10 +87,10 @@ fn run(way: &mut dyn Way, table: &FlatTable, count: u32, plan: &CeilingsPlan) ->
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             *key = state;
         }
-        way.write(&keys)?;
+        transport.write(&keys)?;
         let start = Instant::now();
-        way.submit(table, count)?;
-        while !way.is_over()? {
+        transport.submit(table, count)?;
+        while !transport.is_over()? {
             if start.elapsed() > LIMIT {
                 let limit_ms = u64::try_from(LIMIT.as_millis()).unwrap_or(u64::MAX);
                 return Err(GpuError::Stalled { what: "a batch", limit_ms }.into());
@@ -93,7 +98,7 @@ fn run(way: &mut dyn Way, table: &FlatTable, count: u32, plan: &CeilingsPlan) ->
             std::hint::spin_loop();
         }
         let us = start.elapsed().as_secs_f64() * 1e6;
-        way.read(&mut raw)?;
+        transport.read(&mut raw)?;
         let wrong = keys.iter().zip(&raw).find(|&(key, raw)| key >> (32 - STRIDE) != *raw);
         ensure!(wrong.is_none(), "a wrong answer in a batch of {count}: key and answer are {wrong:x?}");
         if number >= WARM_UP {
@@ -128,13 +133,13 @@ impl FlatTable {
 }
 
 /// The transport of `mode` for batches of `count` keys on `blocks` blocks.
-fn way(
+fn transport(
     device: &Device,
     mode: Mode,
     table: &FlatTable,
     count: u32,
     blocks: u32,
-) -> Result<Box<dyn Way>, GpuError> {
+) -> Result<Box<dyn Transport>, GpuError> {
     let shape = Shape::new(blocks, THREADS);
     let stream = Stream::new(device, Priority::Usual)?;
     let keys = count as usize;
@@ -168,7 +173,7 @@ struct Launched {
     copies: Option<(DeviceWords, DeviceWords)>,
 }
 
-impl Way for Launched {
+impl Transport for Launched {
     fn write(&mut self, keys: &[u32]) -> Result<(), GpuError> {
         self.keys.slice_mut()?[..keys.len()].copy_from_slice(keys);
         Ok(())
@@ -207,7 +212,7 @@ struct Graph {
     batch: BatchGraph<u32>,
 }
 
-impl Way for Graph {
+impl Transport for Graph {
     fn write(&mut self, keys: &[u32]) -> Result<(), GpuError> {
         self.batch.keys_mut()?[..keys.len()].copy_from_slice(keys);
         Ok(())
@@ -268,7 +273,7 @@ impl Persistent {
     }
 }
 
-impl Way for Persistent {
+impl Transport for Persistent {
     fn write(&mut self, keys: &[u32]) -> Result<(), GpuError> {
         self.keys.write(0, keys)
     }

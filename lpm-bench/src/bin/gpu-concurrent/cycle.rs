@@ -28,9 +28,9 @@ pub(crate) struct Cycle {
     v6: Vec<Vec<NextHopId>>,
 }
 
-struct Dice(Seeded);
+struct RandomRoutes(Seeded);
 
-impl Dice {
+impl RandomRoutes {
     fn next_hop(&mut self) -> NextHopId {
         NextHopId::from_answer(1 + self.0.u32() % 5000)
     }
@@ -64,7 +64,7 @@ impl Dice {
 impl Cycle {
     /// A cycle whose tables vary by `routes` routes of each family, with `keys` keys of each.
     pub(crate) fn new(seed: u64, routes: u32, keys: usize) -> Self {
-        let mut dice = Dice(Seeded::new(seed, 0));
+        let mut dice = RandomRoutes(Seeded::new(seed, 0));
         // Without compression of routes, so that the last delta restores the first table.
         let mut rib = Rib::plain();
         for _ in 0..BASE {
@@ -125,7 +125,7 @@ impl Cycle {
         small: &mut Vec<IpPrefix>,
         bulk: &[IpPrefix],
         first: &FibDelta,
-        dice: &mut Dice,
+        dice: &mut RandomRoutes,
     ) {
         for _ in 0..12 {
             for prefix in [dice.v4(), dice.v6()] {
@@ -171,8 +171,7 @@ fn get(rib: &Rib, prefix: IpPrefix) -> NextHopId {
     }
 }
 
-/// Keys within the changed prefixes, and some anywhere.
-fn keys_for(deltas: &[FibDelta], count: usize, dice: &mut Dice) -> KeySet {
+fn keys_for(deltas: &[FibDelta], count: usize, dice: &mut RandomRoutes) -> KeySet {
     let (v4, v6) = (KeyBuffer::with_capacity(count), KeyBuffer::with_capacity(count));
     let mut keys = KeySet { v4, v6 };
     let few: Vec<_> = deltas.iter().filter(|delta| delta.v4.len() < 1000).collect();

@@ -59,7 +59,6 @@ impl Row {
         self.most_used_bytes = self.most_used_bytes.max(used);
     }
 
-    /// Whether memory grows with the number of deltas.
     fn has_grown(&self) -> bool {
         self.most_used_bytes > self.first_used_bytes.saturating_mul(2) + GROWTH_BYTES
     }

@@ -16,7 +16,7 @@ const TIMED_MAX: usize = 1 << 20;
 
 /// Shared state of the threads.
 #[derive(Default)]
-struct Talk {
+struct SharedState {
     started: AtomicU64,
     finished: AtomicU64,
     stop: AtomicBool,
@@ -36,12 +36,12 @@ pub(crate) fn run(row: &mut Row, options: &Options, cycle: &Cycle) -> Result<(),
         EngineOptions::of(&[("mode", &row.mode), ("headroom", "0"), ("device", &row.device.to_string())]);
     let mut writer = fib::Registry::new(&[lpm_gpu::ENGINES]).make(&row.engine, &parameters)?;
     let mut rib = Rib::plain();
-    tell(&mut rib, &cycle.first);
+    update_rib(&mut rib, &cycle.first);
     rib.commit_to(writer.as_mut())?;
     let batch = cycle.keys.v4.len();
     let readers = (0..row.readers).map(|_| writer.reader(options.slots, batch));
     let mut readers = readers.collect::<Result<Vec<_>, _>>()?;
-    let talk = Talk::default();
+    let talk = SharedState::default();
     let seconds = Duration::try_from_secs_f64(options.seconds).unwrap_or_default();
     let start = Instant::now();
     let (written, seen) = std::thread::scope(|scope| {
@@ -85,7 +85,7 @@ pub(crate) fn run(row: &mut Row, options: &Options, cycle: &Cycle) -> Result<(),
 }
 
 /// Applies `delta` to `rib`, which has all routes of the engine.
-fn tell(rib: &mut Rib, delta: &FibDelta) {
+fn update_rib(rib: &mut Rib, delta: &FibDelta) {
     delta.v4.iter().for_each(|change| _ = rib.v4.set(change.prefix, change.new));
     delta.v6.iter().for_each(|change| _ = rib.v6.set(change.prefix, change.new));
 }
@@ -95,7 +95,7 @@ fn write(
     writer: &mut dyn EngineWriter,
     mut rib: Rib,
     cycle: &Cycle,
-    talk: &Talk,
+    talk: &SharedState,
     time: Duration,
     row: &mut Row,
 ) -> Result<(), EngineError> {
@@ -108,7 +108,7 @@ fn write(
             break;
         }
         talk.started.store(generation, Ordering::SeqCst);
-        tell(&mut rib, delta);
+        update_rib(&mut rib, delta);
         let applied_in = rib.commit(|delta, rib| {
             let begun = Instant::now();
             writer.apply(delta, rib).map(|_| begun.elapsed())
@@ -162,7 +162,7 @@ fn visit(
 fn look_up(
     reader: &mut dyn EngineReader,
     cycle: &Cycle,
-    talk: &Talk,
+    talk: &SharedState,
     seed: u64,
 ) -> Result<ReaderCounts, EngineError> {
     let mut seen = ReaderCounts::default();

@@ -34,7 +34,6 @@ impl Subject {
         Self { name, engine, isa, parameters: EngineOptions::of(parameters).parameters }
     }
 
-    /// The engine `bloom`, with the parameters of `--engine-arg`.
     pub(super) fn bloom(bench: &Bench, isa: Isa) -> Self {
         let parameters = bench.args.parameters.clone();
         Self { name: format!("bloom, {isa}"), engine: bloom::NAME, isa, parameters }
@@ -70,7 +69,6 @@ impl Subject {
         Self::paper(format!("Naive, {isa}"), NAIVE, isa, "h2")
     }
 
-    /// The paper's form.
     fn paper(name: String, engine: &'static str, isa: Isa, hash: &str) -> Self {
         let parameters = [("hash", hash), ("fpr", "0.3"), ("filters", "paper"), ("buckets", "even")];
         Self::new(name, engine, isa, &parameters)
@@ -141,7 +139,7 @@ pub(super) fn build(
     family: Family,
     subjects: &[Subject],
 ) -> Result<Vec<FilledEngine>> {
-    let delta = tables.told_of(family);
+    let delta = tables.routes_of(family);
     let limit = bench.args.table_memory();
     let one = |subject: &Subject| -> Result<FilledEngine> {
         let start = Instant::now();
@@ -158,7 +156,7 @@ pub(super) fn build(
         let made: Vec<_> = std::thread::scope(|scope| {
             let mut threads = Vec::new();
             for subject in some {
-                bench.tell(format!("builds {}", subject.name));
+                bench.show_progress(format!("builds {}", subject.name));
                 threads.push(scope.spawn(|| one(subject)));
             }
             threads.into_iter().map(|thread| thread.join().map_err(Fault::panicked)).collect::<Result<_, _>>()
@@ -240,7 +238,7 @@ pub(super) fn run_counts(
         for (contestants, one) in all.iter_mut().zip(&*built) {
             for contestant in contestants {
                 let (count, traffic) = (contestant.threads.threads(), stream.traffic());
-                bench.tell(format!("{}, {count} threads, {traffic}, round {}", one.name, round + 1));
+                bench.show_progress(format!("{}, {count} threads, {traffic}, round {}", one.name, round + 1));
                 contestant.measure(stream.of_round(round), bench.args.seconds())?;
             }
         }
@@ -248,17 +246,14 @@ pub(super) fn run_counts(
     Ok(all.iter().map(|contestants| contestants.iter().map(Contestant::rate).collect()).collect())
 }
 
-/// Threads over a subject's table, and their results.
 struct Contestant {
     threads: Threads,
-    /// The start of the next measurement.
     at: usize,
     mlps: Vec<f64>,
     on_cpu: Vec<f64>,
 }
 
 impl Contestant {
-    /// One round of about this length.
     fn measure(&mut self, keys: &KeySet, seconds: f64) -> Result<()> {
         let probe = PROBE.min(keys.len());
         let (mlps, _) = self.sweep(keys, probe)?;

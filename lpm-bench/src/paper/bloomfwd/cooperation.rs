@@ -49,7 +49,7 @@ fn ready(
     batch: usize,
 ) -> Result<Fed> {
     let engine = subject.engine(bench.args.table_memory())?;
-    let fed = Fed::filled(engine, &set.tables.told_of(Family::V4))?;
+    let fed = Fed::filled(engine, &set.tables.routes_of(Family::V4))?;
     figure.check(&bench.sample(keys.of_round(0), &set.tables), &mut *fed.looker(batch)?)?;
     Ok(fed)
 }
@@ -62,7 +62,7 @@ fn coop(
     pair: Pair,
     split: Option<f64>,
 ) -> Result<Fed> {
-    bench.tell(format!("builds coop, {}", pair.name));
+    bench.show_progress(format!("builds coop, {}", pair.name));
     let coop = Subject::new("coop".into(), CoopEngine::NAME, Isa::detect(), &[]);
     let mut subject = coop.with("first", &pair.first);
     if let Some(split) = split {
@@ -76,7 +76,6 @@ fn coop(
     ready(bench, figure, data, &subject, pair.batch)
 }
 
-/// A measurement of each round.
 struct Turn {
     name: String,
     /// The position on the x axis; `None` is drawn at every position.
@@ -93,7 +92,7 @@ fn take_turns(bench: &Bench, keys: &Stream, engines: &mut [Fed], turns: &[Turn])
     let mut rounds: Vec<_> = turns.iter().map(|_| [Vec::new(), Vec::new()]).collect();
     for round in 0..bench.args.rounds() {
         for (turn, [mlps, mean_us]) in turns.iter().zip(&mut rounds) {
-            bench.tell(format!("{}, batches of {}, round {}", turn.name, turn.batch, round + 1));
+            bench.show_progress(format!("{}, batches of {}, round {}", turn.name, turn.batch, round + 1));
             let driven = turn.measure(bench, &mut engines[turn.engine], keys.of_round(round))?;
             mlps.push(driven.mlps);
             mean_us.push(driven.mean_us);

@@ -36,7 +36,7 @@ pub(super) fn table_3(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let subjects = [Subject::bloomfwd(Isa::Scalar)];
     let mut all = Vec::new();
     for (x, set) in (0_u32..).zip(bench.sets(Family::V4)) {
-        bench.tell(&set.name);
+        bench.show_progress(&set.name);
         figure.x_names.push(set.name.clone());
         let (before, [g1, g2]) = prefixes(&set.tables);
         let built = build(bench, figure, &set.tables, Family::V4, &subjects)?;
@@ -89,7 +89,7 @@ pub(super) fn table_5(bench: &Bench, figure: &mut Figure) -> Result<()> {
         }
     }
     for set in bench.sets(Family::V4) {
-        bench.tell(&set.name);
+        bench.show_progress(&set.name);
         let (before, after) = prefixes(&set.tables);
         for ((group, routes), entries) in ["G1", "G2"].into_iter().zip(&before[1..]).zip(after) {
             for percent in PERCENTS {
@@ -171,7 +171,6 @@ fn word(hash: HashName) -> &'static str {
     }
 }
 
-/// Our numbers for section 6.2, of the pairs only.
 fn ours(figure: &mut Figure, panel: &Panel, isa: Isa, percents: &[f64]) {
     let names = panel.series.iter().map(|line| line.name.as_str());
     let pairs: Vec<_> = names.filter(|name| name.contains(" + ") && !name.contains(',')).collect();

@@ -36,7 +36,6 @@ struct Made {
     refused: Option<CpeError>,
 }
 
-/// A table's expansions by each search, in order of levels.
 type Expansions = [Vec<Made>; 2];
 
 pub(super) fn table_4(bench: &Bench, figure: &mut Figure) -> Result<()> {
@@ -45,7 +44,7 @@ pub(super) fn table_4(bench: &Bench, figure: &mut Figure) -> Result<()> {
         ExpandedLayout { fpr: 0.3, entry_bytes: ENTRY_BYTES, table_bytes_max: bench.args.table_memory() };
     let mut all = Vec::new();
     for set in bench.sets(Family::V6) {
-        bench.tell(&set.name);
+        bench.show_progress(&set.name);
         all.push((set.name.as_str(), expansions(bench, figure, set, &layout)?));
     }
     let of = |set: &DataSet| all.iter().find(|(name, _)| *name == set.name);
@@ -113,7 +112,6 @@ impl Made {
     }
 }
 
-/// Adds a row of the paper's table with ours.
 fn cells(figure: &mut Figure, (name, row): (&str, &[Vec<u64>]), (ours, made): (&str, &Expansions)) {
     let [lengths, estimated, actual] = row else { return };
     let of = |what| format!("{name} ({ours} here), CPE{} {lengths:?}, {what}", lengths.len());

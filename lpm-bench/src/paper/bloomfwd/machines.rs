@@ -11,7 +11,7 @@ const ELEMENTS_MAX: usize = 16 << 20;
 /// Table 1: this host, where the paper has two Xeon Phi.
 pub(super) fn table_1(bench: &Bench, figure: &mut Figure) -> Result<()> {
     figure.name_places(["this host", "Phi 7120P", "Phi 7250"]);
-    bench.tell("measures the memory bandwidth");
+    bench.show_progress("measures the memory bandwidth");
     let elements = bench.args.keys().min(ELEMENTS_MAX);
     let (rounds, wrong) = triads_gb_s(elements, bench.threads_max(), bench.args.rounds());
     let gb_s = Spread::of(&rounds);
@@ -55,7 +55,6 @@ fn triads_gb_s(elements: usize, threads: usize, rounds: usize) -> (Vec<f64>, u64
     (rates, a.iter().filter(|sum| (*sum - 7.0).abs() > 1e-9).count() as u64)
 }
 
-/// Table 2: random addresses, the worst case.
 pub(super) fn table_2(bench: &Bench, figure: &mut Figure) -> Result<()> {
     const ALGORITHMS: [&str; 3] = ["SAIL_L", "GAMT", "Bloomfwd"];
     const LINE: &str = "this host's CPUs";

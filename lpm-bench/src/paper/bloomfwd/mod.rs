@@ -31,7 +31,7 @@ pub(super) const PAPER: Paper = Paper {
     // Tables as large as AS65000 and AS65000-V6 (table 3, section 6.1), and full tables of 2024.
     generated: &[("generated-2016", "v4=622607,v6=31645"), ("generated-2024", "v4=950000,v6=200000")],
     has_updates: false,
-    beside,
+    further_sets,
     known: &[
         Known { id: "table1", device: DeviceNeed::Unused, make: machines::table_1 },
         Known { id: "table2", device: DeviceNeed::Unused, make: machines::table_2 },
@@ -58,7 +58,7 @@ const PAPER_V6: [(&str, usize); 4] =
 const PAPER_V4: [(&str, usize); 3] = [("SYDNEY", 667_369), ("LINX", 620_188), ("IX.br/SP", 652_531)];
 
 /// Generated tables of the paper's sizes, since its own are not available; none if the command line names tables.
-fn beside(args: &PaperArgs) -> Result<Vec<DataSet>> {
+fn further_sets(args: &PaperArgs) -> Result<Vec<DataSet>> {
     if !args.table.fib.is_empty() || args.table.generate.is_some() {
         return Ok(Vec::new());
     }

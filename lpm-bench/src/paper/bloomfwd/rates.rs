@@ -73,7 +73,7 @@ pub(super) fn figure_3(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let space = Space::of(&set.tables.v4);
     let ratios = if bench.args.quick { &[0, 40, 80, 100][..] } else { &RATIOS };
     let streams = ratios.iter().filter_map(|percent| {
-        bench.tell(format!("draws keys, {percent} % matching"));
+        bench.show_progress(format!("draws keys, {percent} % matching"));
         let keys = bench.seeds().map(|seed| space.keys(*percent, bench.args.keys(), seed));
         let keys = keys.into_iter().collect::<Option<Vec<_>>>()?;
         Some((f64::from(*percent), Ok(bench.stream_of(keys))))

@@ -32,7 +32,6 @@ pub(crate) struct Claim {
     pub(crate) reason: Option<&'static str>,
 }
 
-/// The rule of comparison with the document's number.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Rule {
@@ -109,7 +108,6 @@ impl Verdict {
 }
 
 impl Claim {
-    /// The claims of the file `text`.
     pub(crate) fn parse_all(text: &'static str) -> Result<Vec<Self>, &'static str> {
         let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
         lines.map(|line| Self::parse(line).ok_or(line)).collect()

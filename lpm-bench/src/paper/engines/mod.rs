@@ -17,7 +17,7 @@ pub(super) const PAPER: Paper = Paper {
     figures: include_str!("figures.toml"),
     generated: &[("generated-2024", "v4=950000,v6=200000")],
     has_updates: true,
-    beside: |_| Ok(Vec::new()),
+    further_sets: |_| Ok(Vec::new()),
     known: &[
         Known { id: "lookups", device: DeviceNeed::Used, make: lookups },
         Known { id: "updates", device: DeviceNeed::Used, make: updates },
@@ -53,7 +53,7 @@ fn lookups(bench: &Bench, figure: &mut Figure) -> Result<()> {
 fn updates(bench: &Bench, figure: &mut Figure) -> Result<()> {
     for (family, set) in largest(bench) {
         let file = bench.args.out.join(format!("updates-{family}.txt"));
-        write_whole(&file, |out| out.write_all(set.told_lines(family, UPDATES).as_bytes()))
+        write_whole(&file, |out| out.write_all(set.update_lines(family, UPDATES).as_bytes()))
             .map_err(|source| write_fault(&file, source))?;
         bench.name_traffic(format!(
             "{family}: the first {UPDATES} updates of {}, one a delta, there and back",
@@ -79,7 +79,6 @@ fn updates(bench: &Bench, figure: &mut Figure) -> Result<()> {
     Ok(())
 }
 
-/// The data set with the most routes of each family.
 fn largest(bench: &Bench) -> impl Iterator<Item = (Family, &DataSet)> {
     let of = |family| Some((family, bench.sets(family).max_by_key(|set| set.tables.routes(family))?));
     [Family::V4, Family::V6].into_iter().filter_map(of)
@@ -99,7 +98,7 @@ fn measure(
     line.extend(set.from.words());
     line.extend(["--json".into(), json.display().to_string()]);
     line.extend(options.iter().map(|option| (*option).to_owned()));
-    bench.tell(format!("lpm-bench {}", line.join(" ")));
+    bench.show_progress(format!("lpm-bench {}", line.join(" ")));
     // Removes the output of an earlier run.
     let _ = std::fs::remove_file(&json);
     let program = std::env::current_exe().map_err(|why| Fault::Measurement(why.to_string()))?;
@@ -140,10 +139,9 @@ fn measure(
 fn refusals(row: &Value) -> Option<String> {
     let reason = row["first_refusal"].as_str()?;
     let is_ours = ENGINES.find(row["engine"].as_str()?).is_ok();
-    (!is_ours).then(|| format!("{}, beside updates: refused {reason}", name(row)))
+    (!is_ours).then(|| format!("{}, with updates: refused {reason}", name(row)))
 }
 
-/// States once that the figure lacks `what`.
 fn lacks(figure: &mut Figure, what: String) {
     match &mut figure.skipped {
         Some(said) if said.contains(&what) => {}

@@ -95,7 +95,7 @@ pub(super) fn figure_6(bench: &Bench, figure: &mut Figure) -> Result<()> {
         let mut all = Vec::new();
         for kind in [TableKind::GamtT, TableKind::Gale, TableKind::Sail] {
             let name = if kind == TableKind::GamtT { "GAMT" } else { kind.name() };
-            bench.tell(format!("counts the transactions of {name}, {}", set.name));
+            bench.show_progress(format!("counts the transactions of {name}, {}", set.name));
             let table = kind.subject(set.start(Family::V4, Hops::Origin, Start::Table))?;
             let table = LoadedTable::new(&*table.table, &table.rib.v4);
             for stream in &streams {

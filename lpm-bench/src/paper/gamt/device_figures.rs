@@ -2,10 +2,10 @@
 //! streams.
 
 use super::subjects::{
-    FORMS, FigureEngine, GALE, GALE_PAPER, GAMT, GAMT_PAPER, GAMT6, MAMT, MAMT_VECTORS, SAIL, SAIL_CPU,
-    SAIL_PAPER, Way, in_flight, measure, show, subjects,
+    FORMS, FigureEngine, GALE, GALE_PAPER, GAMT, GAMT_PAPER, GAMT6, MAMT, MAMT_VECTORS, Measured,
+    ReaderGroup, SAIL, SAIL_CPU, SAIL_PAPER, in_flight, measure, show, subjects,
 };
-use crate::paper::drive::{Driven, beside};
+use crate::paper::drive::{Driven, drive_with_updates};
 use crate::paper::figure::Point;
 use crate::paper::{
     Bench, Family, Figure, Panel, Result, Spread, Start, Traffic, json, least, median, most, over,
@@ -14,7 +14,6 @@ use crate::updates::Player;
 
 /// The batch of the paper's lookup figures: "a big batch size (16M)".
 pub(super) const BATCH: usize = 16 << 20;
-/// Batches in flight in figures that do not vary them.
 pub(super) const IN_FLIGHT: u16 = 4;
 /// Updates of a concurrent delta: the mean number of updates in a second at the paper's rrc12 (table 1).
 const UPDATES_A_DELTA: usize = 64;
@@ -33,7 +32,7 @@ pub(super) fn figure_9(bench: &Bench, figure: &mut Figure) -> Result<()> {
             let slots = in_flight(size, 8);
             let driven = measure(bench, &fed, &keys, (size, slots), None)?;
             let more = json!({"slots": slots});
-            show(figure, (subject.name, size as f64), (set, subject, size), &driven, more);
+            show(figure, (subject.name, size as f64), Measured { set, subject, batch: size }, &driven, more);
         }
     }
     let panel = figure.panels[0].clone();
@@ -75,7 +74,13 @@ pub(super) fn figure_10(bench: &Bench, figure: &mut Figure) -> Result<()> {
                 let keys = bench.stream(set, subject.family, &traffic)?;
                 let driven = measure(bench, &fed, &keys, (BATCH, in_flight(BATCH, IN_FLIGHT)), None)?;
                 let more = json!({"traffic": traffic.to_string()});
-                show(figure, (&name(subject, &traffic), at.into()), (set, subject, BATCH), &driven, more);
+                show(
+                    figure,
+                    (&name(subject, &traffic), at.into()),
+                    Measured { set, subject, batch: BATCH },
+                    &driven,
+                    more,
+                );
             }
         }
     }
@@ -124,7 +129,13 @@ pub(super) fn figure_12(bench: &Bench, figure: &mut Figure) -> Result<()> {
                 }
                 let line = format!("{streams} streams, {blocks} blocks");
                 let more = json!({"streams": streams, "blocks": blocks, "threads": threads});
-                show(figure, (&line, threads.into()), (set, GAMT, BATCH), &driven, more);
+                show(
+                    figure,
+                    (&line, threads.into()),
+                    Measured { set, subject: GAMT, batch: BATCH },
+                    &driven,
+                    more,
+                );
             }
         }
     }
@@ -152,22 +163,23 @@ fn under_updates(bench: &Bench, figure: &mut Figure, subjects: &[FigureEngine], 
         let Some(mut fed) = subject.filled(bench, figure, set)? else { continue };
         let keys = bench.stream(set, subject.family, &Traffic::Random)?;
         let part = subject.part_of(set);
-        let told = part.as_ref().unwrap_or(set);
-        let deltas = told.deltas(subject.family, Some(UPDATES_A_DELTA), subject.hops(), Start::Table);
+        let subject_set = part.as_ref().unwrap_or(set);
+        let deltas = subject_set.deltas(subject.family, Some(UPDATES_A_DELTA), subject.hops(), Start::Table);
         let mut player = Player::new(&deltas);
         let batch = BATCH.min(bench.args.keys());
-        let mut way = Way::new(bench, &fed, (batch, in_flight(batch, IN_FLIGHT)), None)?;
+        let mut group = ReaderGroup::new(bench, &fed, (batch, in_flight(batch, IN_FLIGHT)), None)?;
         for rate in rates {
             let (mut lookups, mut updates_per_s) = (Vec::new(), Vec::new());
             for round in 0..bench.args.rounds() {
-                let load = way.load(bench, keys.of_round(round));
-                let (driven, applied_per_s) = beside(&mut fed, &mut way.readers, load, (&mut player, *rate))?;
+                let load = group.load(bench, keys.of_round(round));
+                let (driven, applied_per_s) =
+                    drive_with_updates(&mut fed, &mut group.readers, load, (&mut player, *rate))?;
                 lookups.push(driven);
                 updates_per_s.push(applied_per_s);
             }
             let more = json!({"rate": rate, "updates_per_s": Spread::of(&updates_per_s)});
             let lookups = Driven::of(&lookups);
-            show(figure, (subject.name, *rate), (set, *subject, batch), &lookups, more);
+            show(figure, (subject.name, *rate), Measured { set, subject: *subject, batch }, &lookups, more);
         }
     }
     Ok(())
@@ -217,7 +229,7 @@ pub(super) fn figure_18(bench: &Bench, figure: &mut Figure) -> Result<()> {
             let fed = subject.with_parameters(bench, figure, set, parameters)?;
             let batch = (REQUESTS / usize::from(streams)).min(bench.args.keys());
             let driven = measure(bench, &fed, &keys, (batch, streams), Some(1))?;
-            let (of, more) = ((set, subject, batch), json!({"streams": streams}));
+            let (of, more) = (Measured { set, subject, batch }, json!({"streams": streams}));
             show(figure, (subject.name, streams.into()), of, &driven, more);
             figure.add(1, subject.name, streams, driven.mean_us);
         }

@@ -13,7 +13,6 @@ use lpm_gpu::host::{Due, HostTable, Image, Step};
 use lpm_gpu::sail::{SailOptions, SailTable};
 use std::time::{Duration, Instant};
 
-/// Levels of the paper's IPv4 trie.
 pub(super) const LEVELS: u8 = 6;
 /// Updates of a delta off line: the mean number of updates in a second at the paper's rrc12 (table 1).
 const UPDATES_A_DELTA: usize = 64;
@@ -67,7 +66,7 @@ pub(super) struct LoadedTable {
 
 impl LoadedTable {
     /// Updates the routes, as a router's RIB does, for a table that reads them.
-    fn tell(&mut self, changes: &[Change<u32>]) {
+    fn update_routes(&mut self, changes: &[Change<u32>]) {
         if self.table.reads_routes() {
             for change in changes {
                 self.rib.v4.set(change.prefix, change.new);
@@ -147,10 +146,10 @@ impl Case<'_> {
 
     /// The fields of a row: updates of the stream, effective ones, and the share of the others.
     pub(super) fn fields(&self, deltas: &Deltas) -> Value {
-        let told = self.set.told_of(Family::V4).count();
+        let updates = self.set.updates_of(Family::V4).count();
         json!({
-            "data": self.set.name, "case": self.name, "updates": told, "changes": deltas.changes(),
-            "unchanged_percent": 100.0 * (1.0 - deltas.changes() as f64 / told.max(1) as f64),
+            "data": self.set.name, "case": self.name, "updates": updates, "changes": deltas.changes(),
+            "unchanged_percent": 100.0 * (1.0 - deltas.changes() as f64 / updates.max(1) as f64),
             "new_changed_withdrawn": deltas.kinds(), "deltas": deltas.forward.len(),
         })
     }
@@ -190,7 +189,7 @@ fn off_line(kind: TableKind, case: &Case<'_>, deltas: &Deltas, passes: usize) ->
         let [mut routes, mut off_line, mut steps] = [Duration::ZERO; 3];
         for delta in way {
             let begun = Instant::now();
-            subject.tell(delta);
+            subject.update_routes(delta);
             let start = Instant::now();
             let due = subject.apply(delta)?;
             let applied = Instant::now();
@@ -217,19 +216,19 @@ pub(super) fn figure_14(bench: &Bench, figure: &mut Figure) -> Result<()> {
         bench.name_traffic(format!("updates of {}, a second a delta", case.set.updates_source));
         let deltas = case.deltas(None);
         let [forward, _] = deltas.updates_v4();
-        let told = case.set.told_of(Family::V4).count().max(1) as f64;
+        let updates = case.set.updates_of(Family::V4).count().max(1) as f64;
         let changes = deltas.changes().max(1) as f64;
         let mut of = |kind: TableKind| -> Result<[f64; 2]> {
             let OnLine { accesses, rebuilds, image_words } = on_line(kind, case, &forward)?;
             let (loads, writes) = (accesses.loads as f64, accesses.writes as f64);
-            for (panel, count) in [told, changes].into_iter().enumerate() {
+            for (panel, count) in [updates, changes].into_iter().enumerate() {
                 figure.add(panel, &format!("{} writes", kind.name()), x, writes / count);
                 if loads > 0.0 {
                     figure.add(panel, &format!("{} loads", kind.name()), x, loads / count);
                 }
             }
             let own = json!({
-                "table": kind.name(), "loads_an_update": loads / told, "writes_an_update": writes / told,
+                "table": kind.name(), "loads_an_update": loads / updates, "writes_an_update": writes / updates,
                 "loads_a_change": loads / changes, "writes_a_change": writes / changes,
                 "rebuilds": rebuilds, "image_words": image_words,
             });
@@ -263,7 +262,7 @@ fn on_line(kind: TableKind, case: &Case<'_>, deltas: &[Vec<Change<u32>>]) -> Res
     let mut model = (kind == TableKind::Gale).then(|| GaleModel::new(&subject.image()));
     let mut online = OnLine::default();
     for (update, delta) in (1..).zip(deltas) {
-        subject.tell(delta);
+        subject.update_routes(delta);
         let due = subject.apply(delta)?;
         let steps = subject.take_steps(update);
         if due == Due::Image {

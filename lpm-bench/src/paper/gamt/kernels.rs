@@ -35,7 +35,6 @@ const TARGETS: [(&str, Family, f64, f64); 4] = [
 
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Timed {
-    /// Billions of lookups a second, of the launches.
     pub(super) glps: Spread,
     keys: usize,
     table_bytes: u64,

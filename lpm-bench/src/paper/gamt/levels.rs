@@ -4,7 +4,8 @@
 use super::device_figures::{BATCH, IN_FLIGHT};
 use super::kernels::{Launcher, THREADS};
 use super::subjects::{
-    FigureEngine, GAMT, GAMT6, MAMT, MAMT_VECTORS, MAMT6, MAMT6_VECTORS, in_flight, measure, show, subjects,
+    FigureEngine, GAMT, GAMT6, MAMT, MAMT_VECTORS, MAMT6, MAMT6_VECTORS, Measured, in_flight, measure, show,
+    subjects,
 };
 use crate::measure::cpu_s;
 use crate::paper::{Bench, DataSet, Family, Fault, Figure, Hops, Result, Start, Traffic, json};
@@ -74,7 +75,7 @@ fn by_levels(
         if let Some(layout) = layout {
             more["layout"] = layout.into();
         }
-        show(figure, (line, levels.into()), (set, subject, BATCH), &driven, more);
+        show(figure, (line, levels.into()), Measured { set, subject, batch: BATCH }, &driven, more);
         Ok::<_, Fault>(())
     };
     for subject in subjects(bench, figure, on_cpu) {

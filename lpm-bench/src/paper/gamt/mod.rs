@@ -32,14 +32,13 @@ use super::{Bench, DeviceNeed, Fault, Isa, Known, Paper, Result};
 use crate::wanted::ENGINES;
 use fib::{EngineOptions, EngineWriter};
 
-/// Figures without a device come first.
 pub(super) const PAPER: Paper = Paper {
     title: "GAMT: A Fast and Scalable IP Lookup Engine for GPU-based Software Routers (ANCS 2013)",
     claims: include_str!("../claims/gamt.txt"),
     figures: include_str!("figures.toml"),
     generated: &[("generated-2013", "v4=450752,v6=11841"), ("generated-2024", "v4=950000,v6=200000")],
     has_updates: true,
-    beside: |_| Ok(Vec::new()),
+    further_sets: |_| Ok(Vec::new()),
     known: &[
         Known { id: "table1", device: DeviceNeed::Unused, make: routing::table_1 },
         Known { id: "table2", device: DeviceNeed::Used, make: routing::table_2 },
@@ -71,9 +70,11 @@ impl Bench {
     ) -> Result<Box<dyn EngineWriter>> {
         let own = parameters.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
         // The command line's parameters are for GPU engines; a figure's parameters override them.
-        let is_told = |told: &str| ENGINES.is_device(name) && parameters.iter().all(|(own, _)| *own != told);
-        let told = self.args.parameters.iter().filter(|(name, _)| is_told(name));
-        let parameters = told.cloned().chain(own).collect();
+        let is_inherited = |name_given: &str| {
+            ENGINES.is_device(name) && parameters.iter().all(|(own, _)| *own != name_given)
+        };
+        let inherited = self.args.parameters.iter().filter(|(name, _)| is_inherited(name));
+        let parameters = inherited.cloned().chain(own).collect();
         let options = EngineOptions { isa, parameters, ..EngineOptions::default() };
         ENGINES.make(name, &options).map_err(Fault::refused_by(name))
     }

@@ -43,9 +43,9 @@ struct UpdateCounts {
 impl UpdateCounts {
     fn of(set: &DataSet, family: Family) -> Self {
         let mut stamps: BTreeMap<i64, u64> = BTreeMap::new();
-        for told in set.told_of(family) {
+        for update in set.updates_of(family) {
             #[expect(clippy::cast_possible_truncation, reason = "seconds since 1970")]
-            let second = told.time_s.floor() as i64;
+            let second = update.time_s.floor() as i64;
             *stamps.entry(second).or_default() += 1;
         }
         let most = stamps.values().copied().max().unwrap_or(0);

@@ -8,7 +8,6 @@ use crate::paper::{
 use crate::wanted::ENGINES;
 use fib::EngineReader;
 
-/// The fewest keys of a batch per thread.
 const BATCH_A_THREAD_MIN: usize = 64 << 10;
 /// Limit of the keys in flight: page-locked memory takes long to allocate.
 const KEYS_IN_FLIGHT_MAX: usize = 64 << 20;
@@ -81,7 +80,6 @@ impl FigureEngine {
         if self.name == SAIL_PAPER.name { Hops::Origin } else { Hops::Peer }
     }
 
-    /// The engine with its routes of a data set, checked.
     pub(super) fn with_parameters(
         self,
         bench: &Bench,
@@ -95,7 +93,7 @@ impl FigureEngine {
         let part = self.part_of(set);
         let tables = &part.as_ref().unwrap_or(set).tables;
         let engine = bench.engine(self.engine, self.isa, &parameters)?;
-        let fed = Fed::filled(engine, &tables.told_of(self.family))?;
+        let fed = Fed::filled(engine, &tables.routes_of(self.family))?;
         figure.check(&bench.sample_of(tables, self.family)?, &mut *fed.looker(CHECKED)?)?;
         Ok(fed)
     }
@@ -129,13 +127,13 @@ pub(super) fn in_flight(batch: usize, wanted: u16) -> u16 {
 
 /// Readers, each on a thread, with `slots` batches of `batch` keys in flight. A large batch is divided among threads, since one core cannot
 /// copy keys as fast as the bus transfers them.
-pub(super) struct Way {
+pub(super) struct ReaderGroup {
     pub(super) readers: Vec<Box<dyn EngineReader>>,
     batch: usize,
     slots: u16,
 }
 
-impl Way {
+impl ReaderGroup {
     /// With `threads`, or else a number that suits the batch.
     pub(super) fn new(
         bench: &Bench,
@@ -170,19 +168,26 @@ pub(in crate::paper) fn measure(
         "mamt" => (1, Some(1)),
         _ => (1, None),
     };
-    let mut way = Way::new(bench, fed, (batch.min(bench.args.keys()), slots), threads)?;
+    let mut group = ReaderGroup::new(bench, fed, (batch.min(bench.args.keys()), slots), threads)?;
     let round = |round| {
-        let load = way.load(bench, keys.of_round(round));
-        drive(&mut way.readers, load).map_err(|source| fed.refused(source))
+        let load = group.load(bench, keys.of_round(round));
+        drive(&mut group.readers, load).map_err(|source| fed.refused(source))
     };
     Ok(Driven::of(&(0..bench.args.rounds()).map(round).collect::<Result<Vec<_>, _>>()?))
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Measured<'a> {
+    pub(super) set: &'a DataSet,
+    pub(super) subject: FigureEngine,
+    pub(super) batch: usize,
 }
 
 /// Adds a measurement to the first graph, a point at `x` of the line `line`, and to the rows, with the fields `more`.
 pub(super) fn show(
     figure: &mut Figure,
     (line, x): (&str, f64),
-    (set, subject, batch): (&DataSet, FigureEngine, usize),
+    Measured { set, subject, batch }: Measured<'_>,
     driven: &Driven<Spread>,
     more: Value,
 ) {

@@ -10,7 +10,6 @@ use lpm_gpu::cu::{
 };
 use lpm_gpu::gamt::GamtOptions;
 
-/// Streams of figure 8 (b); figure 8 (a) has one.
 const STREAMS: usize = 4;
 const BATCHES: usize = 8;
 const KEYS: usize = 256 << 10;

@@ -21,7 +21,7 @@ pub(super) const PAPER: Paper = Paper {
     figures: include_str!("figures.toml"),
     generated: &[("generated-2013", "v4=450752")],
     has_updates: false,
-    beside,
+    further_sets,
     known: &[
         Known { id: "layout", device: DeviceNeed::Unused, make: layout },
         Known { id: "drawings", device: DeviceNeed::Unused, make: drawings },
@@ -40,7 +40,7 @@ const BYTES: [usize; 2] = [32, 128];
 /// Entries of a side of the texture, and bits of a coordinate.
 const SIDE: (u32, u32) = (4096, 12);
 
-fn beside(args: &PaperArgs) -> Result<Vec<DataSet>> {
+fn further_sets(args: &PaperArgs) -> Result<Vec<DataSet>> {
     let is_told = !args.table.fib.is_empty() || args.table.generate.is_some();
     let funet = (!is_told).then(|| data::generated(args, FUNET, "v4=41000", args.table.seed + 1));
     funet.into_iter().collect()
@@ -79,7 +79,8 @@ fn table_1(bench: &Bench, figure: &mut Figure) -> Result<()> {
     for (name, tables) in tables(bench) {
         let stream = bench.draw(&tables, Family::V4, &bench.trace(), TRACE.min(bench.args.keys()))?;
         for (system, engine, parameters) in &systems {
-            let mut fed = Fed::filled(bench.engine(engine, None, parameters)?, &tables.told_of(Family::V4))?;
+            let mut fed =
+                Fed::filled(bench.engine(engine, None, parameters)?, &tables.routes_of(Family::V4))?;
             let mut looker = fed.looker(stream.len())?;
             figure.check(&bench.sample(stream.of_round(0), &tables), &mut *looker)?;
             let mut rates = [const { Vec::new() }; 4];

@@ -22,7 +22,6 @@ use std::path::Path;
 const SCHEMA: u32 = 1;
 const SCHEMA_TEXT: &str = include_str!("schema.json");
 
-/// The items of a JSON array; empty for other values.
 fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
@@ -34,7 +33,6 @@ struct Report {
     quick: bool,
     host: HostFacts,
     build: Build,
-    /// Answers compared with the oracle's, and the wrong ones.
     checked: u64,
     wrong: u64,
     documents: Vec<DocumentReport>,

@@ -149,8 +149,9 @@ fn data(report: &Report) -> Markup {
     let sets: BTreeSet<String> = sets
         .map(|set| {
             let [name, routes, updates] = ["name", "routes", "updates"].map(|key| text(&set[key]));
-            let [v4, v6, told] = ["routes_v4", "routes_v6", "updates_told"].map(|key| number(&set[key]));
-            format!("{name}: {v4} IPv4 and {v6} IPv6 routes ({routes}), {told} updates ({updates})")
+            let [v4, v6, update_count] =
+                ["routes_v4", "routes_v6", "updates_told"].map(|key| number(&set[key]));
+            format!("{name}: {v4} IPv4 and {v6} IPv6 routes ({routes}), {update_count} updates ({updates})")
         })
         .collect();
     html! {

@@ -14,7 +14,7 @@ pub(super) const PAPER: Paper = Paper {
     figures: include_str!("figures.toml"),
     generated: &[("generated-2014", "v4=511000"), ("generated-2024", "v4=950000")],
     has_updates: true,
-    beside: |_| Ok(Vec::new()),
+    further_sets: |_| Ok(Vec::new()),
     known: &[
         Known { id: "onchip", device: DeviceNeed::Unused, make: on_chip },
         Known { id: "accesses", device: DeviceNeed::Unused, make: accesses },
@@ -31,7 +31,6 @@ const ALL: [(Sail, Subject); 4] = [
     (Sail::L, ("SAIL_L", sail_l::NAME, Some(("layout", "paper")))),
     (Sail::M, ("SAIL_M", sail_m::NAME, None)),
 ];
-/// SAIL_L with an entry for every next hop.
 const WIDE: Subject = ("SAIL_L, wide", sail_l::NAME, None);
 const ON_GPU: Subject = ("SAIL_L, GPU", "sail-gpu", None);
 /// SAIL_M with more FIBs: each further one lacks one route in 16, and changes the next hops of half of the rest.
@@ -62,9 +61,9 @@ fn filled(
     tables: &RouteSet,
     (name, engine, parameter): Subject,
 ) -> Result<Fed> {
-    bench.tell(format!("builds {name}"));
+    bench.show_progress(format!("builds {name}"));
     let parameters: Vec<_> = parameter.into_iter().map(|(name, value)| (name, value.to_owned())).collect();
-    let fed = Fed::filled(bench.engine(engine, None, &parameters)?, &tables.told_of(Family::V4))?;
+    let fed = Fed::filled(bench.engine(engine, None, &parameters)?, &tables.routes_of(Family::V4))?;
     figure.check(&bench.sample_of(tables, Family::V4)?, &mut *fed.looker(SHAPES[0].0)?)?;
     Ok(fed)
 }
@@ -111,7 +110,7 @@ fn accesses(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let streams = bench.streams(&tables, count).collect::<Result<Vec<_>, _>>()?;
     for (sail, (name, ..)) in ALL {
         let mut rib = Rib::plain();
-        rib.tell(&tables.told_of(Family::V4));
+        rib.tell(&tables.routes_of(Family::V4));
         let counter = counter(sail, &mut rib).map_err(Fault::refused_by(name))?;
         let mut by_len = [const { [const { Vec::new() }; 33] }; 2];
         for (stream, keys) in streams.iter().flat_map(|stream| stream.all().map(move |keys| (stream, keys))) {
