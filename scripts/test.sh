@@ -51,7 +51,9 @@ step_shell() {
 }
 step_ptx() { scripts/ptx.sh --check && scripts/ptx.sh --ptxas; }
 # The program for tests, isa, smoke, docs, package and server: a release build would compile everything again.
-step_build() { cargo build --workspace --features "$FEATURES" --bin fwd-app; }
+# A test among the targets enables the features of dev-dependencies, as `tests` does. Without it, cargo would compile some libraries and
+# most crates of the workspace twice.
+step_build() { cargo build --workspace --features "$FEATURES" --bin fwd-app --test links; }
 step_tests() {
   local run=(test)
   ! has cargo-nextest || run=(nextest run)
