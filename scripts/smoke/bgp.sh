@@ -6,6 +6,7 @@
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
 . "$(dirname "${BASH_SOURCE[0]}")/_hosts.sh"
 . "$(dirname "${BASH_SOURCE[0]}")/_frr.sh"
+idle_sleeps
 
 need_taps
 need_packages frr bird2

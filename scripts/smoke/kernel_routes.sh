@@ -3,6 +3,7 @@
 # through to a shorter one, and an engine without IPv6 still takes IPv4 routes.
 
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
+idle_sleeps
 
 [ "$(id -u)" = 0 ] || skip "network namespaces need root"
 has ip || skip "no ip (package iproute2)"

@@ -3,6 +3,7 @@
 # or file after an error, Ctrl-C, a closed terminal and, once the next lab has run, SIGKILL.
 
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
+idle_sleeps
 
 # In separate namespaces with a separate /run, so that any leftover is the lab's.
 if [ -z "${LAB_ALONE:-}" ]; then

@@ -4,6 +4,7 @@
 
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
 . "$(dirname "${BASH_SOURCE[0]}")/_hosts.sh"
+idle_sleeps
 
 [ -c /dev/net/tun ] || skip "no /dev/net/tun"
 two_hosts

@@ -4,6 +4,7 @@
 
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
 . "$(dirname "${BASH_SOURCE[0]}")/_frr.sh"
+idle_sleeps
 
 [ "$(id -u)" = 0 ] || skip "network namespaces need root"
 need_taps
