@@ -91,7 +91,8 @@ impl Steered {
         let ctl = folder.join("ctl");
         let options = [&["--ctl", ctl.to_str().unwrap()], options].concat();
         let mut command = run_command(&folder.join("summary.json"), &options, &eal, vdevs);
-        Self::wait_for(command.spawn().unwrap(), folder)
+        // These tests mostly wait for answers, so idle lcores sleep. They poll in the tests of `run` and in most smoke scripts.
+        Self::wait_for(command.env("FWD_APP_IDLE_US", "1000").spawn().unwrap(), folder)
     }
 
     pub(crate) fn output(&self, words: &str) -> std::process::Output {
