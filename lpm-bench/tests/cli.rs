@@ -225,7 +225,7 @@ fn help_has_examples_and_exit_codes() {
 fn a_paper_s_figures_are_whole_over_the_mock_driver() {
     let folder = tempfile::tempdir().unwrap();
     let line =
-        "paper gamt --quick --generate v4=1000,v6=300 --keys 4K --threads 2 --point-seconds 0.003 --out";
+        "paper gamt --quick --generate v4=1000,v6=300 --keys 1K --threads 2 --point-seconds 0.003 --out";
     success(&mocked(&format!("{line} {}", folder.path().display())).output().unwrap());
     for name in
         ["fig08", "fig09", "fig10", "fig11", "fig12", "fig15", "fig16", "fig17", "fig18", "kernels", "blocks"]
@@ -408,7 +408,7 @@ fn the_engines_of_all_papers_and_dpdk_s_tables_are_on_the_same_keys() {
 fn a_report_is_one_page_and_goes_on_where_it_was() {
     let folder = tempfile::tempdir().unwrap();
     let line = format!(
-        "report --quick --generate v4=500,v6=200 --keys 4K --threads 1 --point-seconds 0.001 --out {}",
+        "report --quick --generate v4=500,v6=200 --keys 1K --threads 1 --point-seconds 0.001 --out {}",
         folder.path().display()
     );
     success(&lpm_bench(&line));
