@@ -120,7 +120,8 @@ impl Pending {
     /// Does a slice of the work. Returns whether all is done.
     fn turn(&mut self, forwarder: &mut Forwarder) -> bool {
         // The routes of another order of sources come first.
-        if self.report.reordered > 0 && forwarder.vrfs().iter().any(|vrf| vrf.candidates.is_reordering()) {
+        if self.report.reordered > 0 && forwarder.vrfs().iter().any(|vrf| vrf.candidates.walk.is_reordering())
+        {
             return false;
         }
         let refusal = if let Some((number, replacement)) = &mut self.current {

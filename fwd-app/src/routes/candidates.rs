@@ -68,9 +68,7 @@ impl SourceId {
 /// What a source says of a prefix.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Said {
-    /// The source.
     pub(crate) source: SourceId,
-    /// The prefix.
     pub(crate) prefix: IpPrefix,
     /// The metric; 0 of a source that is no feed.
     pub(crate) metric: u32,
@@ -81,9 +79,7 @@ pub(crate) struct Said {
 /// The route of a prefix that is to be in service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Winner {
-    /// Its source.
     pub(crate) source: SourceId,
-    /// Its metric.
     pub(crate) metric: u32,
     /// Its next hop; [`NextHopId::NONE`] when the prefix has none.
     pub(crate) id: NextHopId,
@@ -98,18 +94,14 @@ impl Winner {
 /// Where the route in service of a prefix comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Origin {
-    /// Its source.
     pub(crate) source: SourceId,
-    /// Its metric.
     pub(crate) metric: u32,
     /// Whether its feed has not announced it again since it came back.
     pub(crate) is_stale: bool,
 }
 
-/// How many routes a source has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SourceRoutes {
-    /// All of them.
     pub(crate) routes: u64,
     /// Those that are stale.
     pub(crate) stale: u64,
@@ -187,7 +179,6 @@ impl Candidate {
     }
 }
 
-/// The candidates of one family.
 #[derive(Default)]
 struct FamilyCandidates<K: Key> {
     first: FxHashMap<Prefix<K>, Candidate>,
@@ -253,7 +244,6 @@ impl<K: Key> FamilyCandidates<K> {
         }
     }
 
-    /// Every candidate.
     fn all(&self) -> impl Iterator<Item = (IpPrefix, &Candidate)> {
         let others = self.others.iter().flat_map(|(prefix, all)| all.iter().map(move |of| (prefix, of)));
         self.first.iter().chain(others).map(|(prefix, of)| (K::wrap(*prefix), of))
@@ -270,7 +260,6 @@ impl<K: Key> FamilyCandidates<K> {
     }
 }
 
-/// The state of a source.
 #[derive(Clone, Copy, Default)]
 struct SourceState {
     epoch: u16,
@@ -279,7 +268,6 @@ struct SourceState {
     count: SourceRoutes,
 }
 
-/// Decides which route wins.
 struct Choice {
     /// The egress table, by which a next hop can forward or not; `None` before the ports are known.
     egress: Option<Arc<EgressTable>>,
@@ -366,7 +354,8 @@ pub(crate) struct Candidates {
     choice: Choice,
     /// Prefixes whose winner is to be chosen.
     pub(crate) marked: Marked,
-    walk: Walk,
+    /// See [`Self::walk`].
+    pub(crate) walk: Walk,
     /// The routes of users that were replaced since the last commit.
     undo: Vec<Said>,
     /// The most routes of a feed.
@@ -563,7 +552,6 @@ impl Candidates {
         self.get(prefix, (*source, *metric)).map(|candidate| &*self.routes.get(candidate.route).route)
     }
 
-    /// Whether a prefix has an entry.
     pub(crate) fn has(&self, prefix: IpPrefix) -> bool {
         self.of(prefix).next().is_some()
     }
@@ -630,7 +618,7 @@ impl Candidates {
         }
     }
 
-    /// Looks at some prefixes, as long as [`Self::is_walking`]. Returns prefixes that may have another winner, `found_max` at most: a candidate
+    /// Looks at some prefixes, as long as [`Walk::is_pending`]. Returns prefixes that may have another winner, `found_max` at most: a candidate
     /// has another next hop or was swept, or there are several candidates and one has become usable or unusable, or sources have another order.
     pub(super) fn walk(&mut self, found_max: usize) -> Vec<IpPrefix> {
         let (moved, revalued) = self.routes.take_moved();
@@ -659,19 +647,9 @@ impl Candidates {
             })
     }
 
-    /// Whether prefixes are still to be looked at.
-    pub(super) fn is_walking(&self) -> bool {
-        self.walk.is_pending()
-    }
-
-    /// Whether prefixes are still to be looked at because of [`Self::set_order`]. Each turn chooses all that the walk has found.
-    pub(crate) fn is_reordering(&self) -> bool {
-        self.walk.is_reordering()
-    }
-
     /// Whether prefixes wait for another call of [`Self::take_marked`].
     pub(super) fn has_pending(&self) -> bool {
-        self.is_walking() || !self.marked.is_empty()
+        self.walk.is_pending() || !self.marked.is_empty()
     }
 
     /// The next hops of all routes.

@@ -315,7 +315,7 @@ fn say_route(candidates: &mut Candidates, source: SourceId, at: u32, number: u32
 /// The prefixes of a walk, found one by one.
 fn walk(candidates: &mut Candidates) -> Vec<IpPrefix> {
     let mut found = candidates.walk(1);
-    while candidates.is_walking() {
+    while candidates.walk.is_pending() {
         found.extend(candidates.walk(1));
     }
     found
@@ -428,7 +428,7 @@ fn what_was_swept_and_is_announced_again_stays() {
     swept.iter().for_each(|prefix| candidates.drop_swept(*prefix));
     assert_eq!(candidates.count(FEED), SourceRoutes { routes: 2, ..SourceRoutes::default() });
     candidates.sweep(FEED);
-    assert!(!candidates.is_walking());
+    assert!(!candidates.walk.is_pending());
 }
 
 #[test]

@@ -156,7 +156,7 @@ fn prefixes_of_several_sources_are_counted_and_chosen_anew() {
     rig.say(0, at(3), Some(3));
     let deltas = rig.vrf.tally.deltas;
     assert_eq!(rig.change_order(&[SOURCES[2], SOURCES[1], SOURCES[0]]), 2);
-    assert!(rig.vrf.candidates.is_walking() && rig.learn() && !rig.vrf.candidates.is_walking());
+    assert!(rig.vrf.candidates.walk.is_pending() && rig.learn() && !rig.vrf.candidates.walk.is_pending());
     // Of the second prefix another source wins with the same next hop.
     assert_eq!(rig.vrf.tally.deltas, deltas + 1);
     assert_eq!(rig.hops_in_service()[1].as_deref(), Some("via 192.0.2.2 dev 0"));
@@ -208,7 +208,7 @@ fn another_order_waits_for_no_other_event() {
     while rig.learn() {}
     assert_eq!(rig.change_order(&[SOURCES[1], SOURCES[0], SOURCES[2]]), 5);
     let mut turns = 0;
-    while rig.vrf.candidates.is_reordering() {
+    while rig.vrf.candidates.walk.is_reordering() {
         turns += 1;
         assert!(turns < 10, "links that come and go delay it");
         PortTable::change(&rig.ports, |table| table.ports[0].is_up = turns % 2 == 0);

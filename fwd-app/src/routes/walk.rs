@@ -41,7 +41,7 @@ impl Causes {
 
 /// The prefixes that are still to be looked at.
 #[derive(Debug, Default)]
-pub(super) struct Walk {
+pub(crate) struct Walk {
     /// Those of the walk in progress; none between two walks.
     pub(super) causes: Causes,
     /// Those of the next walk.
@@ -84,7 +84,7 @@ impl Walk {
     }
 
     /// The same of a walk because of another order of sources.
-    pub(super) fn is_reordering(&self) -> bool {
+    pub(crate) fn is_reordering(&self) -> bool {
         self.causes.is_reordered || self.next.is_reordered
     }
 }

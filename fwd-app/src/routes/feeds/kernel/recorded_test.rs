@@ -1,10 +1,11 @@
-//! Recorded messages of the kernel, and its rules for several routes of one key.
+//! Recorded messages of the kernel, its rules for several routes of one key, and dumps that are older than a notification.
 
-use super::tests::{KernelRig, prefix, shown, with_flags};
+use super::tests::{KernelRig, prefix, route, shown, with_flags};
 use super::*;
 use crate::routes::feeds::netlink::HEADER_BYTES;
+use crate::routes::feeds::netlink::tests::raw;
 use crate::routes::feeds::test_peers::route_bytes;
-use netlink_packet_route::route::{RouteAttribute, RouteType};
+use netlink_packet_route::route::{RouteAttribute, RouteMetric, RouteType};
 use proptest::prelude::*;
 
 /// Datagrams of the kernel, with and without `net.ipv4.nexthop_compat_mode`; `README.md` says how it was recorded.
@@ -102,6 +103,132 @@ fn the_mirror_is_what_the_kernel_has_after_every_step() {
         }
         assert!(watch.kernel.counts().unsupported > 0, "the route with a TOS is counted");
         assert_eq!(shown(watch.table.best(prefix("172.21.0.0/16"))), "none", "its link is down");
+    }
+}
+
+/// The message that a route is gone.
+fn without(mut message: Vec<u8>) -> Vec<u8> {
+    message[4..6].copy_from_slice(&25_u16.to_ne_bytes());
+    message
+}
+
+#[test]
+fn a_notification_wins_over_an_older_dump() {
+    let mut watch = KernelRig::new(KernelOptions::default());
+    let old = route("10.0.0.0/8", 0);
+    let new = route_bytes(prefix("10.0.0.0/8"), RouteType::BlackHole, Vec::new());
+    let is_new = |watch: &mut KernelRig| {
+        watch.events();
+        watch.table.best(prefix("10.0.0.0/8")) == Some(&Route::Blackhole)
+    };
+    // In the first pass, and in one that knows the route.
+    for pause in [Duration::ZERO, RECONCILE_INTERVAL, RECONCILE_INTERVAL] {
+        watch.now += pause;
+        watch.overtaking = vec![without(old.clone())];
+        assert_eq!(watch.pass(std::slice::from_ref(&old), 2), 6);
+        assert!(!watch.has("10.0.0.0/8"));
+        watch.hear(&with_flags(old.clone(), 0x600));
+        assert!(watch.has("10.0.0.0/8"));
+    }
+    watch.now += RECONCILE_INTERVAL;
+    watch.overtaking = vec![with_flags(new.clone(), 0x500)];
+    watch.pass(std::slice::from_ref(&old), 2);
+    assert!(is_new(&mut watch));
+    // The replaced route is not behind it.
+    watch.hear(&without(new.clone()));
+    assert!(!watch.has("10.0.0.0/8"));
+    // Many changes of one route.
+    watch.now += RECONCILE_INTERVAL;
+    let there_and_back = [with_flags(old.clone(), 0x600), with_flags(new.clone(), 0x500), without(new)];
+    watch.overtaking = there_and_back.iter().cycle().take(3 * 100).cloned().collect();
+    watch.pass(&[old], 2);
+    assert!(!watch.has("10.0.0.0/8"));
+    assert_eq!(watch.kernel.counts().repaired, 0);
+}
+
+#[test]
+fn a_route_of_a_key_that_was_not_known_before_is_looked_for_again() {
+    let mut watch = KernelRig::new(KernelOptions::default());
+    let old = route("10.0.0.0/8", 0);
+    let new = route_bytes(prefix("10.0.0.0/8"), RouteType::BlackHole, Vec::new());
+    watch.overtaking = vec![with_flags(new.clone(), 0xc00)];
+    watch.pass(std::slice::from_ref(&old), 2);
+    watch.events();
+    assert_ne!(watch.table.best(prefix("10.0.0.0/8")), Some(&Route::Blackhole), "it was appended");
+    assert!(watch.is_due());
+    watch.now += PASS_INTERVAL;
+    watch.pass(&[old.clone(), new], 2);
+    assert!(!watch.is_due());
+    watch.hear(&without(old));
+    watch.events();
+    assert_eq!(watch.table.best(prefix("10.0.0.0/8")), Some(&Route::Blackhole));
+}
+
+#[test]
+fn a_neighbour_that_goes_before_an_older_dump_stays_gone() {
+    let mut watch = KernelRig::new(KernelOptions::default());
+    watch.pass(&[], 2);
+    let header = [2, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0]; // reachable
+    let neighbour = raw(28, &header, &[(1, &[192, 0, 2, 1]), (2, &[2, 0, 0, 0, 0, 1])]);
+    let mut gone = neighbour.clone();
+    gone[4..6].copy_from_slice(&29_u16.to_ne_bytes());
+    watch.hear(&neighbour);
+    watch.events();
+    watch.now += RECONCILE_INTERVAL;
+    let request = watch.kernel.request(watch.now, &mut watch.out);
+    assert!(request.is_some());
+    watch.hear(&gone);
+    let sequence = request.unwrap();
+    let mut done = raw(3, &[0; 4], &[]);
+    done[8..12].copy_from_slice(&sequence[8..12]);
+    watch.hear(&done);
+    watch.pass_with(2, |kind, _| if kind == 30 { neighbour.clone() } else { Vec::new() });
+    let is_there = |event: &FeedEvent| matches!(event, FeedEvent::Neighbour(_));
+    assert!(!watch.events().iter().any(is_there));
+}
+
+#[test]
+fn ipv4_routes_that_differ_in_attributes_alone_are_different_routes() {
+    let via = |last: u8| RouteAttribute::Gateway(IpAddr::from([192, 0, 2, last]).into());
+    let of = |last, more: Vec<RouteAttribute>| {
+        let attributes = [vec![via(last), RouteAttribute::Oif(2)], more].concat();
+        route_bytes(prefix("10.0.0.0/8"), RouteType::Unicast, attributes)
+    };
+    let with_byte = |at: usize, byte: u8| {
+        let mut bytes = of(1, Vec::new());
+        bytes[HEADER_BYTES + at] = byte;
+        bytes
+    };
+    let source = RouteAttribute::PrefSource(IpAddr::from([192, 0, 2, 77]).into());
+    let metrics = RouteAttribute::Metrics(vec![RouteMetric::Mtu(1400)]);
+    for second in [
+        of(1, vec![source]),
+        of(1, vec![metrics]),
+        with_byte(5, 4),  // the protocol
+        with_byte(6, 42), // the scope
+        with_byte(8, 4),  // on the link
+    ] {
+        let mut watch = KernelRig::new(KernelOptions::default());
+        let (first, last) = (of(1, Vec::new()), of(2, Vec::new()));
+        watch.pass(std::slice::from_ref(&first), 2);
+        watch.hear(&with_flags(last.clone(), 0xc00));
+        watch.hear(&with_flags(second.clone(), 0x400));
+        watch.hear(&without(second.clone()));
+        let best = |watch: &mut KernelRig| {
+            watch.events();
+            shown(watch.table.best(prefix("10.0.0.0/8")))
+        };
+        assert_eq!(best(&mut watch), "192.0.2.1");
+        watch.hear(&without(first.clone()));
+        assert_eq!(best(&mut watch), "192.0.2.2");
+        // A dump has them in the kernel's order.
+        watch.now += RECONCILE_INTERVAL;
+        watch.pass(&[first.clone(), second.clone(), last], 2);
+        watch.hear(&without(first));
+        assert_eq!(best(&mut watch), "192.0.2.1");
+        watch.hear(&without(second));
+        assert_eq!(best(&mut watch), "192.0.2.2");
+        assert!(!watch.is_due());
     }
 }
 
