@@ -101,11 +101,8 @@ pub enum DpdkError {
         tx: usize,
     },
     /// Another thread makes a control call, of this port or another, and the caller does not wait for its end.
-    #[error("port {port}: a device is being reset or brought back; try again")]
-    Busy {
-        /// The port.
-        port: PortId,
-    },
+    #[error("a device is being reset or brought back; try again")]
+    Busy,
     /// The call needs the port in another state.
     #[error("port {port} is {is}; it must be {must} first")]
     PortState {

@@ -349,7 +349,7 @@ impl Port {
 
     /// As [`Self::controlled`], without waiting for a driver.
     pub(crate) fn controlled_soon(&self) -> Result<MutexGuard<'static, ()>, DpdkError> {
-        self.open_under(control_soon().ok_or(DpdkError::Busy { port: self.id() })?)
+        self.open_under(control_soon().ok_or(DpdkError::Busy)?)
     }
 
     /// Returns `control`, or an error if the port was closed.

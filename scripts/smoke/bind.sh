@@ -94,21 +94,33 @@ refused 'routes by nic0' several_paths
 
 # While the host boots there are no routes yet: a NIC is taken if a start has taken it before, and none was refused since.
 mac=$(cat /sys/class/net/nic0/address)
-back() { bind 0 && driver_is ixgbe; }
+host_is() { echo "$1" >"$WORK/system"; }
+# back : the NIC is given back as at the end of the host, so the next boot takes it.
+back() {
+  host_is stopping
+  bind 0
+  driver_is ixgbe
+}
 for state in initializing starting; do
-  echo "$state" >"$WORK/system"
+  host_is "$state"
   bind 1 ''
-  says "$WORK/err" 'is nic0, which this unit has not taken before'
+  says "$WORK/err" 'a NIC that this unit has not taken before'
   driver_is ixgbe
 done
-echo degraded >"$WORK/system"
+# Its kernel driver has not made the interface yet.
+mv "$device/net" "$device/later"
+bind 1 ''
+says "$WORK/err" 'a NIC that this unit has not taken before'
+mv "$device/later" "$device/net"
+host_is degraded
 bind 0 ''
 [ "$(cat "$WORK/state/$address")" = "$mac" ] || fail "the NIC that was taken: $(cat "$WORK/state/$address"), not $mac"
 back
-echo starting >"$WORK/system"
+host_is starting
 bind 0 ''
 driver_is vfio-pci
 back
+host_is starting
 # Another NIC has this address now.
 ip link set nic0 address 02:00:00:00:00:07
 bind 1 ''
@@ -118,22 +130,29 @@ driver_is ixgbe
 : >"$WORK/state/$address"
 bind 0 ''
 back
-echo running >"$WORK/system"
+host_is running
 refused 'routes by nic0' plain
-echo starting >"$WORK/system"
+host_is starting
 bind 1 ''
-says "$WORK/err" 'which this unit has not taken before'
-echo running >"$WORK/system"
+says "$WORK/err" 'that this unit has not taken before'
+host_is running
+# A user takes it back.
+bind 0 ''
+bind 0
+host_is starting
+bind 1 ''
+says "$WORK/err" 'that this unit has not taken before'
+host_is running
 
 # The host is not reached by a NIC that has the driver before the unit starts.
 rm -f "$device/driver"
 ln -s ../../drivers/vfio-pci "$device/driver"
 bind 0 ''
 back
-echo starting >"$WORK/system"
+host_is starting
 bind 0 ''
 back
-echo running >"$WORK/system"
+host_is running
 
 # A driver that does not take the device: the old driver comes back.
 rm "$WORK/takes"

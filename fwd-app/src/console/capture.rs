@@ -186,8 +186,16 @@ impl Captures {
     pub(super) fn stop(&mut self, client: ClientCommand) {
         match &mut self.running {
             Some(capture) if capture.step != CaptureStep::Ending => capture.end(Some(client)),
-            _ => client.answer(Err(anyhow::anyhow!("no capture is running").into())),
+            Some(capture) if capture.waiting.is_none() => capture.waiting = Some(client),
+            Some(_) => client.answer(Err(anyhow::anyhow!("the capture is ending").into())),
+            None => client.answer(Err(anyhow::anyhow!("no capture is running").into())),
         }
+    }
+
+    /// Whether the writer has room for a packet. Others stay with the lcores, which count what they cannot copy.
+    pub(super) fn has_room(&self) -> bool {
+        let packets = self.running.as_ref().and_then(|capture| capture.packets.as_ref());
+        packets.is_none_or(|packets| !packets.is_full())
     }
 
     /// Gives the writer a packet that was seen.

@@ -55,7 +55,9 @@ impl Watching {
     pub(super) fn turn(&mut self, forwarder: &Forwarder, site: &Site) -> bool {
         let watch = forwarder.running().watch();
         let mut worked = false;
-        while let Some(seen) = watch.next() {
+        while self.captures.has_room()
+            && let Some(seen) = watch.next()
+        {
             worked = true;
             match (seen.purpose, &mut self.trace) {
                 (Purpose::Trace, Some(trace)) => trace.shown.push(TraceShown::new(&seen, forwarder, site)),
@@ -69,7 +71,7 @@ impl Watching {
             watch.stop(Purpose::Trace);
             command.answer(Ok(Answer::new(TracesShown(shown))));
         }
-        self.captures.turn(!worked);
+        self.captures.turn(!worked && self.captures.has_room());
         worked
     }
 }

@@ -11,8 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How long the end of the process waits for the control thread. A step of it takes seconds at most: the commit of a full table.
-const END_LIMIT: Duration = Duration::from_secs(30);
+/// How long the end of the process waits for the control thread. A step of it takes seconds at most: the commit of a full table. The service
+/// manager kills a process that takes 30 s to stop (`fwd-app.service`).
+const END_LIMIT: Duration = Duration::from_secs(15);
 
 /// Flags shared by the control thread and its owner.
 #[derive(Debug, Default)]

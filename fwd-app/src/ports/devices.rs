@@ -149,7 +149,7 @@ impl Devices {
             Err(DpdkError::PortCall { errno, .. }) if errno == Errno::NOTSUP.raw_os_error() => {}
             Err(error) => {
                 let when = match error {
-                    DpdkError::Busy { .. } => "now",
+                    DpdkError::Busy => "now",
                     _ => "while it runs, which needs a restart",
                 };
                 let name = device.name();

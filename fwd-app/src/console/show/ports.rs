@@ -45,7 +45,7 @@ impl Steering<'_> {
         for index in self.indices(ports)? {
             let port = &self.desk.site.ports[index];
             let done = work(port);
-            let is_busy = matches!(done, Err(DpdkError::Busy { .. }));
+            let is_busy = matches!(done, Err(DpdkError::Busy));
             outcome = outcome.and(done.with_context(|| port.title(index)));
             if is_busy {
                 break;

@@ -352,7 +352,12 @@ impl Mirror {
         let is_lone = matches!(edit, Edit::Add(_, flags) if flags & NLM_F_EXCL != 0);
         match edits {
             Edits::All(all) if !is_lone && all.len() < REPEATED_MAX => all.push(edit),
-            _ => *edits = Edits::Whole,
+            Edits::All(_) => {
+                // Of many notifications the mirror may lack a route that the dump has.
+                self.is_doubtful |= !is_lone;
+                *edits = Edits::Whole;
+            }
+            Edits::Whole => {}
         }
     }
 
