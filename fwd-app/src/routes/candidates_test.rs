@@ -342,8 +342,7 @@ fn a_full_feed_keeps_what_it_has() {
 #[test]
 fn stale_routes_leave_others_their_room() {
     for is_swept in [false, true] {
-        let mut candidates = Candidates::default();
-        candidates.routes_max = 3;
+        let mut candidates = Candidates { routes_max: 3, ..Candidates::default() };
         for at in 0..3 {
             say_route(&mut candidates, FEED, at, 2);
         }
