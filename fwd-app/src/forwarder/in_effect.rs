@@ -1,19 +1,17 @@
-//! The values of the configuration that are in effect, each with its origin: those of the start, and those that reloads have applied.
+//! The configuration values in effect, each with its origin: from the start, or from a later reload.
 
 use std::collections::BTreeMap;
 
-/// A value of the configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ConfigValue {
     /// Its table and key, such as `forwarder.rx-burst`.
     pub(crate) path: String,
-    /// The value.
     pub(crate) value: serde_json::Value,
     /// Where it comes from: `flag`, a variable, a line of a file, or `default`.
     pub(crate) origin: String,
 }
 
-/// The paths whose values differ, in order, but for devices, which are named where a key is about them.
+/// The paths whose values differ, sorted. Skips devices: keys about a device name it.
 pub(crate) fn changed_paths(before: &[ConfigValue], after: &[ConfigValue]) -> Vec<String> {
     let is_device = |path: &str| path.starts_with("port.") && path.ends_with(".device");
     let by_path = |values: &[ConfigValue]| -> BTreeMap<String, serde_json::Value> {
@@ -28,7 +26,7 @@ pub(crate) fn changed_paths(before: &[ConfigValue], after: &[ConfigValue]) -> Ve
     paths
 }
 
-/// What is in effect of `read` when the keys that `stays` names remain as `before`.
+/// The values in effect after `read` is applied, except that keys for which `stays` holds keep their value of `before`.
 pub(super) fn in_effect(
     before: &[ConfigValue],
     read: &[ConfigValue],

@@ -1,22 +1,11 @@
-//! A forwarder: its ports, its VRFs, its feeds, and the running topology.
+//! A forwarder: its ports, VRFs and feeds, and the running topology.
 //!
-//! A port belongs to one VRF, whose routes its packets are looked up in, but those of VLANs that belong to another one; a next hop may be
-//! behind any port. VRF 0, [`DEFAULT`], has the ports that no other one names, and is the only one unless some are configured. An engine
-//! that holds several FIBs has one for each VRF; of others, each VRF has its own.
+//! A port belongs to one VRF, which selects the table for its packets; VLANs of the port may belong to other VRFs. A next hop may use any
+//! port, of any VRF. Ports that no configured VRF names belong to VRF 0, [`DEFAULT`]. Engines that hold several FIBs give each VRF one of
+//! them; with other engines each VRF has a separate engine.
 //!
-//! What all VRFs share is here once: ports and their links in the [`PortTable`] that all of them read, feeds with the kernel's links and
-//! neighbours, and the topology. One thread uses it; lcores never wait for it.
-//!
-//! | module | what lives there |
-//! |---|---|
-//! | this one | [`Forwarder`]: what it consists of, and changes of it |
-//! | [`port_changes`] | addresses and MTUs of ports that change while packets flow |
-//! | [`reload`], [`in_effect`] | the configuration, read again, and its values in effect |
-//! | [`thread`], [`service`] | the control thread, and its loop: what changes routes and ports while packets flow |
-//! | [`rates`] | what ports, lcores and VRFs did over the last second and the last ten |
-//! | [`updates`] | `--updates`: a stream of route changes |
-//! | [`spec`] | [`ForwardSpec`]: topology, sizes |
-//! | [`signals`] | SIGINT, SIGTERM, SIGUSR1, SIGHUP |
+//! VRFs share the ports and their links ([`PortTable`]), the feeds with the kernel's links and neighbours, and the topology. Only the
+//! control thread changes a forwarder; lcores never wait for it.
 
 pub(crate) mod in_effect;
 mod port_changes;
@@ -67,23 +56,17 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Where a forwarder's topology runs.
 pub(crate) struct Site<'a> {
-    /// DPDK.
     pub(crate) eal: &'a Eal,
-    /// The ports, started, by index.
+    /// By index; started.
     pub(crate) ports: &'a [Port],
-    /// What runs on which lcore.
     pub(crate) plan: &'a LcorePlan,
-    /// Sizes of bursts and batches.
     pub(crate) settings: Settings,
-    /// What an idle lcore does.
     pub(crate) idle: Idle,
-    /// The way to the router; `None` when no port has an address.
+    /// Packets to the router; `None` when no port has an address.
     pub(crate) punts: Option<&'a PuntRings>,
 }
 
-/// A name that no VRF has, or no source of routes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no {what} '{name}'; there are: {known}")]
 pub(crate) struct NoSuchName {
@@ -92,31 +75,27 @@ pub(crate) struct NoSuchName {
     known: String,
 }
 
-/// The sources that every forwarder has, beside its feeds.
 const FIXED_SOURCES: [(&str, SourceId); 3] =
     [("addresses", SourceId::OWN), ("ctl", SourceId::CTL), ("files", SourceId::FILES)];
 
-/// A forwarder.
 pub(crate) struct Forwarder {
     /// By number; at least [`DEFAULT`].
     vrfs: Vec<Vrf>,
-    /// What all VRFs and the router read of ports; empty before [`Self::set_ports`].
+    /// Read by all VRFs and the router; empty before [`Self::set_ports`].
     ports: SharedPorts,
-    /// What is for the router on each port, for lcores.
+    /// The addresses that lcores punt to the router, by port.
     ours: Vec<Option<Arc<ArcSwap<PuntAddresses>>>>,
-    /// What was for the router before.
+    /// Replaced versions of `ours` that an lcore may still read.
     retired: Retired<PuntAddresses>,
     feeds: Option<Feeds>,
-    /// The running topology; before it starts, a handle without stages.
+    /// A handle without stages until the topology starts.
     running: Handle,
-    /// The newest rates.
     rates: SharedRates,
-    /// The configuration in effect.
     pub(crate) config: Vec<ConfigValue>,
 }
 
 impl Forwarder {
-    /// The VRF [`DEFAULT`] with the tables of `main`, and `others` with the same engine; all routes are in service.
+    /// Opens the VRF [`DEFAULT`] with the tables of `main`, and `others` with the same engine. All routes are in service on return.
     ///
     /// # Errors
     /// [`EngineError`](fib::EngineError) for an engine that cannot be made or a table it cannot hold, `FeedError` for a file.
@@ -132,7 +111,7 @@ impl Forwarder {
             let engine = engines.next().context("there are as many engines as VRFs")?;
             let spec = TableSpec { files: files.to_vec(), ..main.clone() };
             let vrf = Vrf::open(spec, (number, name), engine, Arc::clone(&ports), on_progress);
-            // The messages of a forwarder without VRFs are about nothing else.
+            // Without configured VRFs the user need not see the name `default`.
             if others.is_empty() { vrf } else { vrf.with_context(|| of(name)) }
         };
         let mut vrfs = vec![open(0, DEFAULT, &main.files)?];
@@ -144,30 +123,24 @@ impl Forwarder {
         Ok(Self { vrfs, ports, ours, retired, feeds: None, running, rates, config: Vec::new() })
     }
 
-    /// All VRFs.
     pub(crate) fn vrfs(&self) -> &[Vrf] {
         &self.vrfs
     }
 
-    /// The VRF [`DEFAULT`].
     pub(crate) fn main(&self) -> &Vrf {
         self.vrf(0)
     }
 
-    /// VRF `number`.
     pub(crate) fn vrf(&self, number: usize) -> &Vrf {
         &self.vrfs[number]
     }
 
-    /// VRF `number`, to change.
     pub(crate) fn vrf_mut(&mut self, number: usize) -> &mut Vrf {
         &mut self.vrfs[number]
     }
 
-    /// The number of the VRF `name`.
-    ///
     /// # Errors
-    /// [`NoSuchName`], with the names there are.
+    /// [`NoSuchName`], with the known names.
     pub(crate) fn find(&self, name: &str) -> Result<usize, NoSuchName> {
         self.vrfs.iter().position(|vrf| vrf.name == name).ok_or_else(|| {
             let known: Vec<_> = self.vrfs.iter().map(|vrf| vrf.name.as_str()).collect();
@@ -175,26 +148,25 @@ impl Forwarder {
         })
     }
 
-    /// The ports as they are now.
     pub(crate) fn ports(&self) -> Arc<PortTable> {
         self.ports.load_full()
     }
 
-    /// The running topology.
     pub(crate) const fn running(&self) -> &Handle {
         &self.running
     }
 
-    /// The newest rates, for any thread; without any as long as nobody takes samples.
+    /// The newest rates, for any thread; empty until a sampler runs.
     pub(crate) const fn rates(&self) -> &SharedRates {
         &self.rates
     }
 
-    /// Sets the ports: makes the egress table of each VRF, and sets the routes that follow from addresses, which are in service after the next
+    /// Sets the ports: makes the egress table of each VRF and sets the routes that follow from addresses. They enter service with the next
     /// [`Self::commit`].
     ///
     /// # Errors
-    /// [`ConfigError::NoDevice`] when a next hop or a neighbour refers to a port that does not exist; as [`Vrf::set_own_routes`].
+    /// [`ConfigError::NoDevice`] when a next hop or a neighbour refers to a port that does not exist; the errors of
+    /// [`Vrf::set_own_routes`].
     pub(crate) fn set_ports(&mut self, ports: PortTable) -> anyhow::Result<()> {
         let swap = |port| Some(Arc::new(ArcSwap::from_pointee(own::ours(&ports, port)?)));
         self.ours = ports.ports.iter().map(swap).collect();
@@ -204,20 +176,18 @@ impl Forwarder {
         Ok(self.set_own_routes()?)
     }
 
-    /// What is for the router on each port; `None` where a port is no interface.
+    /// The addresses that each port punts to the router; `None` where a port is no interface.
     pub(crate) fn ours(&self) -> &[Option<Arc<ArcSwap<PuntAddresses>>>] {
         &self.ours
     }
 
-    /// Sets the routes that follow from the addresses of ports, each in the VRF of its interface.
     fn set_own_routes(&mut self) -> Result<(), NextHopError> {
         let ports = self.ports();
         let mut vrfs = self.vrfs.iter_mut().enumerate();
         vrfs.try_for_each(|(number, vrf)| vrf.set_own_routes(own::routes(&ports, number)))
     }
 
-    /// Takes the next hops behind port `index` out of service when its link goes down, and back when it comes up; after the next
-    /// [`Self::commit`].
+    /// Records a port's link state. Its next hops leave or re-enter service with the next [`Self::commit`].
     pub(crate) fn set_link(&self, index: usize, is_up: bool) {
         PortTable::change(&self.ports, |table| {
             if let Some(port) = table.ports.get_mut(index) {
@@ -226,14 +196,13 @@ impl Forwarder {
         });
     }
 
-    /// For the router: the ports, the egress table of each VRF (none before [`Self::set_ports`]), which are replaced as a whole, and where it
-    /// shows what it drops.
+    /// For the router: the ports, the egress table of each VRF (empty before [`Self::set_ports`]), and the watch that records its drops.
     pub(crate) fn seen_by_router(&self) -> (SharedPorts, Vec<Arc<ArcSwap<EgressTable>>>, Arc<Watch>) {
         let tables = self.vrfs.iter().filter_map(|vrf| vrf.egress.table()).collect();
         (Arc::clone(&self.ports), tables, Arc::clone(self.running().watch()))
     }
 
-    /// Takes routes, links and neighbours from these feeds.
+    /// Receives routes, links and neighbours from `feeds`.
     ///
     /// # Errors
     /// [`NextHopError`] when no id is free.
@@ -245,8 +214,8 @@ impl Forwarder {
         Ok(())
     }
 
-    /// Does what is due, for one commit of each VRF: takes what feeds have said, some change sets, and what follows from changes of links
-    /// and neighbours. Returns whether there was anything.
+    /// Does a bounded amount of work for one commit of each VRF: some change sets of feeds, and the effects of link and neighbour
+    /// changes. Returns whether there was work.
     pub(crate) fn learn(&mut self) -> bool {
         let mut has_worked = self.feeds.as_mut().is_some_and(|feeds| feeds.give(&mut self.vrfs, &self.ports));
         let interfaces = self.feeds.as_ref().map(Feeds::interfaces);
@@ -262,32 +231,31 @@ impl Forwarder {
         has_worked
     }
 
-    /// Whether the TAP of a port has an address itself. Else an interface of the host does, for which every TAP stands.
+    /// Whether the TAP of a port has `address`; otherwise it is an address of an interface of the host.
     pub(crate) fn tap_has(&self, port: u16, address: IpAddr) -> bool {
         self.feeds.as_ref().is_some_and(|feeds| feeds.interfaces().tap_has(port, address))
     }
 
-    /// The state of each feed, with its routes in VRF `number`.
     pub(crate) fn feed_states(&self, number: usize) -> Vec<FeedStatus> {
         let status = |feeds: &Feeds| feeds.status(|source| self.vrf(number).candidates.count(source));
         self.feeds.as_ref().map(status).unwrap_or_default()
     }
 
-    /// The same, and what becomes of its routes there.
+    /// The state of each feed, with the outcome of its routes in VRF `number`.
     pub(crate) fn feed_status(&self, number: usize) -> Vec<(FeedStatus, FeedOutcome)> {
         let (vrf, status) = (self.vrf(number), self.feed_states(number));
         let outcome = |feed| vrf.feed_outcome(SourceId::of_feed(feed));
         (0..).zip(status).map(|(feed, status)| (status, outcome(feed))).collect()
     }
 
-    /// The names of the sources of routes, the most preferred first.
+    /// The names of the sources of routes, in order of preference.
     pub(crate) fn source_order(&self) -> Vec<&'static str> {
         let order = self.feeds.as_ref().map_or(&[SourceId::FILES][..], Feeds::order);
         [&[SourceId::CTL], order].concat().into_iter().filter_map(|source| self.source_name(source)).collect()
     }
 
-    /// Has sources preferred as in `wanted` from now on, of which those count that run. Routes in service follow with the next turns of
-    /// [`Self::learn`]. Returns how many prefixes have several routes, or 0 if the order was this one already.
+    /// Sets the order of sources; ignores stopped ones. Routes in service follow with later calls of [`Self::learn`]. Returns how many
+    /// prefixes have several routes, or 0 if the order is unchanged.
     pub(crate) fn set_source_order(&mut self, wanted: &[FeedSource]) -> usize {
         let Some(feeds) = &mut self.feeds else { return 0 };
         let order = feeds.order_like(wanted);
@@ -298,20 +266,16 @@ impl Forwarder {
         self.vrfs.iter_mut().map(|vrf| vrf.candidates.set_order(&order)).sum()
     }
 
-    /// The name of a source of routes.
     pub(crate) fn source_name(&self, source: SourceId) -> Option<&'static str> {
         self.sources().find(|(_, of)| *of == source).map(|(name, _)| name)
     }
 
-    /// The names of all sources of routes.
     fn sources(&self) -> impl Iterator<Item = (&'static str, SourceId)> {
         FIXED_SOURCES.into_iter().chain(self.feeds.iter().flat_map(Feeds::sources))
     }
 
-    /// The source of routes with a name.
-    ///
     /// # Errors
-    /// [`NoSuchName`], with the names there are.
+    /// [`NoSuchName`], with the known names.
     pub(crate) fn source_named(&self, name: &str) -> Result<SourceId, NoSuchName> {
         self.sources().find(|(of, _)| *of == name).map(|(_, source)| source).ok_or_else(|| {
             let known = [&["addresses"], &*self.source_order()].concat().join(", ");
@@ -319,7 +283,7 @@ impl Forwarder {
         })
     }
 
-    /// Takes in what the router has learned of neighbours; in service after the next [`Self::commit`].
+    /// Records MACs that the router resolved; they enter service with the next [`Self::commit`].
     pub(crate) fn set_resolved(&mut self, resolved: impl IntoIterator<Item = Resolved>) {
         let (mut addresses, mut ports) = (FxHashSet::default(), FxHashSet::default());
         PortTable::change(&self.ports, |table| {
@@ -333,18 +297,18 @@ impl Forwarder {
         self.vrfs.iter_mut().for_each(|vrf| vrf.egress.neighbours_were_learned(&addresses, &ports));
     }
 
-    /// As [`Vrf::commit`], for all VRFs.
+    /// Calls [`Vrf::commit`] for all VRFs.
     ///
     /// # Errors
-    /// The first one's; the others are in service all the same.
+    /// The first error; the other VRFs are committed nevertheless.
     pub(crate) fn commit(&mut self) -> anyhow::Result<()> {
         self.commit_those(|_| true)
     }
 
-    /// Brings the updates of all VRFs into service.
+    /// Commits the VRFs that have pending updates.
     ///
     /// # Errors
-    /// As [`Self::commit`].
+    /// See [`Self::commit`].
     pub(crate) fn commit_updates(&mut self) -> anyhow::Result<()> {
         self.commit_those(|vrf| vrf.updates > 0)
     }
@@ -359,17 +323,16 @@ impl Forwarder {
         first
     }
 
-    /// Frees tables that were replaced and that no lcore has any more; call it now and then.
+    /// Frees replaced tables that no lcore reads any more; to be called periodically.
     pub(crate) fn free_retired(&mut self) {
         self.vrfs.iter_mut().for_each(Vrf::free_retired);
         self.retired.free();
     }
 
-    /// Begins to build the engine of `spec` for every VRF; [`Self::finish_engine`] moves each to its own. Updates that wait are committed
-    /// before.
+    /// Commits pending updates, then begins to build the engine of `spec` for every VRF. [`Self::finish_engine`] switches each VRF to it.
     ///
     /// # Errors
-    /// As [`Vrf::build_engine`]; none is built then.
+    /// The errors of [`Vrf::build_engine`]; no engine is built then.
     pub(crate) fn build_engines(&mut self, spec: &EngineSpec, lost: LostFamilies) -> anyhow::Result<()> {
         self.vrfs.iter().try_for_each(|vrf| vrf.engine.check_not_building())?;
         self.commit()?;
@@ -380,7 +343,7 @@ impl Forwarder {
         self.build_each(spec, engines, lost)
     }
 
-    /// Begins to build the tables of `engines`, which are the parts of one engine for each VRF.
+    /// Begins to build the tables of `engines`: the parts of one shared engine, one for each VRF.
     fn build_each(
         &mut self,
         spec: &EngineSpec,
@@ -391,8 +354,8 @@ impl Forwarder {
         both.try_for_each(|(vrf, made)| vrf.build_engine(spec.clone(), lost, Some(made)))
     }
 
-    /// As [`Vrf::finish_engine`], of VRF `number`. Parts of one engine are all built before the first is taken: whoever writes to one
-    /// waits while another one is built.
+    /// Calls [`Vrf::finish_engine`] for VRF `number`. Parts of a shared engine switch only when all are built: a writer to one part would
+    /// wait for the build of another.
     pub(crate) fn finish_engine(&mut self, number: usize) -> Option<anyhow::Result<()>> {
         if self.vrfs.iter().any(|vrf| vrf.engine.is_building_part()) {
             return None;
@@ -403,7 +366,7 @@ impl Forwarder {
         Some(if is_alone { finished } else { finished.with_context(|| of(&vrf.name)) })
     }
 
-    /// Builds the stages of a plan over the tables and launches them. The caller runs those of the main lcore.
+    /// Builds the stages of a plan and launches them. The caller runs the stages of the main lcore.
     ///
     /// # Errors
     /// When the ports have not been set, a queue does not exist, an engine has no memory for readers, or an lcore is busy.
@@ -424,13 +387,11 @@ impl Forwarder {
         Ok(running)
     }
 
-    /// Updates in service, of all VRFs.
     pub(crate) fn updates(&self) -> u64 {
         self.vrfs.iter().map(|vrf| vrf.tally.updates).sum()
     }
 }
 
-/// Which VRF an error is about.
 fn of(name: &str) -> String {
     format!("VRF {name}")
 }

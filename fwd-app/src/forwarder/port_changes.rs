@@ -1,5 +1,3 @@
-//! Addresses and MTUs of ports that change while packets flow.
-
 use super::Forwarder;
 use crate::notice;
 use crate::ports::address::InterfaceAddress;
@@ -10,18 +8,18 @@ use anyhow::Context as _;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Sets the MTU, bytes, of the device of the port with an index.
+/// Sets the MTU (bytes) of the device of a port, by index.
 pub(super) type SetMtu<'a> = &'a mut dyn FnMut(u16, u16) -> anyhow::Result<()>;
 
 impl Forwarder {
-    /// Takes addresses of TAPs that have come or gone: routes, datapath and router follow.
+    /// Applies changed addresses of TAPs to routes, datapath and router.
     pub(super) fn follow_addresses(&mut self) {
         let Some(feeds) = &mut self.feeds else { return };
         if !feeds.take_new_addresses() {
             return;
         }
         let found = feeds.interfaces().tap_addresses();
-        // Others than those of hosts are none that a port can have.
+        // Skip addresses that no port may have.
         let of = |id| found.iter().filter(move |(port, _)| *port == id);
         let has_changed = PortTable::change(&self.ports, |table| {
             for port in table.ports.iter_mut().filter(|port| port.tap.is_some()) {
@@ -35,11 +33,11 @@ impl Forwarder {
         }
     }
 
-    /// Brings the configured addresses of `table`, which is that of [`PortTable::with_addresses`], into service. TAPs in `netns` get them, and
-    /// MTUs that are others than those `before`, too.
+    /// Brings the configured addresses of `table`, made by [`PortTable::with_addresses`], into service. TAPs in `netns` get them, and the
+    /// MTUs that differ from `before`.
     ///
     /// # Errors
-    /// When a TAP or a VRF does not take them all; the others have theirs.
+    /// When a TAP or a VRF refuses one; all others are applied.
     pub(super) fn set_addresses(
         &mut self,
         before: &PortTable,
@@ -51,7 +49,7 @@ impl Forwarder {
         set.and(Taps::follow(netns, before, table))
     }
 
-    /// Routes, datapath and router follow the addresses of the ports.
+    /// Applies the addresses of the ports to routes, datapath and router.
     fn addresses_have_changed(&mut self) -> anyhow::Result<()> {
         let set = self.set_own_routes().map_err(anyhow::Error::from);
         let ports = self.ports();
@@ -64,11 +62,11 @@ impl Forwarder {
         set.and_then(|()| self.commit())
     }
 
-    /// Brings the MTUs of `table`, which is that of [`PortTable::with_mtus`], into service: `device` sets that of a device. A device never
-    /// gets a longer packet than it takes: its own MTU is raised before that of the egress tables, and lowered after it.
+    /// Brings the MTUs of `table`, made by [`PortTable::with_mtus`], into service; `device` sets one in a device. A device never gets a
+    /// packet above its limit: its MTU is raised before the egress tables, and lowered after them.
     ///
     /// # Errors
-    /// When a device refuses its MTU, or a VRF its egress table. All MTUs are as before then.
+    /// When a device refuses its MTU, or a VRF its egress table. All MTUs are then restored.
     pub(super) fn set_mtus(&mut self, table: &PortTable, device: SetMtu<'_>) -> anyhow::Result<()> {
         let before = self.ports();
         let changed: Vec<MtuChange> =
@@ -89,8 +87,7 @@ impl Forwarder {
         set
     }
 
-    /// Takes the addresses and MTUs of `table` out of service, which [`Self::set_addresses`] has not brought there whole, and those `before`
-    /// back. What cannot go back is a warning.
+    /// Undoes a failed [`Self::set_addresses`]: restores the addresses and MTUs of `before`. A failure to restore is a warning.
     pub(super) fn go_back(
         &mut self,
         before: &PortTable,
@@ -98,7 +95,7 @@ impl Forwarder {
         netns: Option<&Path>,
         device: SetMtu<'_>,
     ) {
-        // Addresses first: the commit of the MTUs must not fail with them.
+        // Addresses first: the commit of the MTUs must not fail because of them.
         let mut with_mtus = before.clone();
         for (port, new) in with_mtus.ports.iter_mut().zip(&table.ports) {
             port.mtu_bytes = new.mtu_bytes;
@@ -113,7 +110,7 @@ impl Forwarder {
         }
     }
 
-    /// Does the changes, and notes the ports whose devices have theirs.
+    /// Applies the changes, and records the ports whose devices have accepted theirs.
     fn change_mtus(
         &mut self,
         changes: &[MtuChange],
@@ -142,7 +139,6 @@ impl Forwarder {
     }
 }
 
-/// Another MTU of a port, bytes.
 #[derive(Clone, Copy)]
 struct MtuChange {
     port: u16,
@@ -173,7 +169,6 @@ mod tests {
     use crate::ports::table::tests::ports;
     use fib::{NextHopId, PortRef};
 
-    /// A forwarder with three ports, whose MTUs are 1500 and may become 2000.
     fn with_ports() -> Forwarder {
         let mut forwarder = forwarder();
         let mut table = ports(3);
@@ -188,8 +183,8 @@ mod tests {
         PortTable::clone(&forwarder.ports()).with_mtus(&mtus).unwrap()
     }
 
-    /// Sets MTUs where the device of `refusing` takes none but 1500. Returns what devices were told, each with what the egress table had of
-    /// its port by then, and whether all took theirs.
+    /// Sets MTUs; the device of `refusing` accepts only 1500. Returns each call of a device with the port's MTU in the egress table at that
+    /// time, and whether all were accepted.
     fn set(forwarder: &mut Forwarder, mtus: [u16; 3], refusing: Option<u16>) -> (Vec<(u16, u16, u16)>, bool) {
         let table = with_mtus(forwarder, mtus);
         let egress = forwarder.main().egress.table().unwrap();
@@ -202,7 +197,6 @@ mod tests {
         (told, set.is_ok())
     }
 
-    /// The MTU of each port in an egress table.
     fn in_egress(table: &crate::datapath::EgressTable) -> [u16; 3] {
         [1, 2, 3].map(|id| table.get(NextHopId::new(id).unwrap()).mtu_bytes)
     }
@@ -234,7 +228,7 @@ mod tests {
                     told.iter().rfind(|(of, mtu, _)| *of == port && (*mtu == 1500 || port != refusing));
                 assert_eq!(last.map_or(1500, |(_, mtu, _)| *mtu), 1500, "port {port}");
             }
-            // On the way back, too, a device takes what the egress table lets through.
+            // A rollback keeps the same order.
             assert!(told.iter().all(|(_, mtu, in_egress)| mtu >= in_egress), "{told:?}");
         }
     }

@@ -1,8 +1,8 @@
-//! Reloads: the configuration and the route files are read again, and what can change while packets flow is applied.
+//! Reloads: reads the configuration and the route files again, and applies the options that may change while packets flow.
 //!
-//! SIGHUP and `ctl reload` start one. Everything is read and checked on a thread of its own first; if anything is wrong, nothing changes.
-//! Then the control thread sets MTUs, which a device may still refuse, and addresses. The order of sources and the difference of the routes
-//! follow in slices.
+//! SIGHUP or `ctl reload` starts one. A separate thread reads and checks everything first; any error leaves everything unchanged. Then the
+//! control thread sets MTUs, which a device may still refuse, and addresses. The order of sources and the route differences follow in
+//! slices.
 
 use super::in_effect::{ConfigValue, in_effect};
 use super::port_changes::SetMtu;
@@ -27,43 +27,36 @@ use std::vec::IntoIter;
 /// The route files of each VRF, by its name.
 pub(crate) type VrfFiles = BTreeMap<String, Vec<PathBuf>>;
 
-/// What the configuration says now of what can change.
+/// The options of a newly read configuration that may change while packets flow.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ReloadPlan {
-    /// The route files.
     pub(crate) files: VrfFiles,
-    /// The addresses of ports.
     pub(crate) addresses: Vec<PortAddress>,
-    /// The MTUs of ports, bytes; the others get their default.
+    /// Bytes; ports that are not listed get their default.
     pub(crate) mtus: Vec<(PortRef, u16)>,
-    /// The order of sources; `None` leaves that as it is.
+    /// `None` leaves the order unchanged.
     pub(crate) order: Option<Vec<FeedSource>>,
-    /// The namespace of the TAPs.
     pub(crate) netns: Option<PathBuf>,
-    /// Messages below it are left out; `None` leaves that as it is.
+    /// The least severe level to print; `None` leaves it unchanged.
     pub(crate) log_level: Option<LogLevel>,
-    /// Keys that have changed, and that are applied.
+    /// Changed keys that the reload applies.
     pub(crate) applied: Vec<String>,
-    /// Keys that have changed, and that need a restart.
+    /// Changed keys that need a restart.
     pub(crate) restart: Vec<String>,
-    /// All values.
+    /// All values that were read.
     pub(crate) config: Vec<ConfigValue>,
 }
 
-/// Reads the configuration again, and compares it with the values in effect.
 pub(crate) type ReadConfig = Arc<dyn Fn(&[ConfigValue]) -> anyhow::Result<ReloadPlan> + Send + Sync>;
 
-/// What a reload has done.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct ReloadReport {
-    /// Keys that have changed and are applied.
     pub(crate) applied: Vec<String>,
-    /// Keys that have changed and need a restart.
     pub(crate) restart: Vec<String>,
-    /// Routes in the files, and how many of them are new.
+    /// The routes in the files; `changed` counts those that differ.
     pub(crate) routes: usize,
     pub(crate) changed: u64,
-    /// Prefixes with several routes, whose winners another order of sources decides.
+    /// Prefixes with several routes, which a new order of sources may affect.
     pub(crate) reordered: usize,
 }
 
@@ -80,46 +73,44 @@ impl fmt::Display for ReloadReport {
     }
 }
 
-/// How a reload ended; the error says that nothing, or what, has changed.
+/// Result of a reload; the error says which parts have changed nevertheless, or that everything is as before.
 pub(crate) type ReloadResult = Result<ReloadReport, String>;
 
-/// The end of a channel by which clients ask for reloads.
+/// The client's end of the channel for reload requests.
 #[derive(Debug)]
 pub(crate) struct ReloadClient {
     ask: Sender<()>,
-    /// The answer to each.
+    /// One answer for each request.
     pub(crate) answers: Receiver<ReloadResult>,
 }
 
 impl ReloadClient {
-    /// Asks for a reload, whose answer comes later.
     pub(crate) fn ask(&self) {
-        // A service that has ended answers nothing: the client is told so when its command is dropped.
+        // A service that has ended does not answer; the client then gets an error when its command is dropped.
         let _ = self.ask.send(());
     }
 }
 
 type Loaded = anyhow::Result<(Option<ReloadPlan>, Vec<(Rib, NextHopTable)>)>;
 
-/// A reload whose routes are being applied, to one VRF after the other.
+/// A reload whose routes are being applied, one VRF at a time.
 struct Pending {
-    /// The tables that are left, by number of the VRF.
+    /// The remaining tables, by number of the VRF.
     tables: Enumerate<IntoIter<(Rib, NextHopTable)>>,
     current: Option<(usize, Replacement)>,
     start: Instant,
-    /// Whether a VRF has taken its routes.
+    /// Whether any VRF has accepted its routes.
     has_taken: bool,
     report: ReloadReport,
-    /// The route files, and all values.
     read: Option<(VrfFiles, Vec<ConfigValue>)>,
-    /// Why the routes of a VRF stay as they were.
+    /// Why a VRF refused its routes.
     refused: Option<String>,
 }
 
 impl Pending {
-    /// Does a slice of the work. Returns whether all is done.
+    /// Does a slice of the work. Returns whether the reload is complete.
     fn turn(&mut self, forwarder: &mut Forwarder) -> bool {
-        // The routes of another order of sources come first.
+        // Wait until all prefixes are reordered.
         if self.report.reordered > 0 && forwarder.vrfs().iter().any(|vrf| vrf.candidates.walk.is_reordering())
         {
             return false;
@@ -154,7 +145,7 @@ impl Pending {
         false
     }
 
-    /// The end: notes what is in effect now.
+    /// Records the values that are now in effect.
     fn end(self, forwarder: &mut Forwarder) -> ReloadResult {
         let Self { report, read, refused, .. } = self;
         if let Some((files, config)) = read {
@@ -165,7 +156,7 @@ impl Pending {
                     }
                 }
             }
-            // Those of VRFs end in -fib.
+            // Keys of route files end in `fib`.
             let stays = |path: &str| {
                 report.restart.iter().any(|known| known == path) || refused.is_some() && path.ends_with("fib")
             };
@@ -175,7 +166,6 @@ impl Pending {
     }
 }
 
-/// The reload in progress, and who may ask for one.
 pub(super) struct Reloads {
     signals: Signals,
     read: Option<ReadConfig>,
@@ -188,7 +178,7 @@ pub(super) struct Reloads {
 }
 
 impl Reloads {
-    /// Reloads by SIGHUP, and by the client that is returned. Without `read` only the route files are read.
+    /// Accepts SIGHUP and the returned client. Without `read` only the route files are read.
     pub(super) fn new(signals: Signals, read: Option<ReadConfig>) -> (Self, ReloadClient) {
         let ((ask, asked), (sender, answers)) = (unbounded(), unbounded());
         let reloads =
@@ -196,7 +186,6 @@ impl Reloads {
         (reloads, ReloadClient { ask, answers })
     }
 
-    /// Whether routes are being applied.
     pub(super) fn is_applying(&self) -> bool {
         self.applying.is_some()
     }
@@ -231,12 +220,10 @@ impl Reloads {
         self.signals.set_reloading(self.is_busy());
     }
 
-    /// Whether something is being read, or its difference applied.
     fn is_busy(&self) -> bool {
         self.loading.is_some() || self.applying.is_some()
     }
 
-    /// Reads on a thread of its own.
     fn start(&mut self, forwarder: &Forwarder) {
         let read = self.read.clone();
         let vrfs: Vec<_> = forwarder.vrfs().iter().map(|vrf| (vrf.name.clone(), vrf.files.clone())).collect();
@@ -267,7 +254,7 @@ impl Reloads {
         }
     }
 
-    /// Checks all, then applies MTUs and addresses. The order of sources and the routes follow.
+    /// Checks everything, then applies MTUs and addresses. The order of sources and the routes follow in slices.
     fn begin(
         forwarder: &mut Forwarder,
         (plan, tables): (Option<ReloadPlan>, Vec<(Rib, NextHopTable)>),

@@ -1,4 +1,4 @@
-//! What a reload applies, what keeps it from applying anything, and what is in effect after it.
+//! Effects of reloads, reasons to refuse one, and the values in effect afterwards.
 
 use super::*;
 use crate::engines::EngineSpec;
@@ -20,7 +20,6 @@ fn value(path: &str, value: u32) -> ConfigValue {
     ConfigValue { path: path.to_owned(), value: value.into(), origin: format!("f:{value}") }
 }
 
-/// A forwarder whose port 0 has 192.0.2.1, and maybe a TAP.
 fn with_ports(has_tap: bool) -> Forwarder {
     let mut forwarder = forwarder();
     let taps = has_tap.then(|| (PortRef::Index(0), "tap0".to_owned())).into_iter().collect();
@@ -33,12 +32,10 @@ fn with_ports(has_tap: bool) -> Forwarder {
     forwarder
 }
 
-/// The route files of VRFs.
 fn files(vrfs: &[(&str, &[PathBuf])]) -> VrfFiles {
     vrfs.iter().map(|(name, files)| ((*name).to_owned(), files.to_vec())).collect()
 }
 
-/// What the configuration says that has these addresses of port 0.
 fn plan(forwarder: &Forwarder, addresses: &[&str]) -> ReloadPlan {
     ReloadPlan {
         files: files(&[(DEFAULT, &forwarder.main().files)]),
@@ -49,7 +46,7 @@ fn plan(forwarder: &Forwarder, addresses: &[&str]) -> ReloadPlan {
     }
 }
 
-/// The answer to a client of a forwarder whose devices take MTUs up to `mtu_max`.
+/// The answer to a client when devices take MTUs up to `mtu_max`.
 fn reloaded(forwarder: &mut Forwarder, plan: ReloadPlan, mtu_max: u16) -> ReloadResult {
     reloaded_with(forwarder, plan, &mut |_, mtu| {
         anyhow::ensure!(mtu <= mtu_max, "the device is busy");
@@ -57,7 +54,6 @@ fn reloaded(forwarder: &mut Forwarder, plan: ReloadPlan, mtu_max: u16) -> Reload
     })
 }
 
-/// The answer to a client of a forwarder where `device` sets MTUs.
 fn reloaded_with(forwarder: &mut Forwarder, plan: ReloadPlan, device: SetMtu<'_>) -> ReloadResult {
     let read: ReadConfig = Arc::new(move |_: &[ConfigValue]| Ok(plan.clone()));
     let (mut reloads, client) = Reloads::new(Signals::default(), Some(read));
@@ -71,7 +67,6 @@ fn reloaded_with(forwarder: &mut Forwarder, plan: ReloadPlan, device: SetMtu<'_>
     }
 }
 
-/// The addresses and the MTU of port 0, and the values in effect.
 fn state(forwarder: &Forwarder) -> (Vec<String>, u16, Vec<ConfigValue>) {
     let port = &forwarder.ports().ports[0];
     (port.v4().map(|address| address.to_string()).collect(), port.mtu_bytes, forwarder.config.clone())
@@ -172,7 +167,6 @@ fn each_vrf_has_the_files_of_its_name_wherever_its_table_stands() {
         (report.changed, routes(&forwarder)),
         (0, [["10.1.0.0/16"], ["10.2.0.0/16"]].map(|one| one.map(str::to_owned).to_vec()))
     );
-    // The files of one VRF change.
     let plan = ReloadPlan {
         files: files(&[("blue", &red), (DEFAULT, &[]), ("red", &red)]),
         ..ReloadPlan::default()
@@ -180,7 +174,6 @@ fn each_vrf_has_the_files_of_its_name_wherever_its_table_stands() {
     reloaded(&mut forwarder, plan, 1500).unwrap();
     assert_eq!(routes(&forwarder), [["10.1.0.0/16"], ["10.1.0.0/16"]]);
     assert_eq!(forwarder.vrf(2).files, red);
-    // Without one of them nothing changes.
     let plan = ReloadPlan { files: files(&[(DEFAULT, &[]), ("red", &blue)]), ..ReloadPlan::default() };
     let why = reloaded(&mut forwarder, plan, 1500).unwrap_err();
     assert_eq!(why, "the VRF blue has gone; everything stays as it was");
@@ -254,7 +247,7 @@ fn sources_are_preferred_as_the_configuration_says_now() {
     let feeds = Feeds::start(&spec).unwrap().unwrap();
     forwarder.set_feeds(feeds.over(Interfaces::default())).unwrap();
     assert_eq!(forwarder.source_order(), ["ctl", "fpm", "files", "kernel"]);
-    // One that the configuration lacks runs until a restart, after the others.
+    // A source that the new configuration lacks runs until a restart, as the last one.
     for (order, wanted) in [
         (vec![FeedSource::Files, FeedSource::Kernel], ["ctl", "files", "kernel", "fpm"]),
         (vec![FeedSource::Kernel, any, FeedSource::Files], ["ctl", "kernel", "fpm", "files"]),

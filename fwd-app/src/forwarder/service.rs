@@ -1,8 +1,8 @@
-//! The control loop: gives the forwarder what changes its routes and ports while packets flow.
+//! The control loop: applies changes of routes and ports while packets flow.
 //!
-//! It runs on the control thread. Each source is asked in turn for a bounded amount of work: the update stream of `--updates`,
-//! reloads, the links of the ports, the counters that rates are made of, feeds, and the clients that ask. Nothing here ends the
-//! forwarder: what cannot be applied is a notice, and everything stays as it was.
+//! It runs on the control thread and gives each source in turn a bounded amount of work: the update stream of `--updates`, reloads, links,
+//! counters, feeds, and client requests. No failure here ends the forwarder: a refused change is a warning, and the state before stays in
+//! service.
 
 use super::rates::sampler::Sampler;
 use super::reload::{ReadConfig, ReloadClient, Reloads};
@@ -19,72 +19,64 @@ use crossbeam_channel::Receiver;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often the sources are asked when nothing happens, with an update stream, whose updates have their times, and without.
+/// The idle poll interval: with an update stream, whose updates are timed, and without.
 const TICKS: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(2));
-/// How often each link is looked at, if no driver reports a change before.
+/// How often each link is polled, unless a driver reports a change earlier.
 const LINK_PERIOD: Duration = Duration::from_millis(100);
-/// The least time between two changes of egress entries by neighbours, and the greatest: as long as the last one took, between the two.
+/// Bounds of the pause between two neighbour updates of the egress tables; between them, as long as the last update took.
 const NEIGHBOUR_PERIOD: Duration = Duration::from_millis(5);
 const NEIGHBOUR_PERIOD_MAX: Duration = Duration::from_millis(20);
 
-/// What changes a forwarder while packets flow.
 #[derive(Default)]
 pub(crate) struct Service {
     stream: Option<UpdateStream>,
-    /// Whether the stream ends with the first update that is refused.
+    /// Whether the first refused update ends the stream.
     is_strict: bool,
     reloads: Option<Reloads>,
     links: Option<Links>,
     sampler: Option<Sampler>,
     neighbours: Option<Neighbours>,
     requests: Option<Requests>,
-    /// Has the name of the source that is asked.
+    /// Names the source that is being served.
     heartbeat: Arc<Heartbeat>,
 }
 
-/// Answers requests that wait; returns whether there were any.
 type Requests = Box<dyn FnMut(&mut Forwarder) -> bool + Send>;
 
 impl Service {
-    /// Applies `stream`. If `is_strict`, the first update that is refused ends the stream and is the service's result; otherwise it
-    /// is a warning.
+    /// Applies `stream`. If `is_strict`, the first refused update ends the stream and is the service's result; otherwise it is a warning.
     pub(crate) fn with_stream(mut self, stream: Option<UpdateStream>, is_strict: bool) -> Self {
         (self.stream, self.is_strict) = (stream, is_strict);
         self
     }
 
-    /// Reads the configuration and the route files again when `signals` has a SIGHUP, and when the client that is returned asks.
+    /// Accepts reloads by SIGHUP and by the returned client.
     pub(crate) fn with_reloads(mut self, signals: Signals, read: Option<ReadConfig>) -> (Self, ReloadClient) {
         let (reloads, client) = Reloads::new(signals, read);
         self.reloads = Some(reloads);
         (self, client)
     }
 
-    /// Follows `links` and `devices`.
     pub(crate) fn with_links(mut self, links: Vec<Link>, devices: Devices) -> Self {
         self.links = Some(Links { links, devices, at: 0, at_once: 0, due: Instant::now(), events: 0 });
         self
     }
 
-    /// Takes samples of all counters, and makes rates of them.
     pub(crate) fn with_rates(mut self, sampler: Sampler) -> Self {
         self.sampler = Some(sampler);
         self
     }
 
-    /// Takes in what the router learns of neighbours.
     pub(crate) fn with_neighbours(mut self, from: Receiver<Resolved>) -> Self {
         self.neighbours = Some(Neighbours { from, due: Instant::now() });
         self
     }
 
-    /// Names the source that is asked in `heartbeat`.
     pub(crate) fn with_heartbeat(mut self, heartbeat: Arc<Heartbeat>) -> Self {
         self.heartbeat = heartbeat;
         self
     }
 
-    /// Has `answer` answer the requests of clients, some at a time.
     pub(crate) fn with_requests(
         mut self,
         answer: impl FnMut(&mut Forwarder) -> bool + Send + 'static,
@@ -93,16 +85,14 @@ impl Service {
         self
     }
 
-    /// Serves `forwarder` until `stop` is set.
-    ///
     /// # Errors
-    /// The first update that was refused, if the stream is strict.
+    /// The first refused update, if the stream is strict.
     pub(crate) fn run(mut self, forwarder: &mut Forwarder, stop: &StopFlag) -> anyhow::Result<()> {
         let mut result = Ok(());
         let heartbeat = Arc::clone(&self.heartbeat);
         while !stop.is_stopping() {
             let mut worked = false;
-            // What an update changes is not taken back with a reload that is refused.
+            // Pause the stream: a refused reload must not undo updates applied in between.
             let is_applying = self.reloads.as_ref().is_some_and(Reloads::is_applying);
             worked |= is_applying;
             let stream = self.stream.as_mut().filter(|_| !is_applying);
@@ -142,7 +132,7 @@ impl Service {
         if let Some(links) = &mut self.links {
             links.devices.end(forwarder.running());
         }
-        // Lcores have ended by now, and may have left packets for someone who looks on.
+        // Lcores have stopped, and may have left packets for a client that captures them.
         if let Some(answer) = &mut self.requests {
             answer(forwarder);
         }
@@ -150,15 +140,13 @@ impl Service {
     }
 }
 
-/// What the router learns of neighbours.
 struct Neighbours {
     from: Receiver<Resolved>,
-    /// When it is to be looked at again.
     due: Instant,
 }
 
 impl Neighbours {
-    /// Brings into service what has been learned since.
+    /// Commits the MACs resolved since the last call.
     fn turn(&mut self, forwarder: &mut Forwarder) {
         let start = Instant::now();
         if self.from.is_empty() || start < self.due {
@@ -168,22 +156,20 @@ impl Neighbours {
         if let Err(error) = forwarder.commit() {
             notice::warn(format_args!("{error:#}"));
         }
-        // Until a MAC is in service the router sends the packets to it, slowly, so a busy host delays it by 20 ms at most.
+        // Until a MAC is in service, packets take the slow path through the router, so the pause is limited even on a busy host.
         self.due = start + start.elapsed().clamp(NEIGHBOUR_PERIOD, NEIGHBOUR_PERIOD_MAX);
     }
 }
 
-/// The links of the ports.
 struct Links {
     links: Vec<Link>,
     devices: Devices,
-    /// The link that is looked at next. It is one at a time, since some drivers take milliseconds to tell.
+    /// The link to poll next. One at a time, since some drivers take milliseconds to answer.
     at: usize,
-    /// Links to look at without a pause, since one of all has changed.
+    /// Links to poll without a pause, after a driver reported a change.
     at_once: usize,
-    /// When the next one is looked at.
     due: Instant,
-    /// Changes that drivers had reported by then.
+    /// The drivers' count of link changes at the last poll.
     events: u64,
 }
 
@@ -194,7 +180,7 @@ impl Links {
         self.devices.turn(&ports, &handle, &mut |port, is_up| set_link(forwarder, port.into(), is_up));
     }
 
-    /// Takes the next hops behind a link that has gone down out of service, and back behind one that has come up.
+    /// Polls one link and commits a change of its state.
     fn turn(&mut self, forwarder: &mut Forwarder) {
         let Some(link) = self.links.get(self.at) else { return };
         let (count, events) = (self.links.len(), link.port.link_events());
@@ -205,10 +191,9 @@ impl Links {
         if self.at_once == 0 && start < self.due {
             return;
         }
-        // A device that is being reset may still say that its link is up.
+        // A device in reset may still report its link as up.
         let is_up = if self.devices.is_out(link.index) { None } else { link.is_up() };
         (self.at, self.at_once) = ((self.at + 1) % count, self.at_once.saturating_sub(1));
-        // A slow driver gets a tenth of this thread's time.
         let pause = LINK_PERIOD / u32::try_from(count).unwrap_or(u32::MAX);
         self.due = start + pause.max(start.elapsed() * 10);
         let Some(is_up) = is_up else { return };
@@ -221,7 +206,6 @@ impl Links {
     }
 }
 
-/// Brings the state of a port's link into service.
 fn set_link(forwarder: &mut Forwarder, index: usize, is_up: bool) {
     forwarder.set_link(index, is_up);
     if let Err(error) = forwarder.commit() {

@@ -1,12 +1,11 @@
-//! Signals: the first SIGINT or SIGTERM stops receiving and drains; a second one ends the process at once. SIGUSR1 prints
-//! statistics, SIGHUP reads the route files again.
+//! Signals: the first SIGINT or SIGTERM stops receiving and drains; a second one ends the process at once. SIGUSR1 prints statistics,
+//! SIGHUP starts a reload.
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::flag;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The signals received so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Signals {
     stop: Arc<AtomicBool>,
@@ -19,8 +18,8 @@ pub(crate) struct Signals {
 const AT_ONCE: i32 = 1;
 
 impl Signals {
-    /// Installs the handler of SIGUSR1, which would otherwise end the process; call it first. SIGINT and SIGTERM end the process at
-    /// once until [`Self::drain_on_stop`] is called.
+    /// Installs the handler of SIGUSR1, whose default would end the process; call it first. SIGINT and SIGTERM end the process at once
+    /// until [`Self::drain_on_stop`] is called.
     ///
     /// # Errors
     /// When the system refuses the handler.
@@ -30,7 +29,7 @@ impl Signals {
         Ok(signals)
     }
 
-    /// Installs the handler of SIGHUP, which would otherwise end the process. For a command that reads its files again.
+    /// Installs the handler of SIGHUP, whose default would end the process. For commands with reloads.
     ///
     /// # Errors
     /// When the system refuses the handler.
@@ -38,28 +37,26 @@ impl Signals {
         flag::register(SIGHUP, Arc::clone(&self.reload)).map(drop)
     }
 
-    /// Installs the handlers of SIGINT and SIGTERM. Call it when there is something to drain and EAL has started: EAL writes its
-    /// log to stderr and blocks while nobody reads that, so its start must remain interruptible.
+    /// Installs the handlers of SIGINT and SIGTERM. Call it after the EAL has started: the EAL logs to stderr and blocks until that is
+    /// read, so its start must stay interruptible.
     ///
     /// # Errors
     /// When the system refuses a handler.
     pub(crate) fn drain_on_stop(&self) -> std::io::Result<()> {
         for signal in [SIGINT, SIGTERM] {
-            // The handlers run in this order: at the first signal the shutdown finds the flag unset, then the flag is set; at the
-            // second signal the shutdown finds it set.
+            // The handlers run in this order: at the first signal the shutdown finds the flag unset, then the flag is set; at the second
+            // signal the shutdown finds it set.
             flag::register_conditional_shutdown(signal, AT_ONCE, Arc::clone(&self.stop))?;
             flag::register(signal, Arc::clone(&self.stop))?;
         }
         Ok(())
     }
 
-    /// As a signal to stop does.
     #[cfg(test)]
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a signal to stop was received.
     pub(crate) fn is_stopping(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
@@ -69,17 +66,15 @@ impl Signals {
         self.stats.load(Ordering::Relaxed) && self.stats.swap(false, Ordering::Relaxed)
     }
 
-    /// Records whether files are being read again.
     pub(crate) fn set_reloading(&self, is_reloading: bool) {
         self.is_reloading.store(is_reloading, Ordering::Relaxed);
     }
 
-    /// Whether files are being read again, or their difference applied.
     pub(crate) fn is_reloading(&self) -> bool {
         self.is_reloading.load(Ordering::Relaxed)
     }
 
-    /// Whether the files are to be read again, because of a SIGHUP since the last call.
+    /// Whether a SIGHUP arrived since the last call.
     pub(crate) fn reload_wanted(&self) -> bool {
         self.reload.swap(false, Ordering::Relaxed)
     }

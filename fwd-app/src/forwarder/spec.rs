@@ -1,4 +1,4 @@
-//! How packets are forwarded, as plain values.
+//! Options of forwarding, as plain values.
 
 use crate::datapath::tx::FRAGMENTS_MAX;
 use crate::engines::EngineSpec;
@@ -6,18 +6,15 @@ use crate::routes::Vrf;
 use crate::topology::{QueueSpec, Settings, TopologyKind};
 use fib::Isa;
 
-/// The largest batch, keys.
 pub(crate) const BATCH_MAX: u32 = 65_536;
-/// Default batch size of a GPU engine, keys. A driver call costs a few microseconds whatever its size, so a burst is too small; at
-/// 10 Mpps a thousand packets arrive within the time of a round trip.
+/// Default batch of a GPU engine, keys. A driver call costs a few microseconds for any size, so a burst is too small; at 10 Mpps a
+/// thousand packets arrive within a round trip.
 const GPU_BATCH: u32 = 1024;
 
-/// How packets are forwarded. Options that are `None` follow from the engine.
+/// Options of forwarding. `None` selects the engine's default.
 #[derive(Clone, Debug)]
 pub(crate) struct ForwardSpec {
-    /// Which lcore serves which queue.
     pub(crate) config: Option<QueueSpec>,
-    /// Which stages share an lcore.
     pub(crate) topology: Option<TopologyKind>,
     /// Most packets received from a queue by one poll.
     pub(crate) rx_burst: u16,

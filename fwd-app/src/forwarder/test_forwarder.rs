@@ -1,8 +1,7 @@
 //! For tests: forwarders over the bundled routes, and an engine that panics in lookups.
 //!
-//! DPDK has one EAL a process, which keeps its pools until the end. So a test with lcores runs in its own process
-//! (`rusty_fork_test`), which is killed if it hangs. Its lcores are those of [`dpdk_ffi::testing::eal`]: 0 to 3, and 0 is the main
-//! one.
+//! DPDK has one EAL a process, which keeps its pools until the end. So a test with lcores runs in a separate process (`rusty_fork_test`),
+//! which is killed if it hangs. Its lcores are those that [`dpdk_ffi::testing::eal`] makes: 0 to 3, with 0 as the main lcore.
 
 use super::ForwardSpec;
 use crate::engines::EngineSpec;
@@ -22,7 +21,6 @@ use std::sync::atomic::Ordering;
 /// The panic message of the lookups of [`dying_forwarder`].
 pub(crate) const LAST_WORDS: &str = "an invariant, broken on purpose";
 
-/// The default forwarding options, with the lcores of `tuples`.
 pub(crate) fn forward_spec(topology: TopologyKind, tuples: &[(u16, u16, u16)]) -> ForwardSpec {
     let entry = |&(port, queue, lcore): &_| QueueEntry::Queue { port: PortRef::Index(port), queue, lcore };
     let config = QueueSpec::new(tuples.iter().map(entry).collect()).unwrap();
@@ -30,18 +28,16 @@ pub(crate) fn forward_spec(topology: TopologyKind, tuples: &[(u16, u16, u16)]) -
     ForwardSpec { config, topology: Some(topology), rx_burst: 128, batch: None, flush_us: 20 }
 }
 
-/// The bundled routes in the engine `oracle`.
 pub(crate) fn forwarder() -> Forwarder {
     forwarder_of("oracle", bundled("routes.txt"))
 }
 
-/// The routes of a file in an engine.
 pub(crate) fn forwarder_of(engine: &str, file: PathBuf) -> Forwarder {
     let spec = TableSpec { files: vec![file], routes_max: None, engine: EngineSpec::named(engine) };
     Forwarder::open(&spec, &[], &mut |_| ()).unwrap()
 }
 
-/// The bundled routes behind an engine whose lookups panic: those of reader number `reader`, or of all readers for `None`.
+/// The bundled routes behind an engine whose lookups panic: for reader number `reader`, or for all readers.
 pub(crate) fn dying_forwarder(reader: Option<u64>) -> Forwarder {
     let (forwarder, faults) = faulty_forwarder();
     faults.reader.store(reader.unwrap_or(u64::MAX), Ordering::SeqCst);
@@ -57,7 +53,7 @@ pub(crate) fn faulty_forwarder() -> (Forwarder, Arc<Faults>) {
     (forwarder, faults)
 }
 
-/// A route that comes and goes, 500 times a second without end.
+/// A route that is added and withdrawn 500 times a second without end.
 pub(crate) fn endless_updates() -> UpdateStream {
     let update = |action| VrfUpdate {
         vrf: 0,

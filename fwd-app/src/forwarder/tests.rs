@@ -1,4 +1,4 @@
-//! Which ports and VLANs are those of which VRF, names, and feeds over several VRFs.
+//! VRFs of ports and VLANs, names, and feeds over several VRFs.
 
 use super::*;
 use crate::datapath::vlans::PortVrfs;
@@ -44,7 +44,7 @@ fn a_port_belongs_to_one_vrf() {
     );
     assert!(message(&[spec("red", &["1", "p1"])]).contains("red and red"));
     assert!(matches!(of(&[spec("red", &["4"])]), Err(ConfigError::NoDevice(_))));
-    // A VLAN that is where its port is anyway costs nothing.
+    // A VLAN in the VRF of its port needs no entry.
     let specs = [spec("red", &["1.100", "2", "2.100"]), spec("blue", &["p1.4094", "1.7", "3.7"])];
     let mut wanted = own([0, 0, 1, 0]);
     wanted[1].vlans = BTreeMap::from([(7, 2), (100, 1), (4094, 2)]);
@@ -122,7 +122,6 @@ fn a_vrf_that_refuses_its_files_keeps_those_of_others_out_of_nothing() {
     assert_eq!(has_it, [true, false, true]);
 }
 
-/// A forwarder with these VRFs, each with the bundled routes, over the ports p0 and p1.
 fn over_two_ports(others: &[VrfSpec]) -> Forwarder {
     let main = TableSpec {
         files: vec![bundled("routes.txt")],
@@ -136,7 +135,6 @@ fn over_two_ports(others: &[VrfSpec]) -> Forwarder {
     forwarder
 }
 
-/// Sets ports, which are in the VRFs of `others`.
 fn set_ports(forwarder: &mut Forwarder, others: &[VrfSpec], ports: PortTable) {
     let vrfs = vrfs_of_ports(others, &ports.ports).unwrap();
     forwarder.set_ports(ports.with_vrfs(vrfs)).unwrap();
@@ -161,7 +159,7 @@ fn feeds_give_each_vrf_its_own_routes_which_go_stale_and_are_swept_there() {
     let mut says = |events: &[FeedEvent]| {
         sender.send(ChangeSet { feed: FeedId(0), events: events.to_vec() }).unwrap();
         assert!(forwarder.learn() && !forwarder.learn());
-        // The routes of a prefix that no file has, in both VRFs.
+        // A prefix that no file has, in both VRFs.
         [0, 1].map(|number| {
             let vrf = forwarder.vrf(number);
             let found = vrf.rib().longest([198, 18, 0, 1].into());
@@ -178,11 +176,11 @@ fn feeds_give_each_vrf_its_own_routes_which_go_stale_and_are_swept_there() {
     };
     says(&links);
     assert_eq!(says(&[FeedEvent::Connected, route(0, 1, 10)]), [via(1, 0), None]);
-    // The same prefix and metric, and a link of the other VRF.
+    // The same prefix and metric, via a link of the other VRF.
     assert_eq!(says(&[route(1, 2, 10)]), [via(1, 0), via(2, 0)]);
     assert_eq!(says(&[route(1, 3, 11)]), [via(1, 0), via(3, 1)]);
     assert_eq!(says(&[FeedEvent::Disconnected, FeedEvent::Stale]), [via(1, 0), via(3, 1)]);
-    // One VRF's routes are announced again.
+    // The feed announces the routes of one VRF again.
     assert_eq!(says(&[FeedEvent::Connected, route(0, 4, 10), FeedEvent::Sweep]), [via(4, 0), None]);
     let count = |number: usize| forwarder.vrf(number).rib().v4.len();
     assert_eq!(count(0), count(1) + 1);
@@ -214,7 +212,7 @@ fn a_gateway_without_a_port_is_a_neighbour_in_its_vrf_alone() {
     assert_eq!(found(&[(0, None)]), [None, Some((1, 2))]);
 }
 
-/// Before, each change of a MAC rebuilt the tables of all VRFs.
+/// A changed MAC must not rebuild the tables of all VRFs.
 #[test]
 fn a_learned_neighbour_costs_a_table_only_where_one_needs_it() {
     let (mut forwarder, _) = with_feeds();
@@ -244,7 +242,6 @@ fn a_learned_neighbour_costs_a_table_only_where_one_needs_it() {
     assert_eq!(changed((host, 1), 3), [false, true], "a host on the link of the second");
     let table = forwarder.vrf(0).egress.table().unwrap().load_full();
     assert_eq!(table.get(forwarder.vrf(0).hops().find(&hop).unwrap()).macs[5], 1);
-    // A later route via the host uses its MAC.
     let late = NextHop::Gateway { gateway: host, port: PortRef::Index(0) };
     forwarder.vrf_mut(0).add_route("198.18.1.0/24".parse().unwrap(), &Hop::Hop(late.clone())).unwrap();
     forwarder.commit().unwrap();
@@ -255,7 +252,6 @@ fn a_learned_neighbour_costs_a_table_only_where_one_needs_it() {
 #[test]
 fn the_addresses_of_a_port_are_those_of_its_vrf() {
     let (mut forwarder, _) = with_feeds();
-    // The same link in both VRFs.
     let addresses = [("0", "198.18.1.1", 24), ("1", "198.18.1.1", 24), ("1", "198.18.2.1", 24)];
     let addresses = addresses.map(|(port, text, len)| address(port, text, len));
     let red = [spec("red", &["1"])];
@@ -282,7 +278,7 @@ fn the_addresses_of_a_port_are_those_of_its_vrf() {
     assert_ne!(routes(0, "198.18.2.1"), Some(NextHop::Local));
 }
 
-/// While `work` runs, `faults` hang in `apply`. When that takes a minute they no longer do, and `work` has waited for them.
+/// Runs `work` while `faults` block in `apply`. After a minute they unblock; then `work` has waited for them.
 fn does_not_wait(faults: &Arc<Faults>, work: impl FnOnce()) {
     let (done, waited) = bounded::<()>(0);
     let theirs = Arc::clone(faults);
@@ -317,7 +313,7 @@ fn the_control_thread_does_not_wait_while_one_vrf_of_a_common_engine_is_built() 
     }
     forwarder.commit().unwrap();
     forwarder.build_each(&EngineSpec::named("sail-m"), engines, LostFamilies::Refused).unwrap();
-    // The table of one VRF is there, that of the other one is being built.
+    // One VRF's table is built, the other's is being built.
     while faults.calls(Call::Apply) < 1 || forwarder.vrfs().iter().all(|vrf| vrf.engine.is_building_part()) {
         std::thread::yield_now();
     }
@@ -371,7 +367,7 @@ fn no_vrf_takes_its_part_of_an_engine_that_a_panic_has_broken() {
     }
     forwarder.commit().unwrap();
     for vrf in [1, 0] {
-        // The first build panics, the second one does not.
+        // The first build panics, the second does not.
         faults.die_in_apply.store(vrf == 1, SeqCst);
         let made = Made { engine: engines.remove(vrf), service: None, is_shared: true };
         let spec = EngineSpec::named("sail-m");
@@ -398,7 +394,6 @@ fn addresses_of_taps_come_and_go() {
     forwarder.commit().unwrap();
     let here = forwarder.ours()[0].clone().unwrap();
     let routes = forwarder.main().rib().len();
-    // A file has a route of this prefix.
     let link_of_file = Prefix::truncating(0xc633_6400, 24);
     let id_of_file = forwarder.main().rib().v4.get(link_of_file);
     assert!(!id_of_file.is_none());
@@ -419,7 +414,7 @@ fn addresses_of_taps_come_and_go() {
     // The second is on an interface that is no TAP, the third no address of a host.
     let addresses = [FeedEvent::Address(at(5, 1)), FeedEvent::Address(at(6, 9)), other(5, "127.0.0.1")];
     says(&mut forwarder, [vec![link(5, "tap0", false), link(6, "p1", false)], addresses.into()].concat());
-    // The address and its broadcast address. The link has the place of the file's route.
+    // The address and its broadcast address. The connected route replaces the file's route.
     assert_eq!(forwarder.main().rib().len(), routes + 2);
     assert_ne!(forwarder.main().rib().v4.get(link_of_file), id_of_file);
     assert!(is_ours(1) && is_ours(255) && !is_ours(9));
@@ -427,7 +422,7 @@ fn addresses_of_taps_come_and_go() {
 
     says(&mut forwarder, vec![FeedEvent::AddressGone(at(5, 1)), FeedEvent::Address(at(5, 2))]);
     assert!(is_ours(2) && !is_ours(1));
-    // Those of a loopback interface lead here without a link.
+    // Addresses of a loopback interface are punted but add no connected route.
     let own = ["127.0.0.1", "::1", "fe80::1"].map(|address| other(1, address));
     says(&mut forwarder, [vec![link(1, "lo", true), FeedEvent::Address(at(1, 1))], own.into()].concat());
     assert!(is_ours(1) && here.load().v4.len() == 6);

@@ -1,7 +1,7 @@
-//! The control thread, on which a forwarder's routes and ports change while the main lcore forwards.
+//! The control thread, which changes a forwarder's routes and ports while the main lcore forwards.
 //!
-//! An engine's `apply` may wait for running lookups, and the main lcore may be the one that looks up. So what changes routes while packets
-//! flow works on a thread of its own. Nobody waits for that thread before the end of the run.
+//! An engine's `apply` may wait for running lookups, and the main lcore may be running them. Route changes therefore run on a separate
+//! thread, which no other thread waits for before the end of the run.
 
 use crate::threads::{join_within, spawn};
 use anyhow::Context as _;
@@ -15,7 +15,6 @@ use std::time::Duration;
 /// manager kills a process that takes 30 s to stop (`fwd-app.service`).
 const END_LIMIT: Duration = Duration::from_secs(15);
 
-/// Flags shared by the control thread and its owner.
 #[derive(Debug, Default)]
 pub(crate) struct StopFlag {
     is_set: AtomicBool,
@@ -23,20 +22,19 @@ pub(crate) struct StopFlag {
 }
 
 impl StopFlag {
-    /// Whether the work is to end.
     pub(crate) fn is_stopping(&self) -> bool {
         self.is_set.load(Ordering::Acquire)
     }
 }
 
-/// The control thread, which has the tables of a forwarder.
+/// The control thread, which owns the tables of a forwarder.
 pub(crate) struct ControlThread<T> {
     thread: JoinHandle<(T, anyhow::Result<()>)>,
     stop: Arc<StopFlag>,
 }
 
 impl<T: Send + 'static> ControlThread<T> {
-    /// Moves `tables` to the control thread, which does `work`.
+    /// Moves `tables` to the control thread, which runs `work`.
     ///
     /// # Errors
     /// When the system refuses a thread.
@@ -47,7 +45,7 @@ impl<T: Send + 'static> ControlThread<T> {
         let stop = Arc::new(StopFlag::default());
         let theirs = Arc::clone(&stop);
         let run = move || {
-            // The tables survive a panic, since the report needs them.
+            // Keep the tables after a panic: the report needs them.
             let result = catch_unwind(AssertUnwindSafe(|| work(&mut tables, &theirs)));
             let result = result.unwrap_or_else(|panic| {
                 theirs.panicked.store(true, Ordering::Release);
@@ -59,7 +57,6 @@ impl<T: Send + 'static> ControlThread<T> {
         Ok(Self { thread: spawn("control", run).context("cannot start the control thread")?, stop })
     }
 
-    /// Whether the work has panicked.
     pub(crate) fn has_panicked(&self) -> bool {
         self.stop.panicked.load(Ordering::Acquire)
     }

@@ -1,7 +1,7 @@
 //! `--updates`: a stream of route changes that VRFs apply while packets flow.
 //!
-//! [`load`] reads the stream whole before the first packet: a wrong line costs no run, and a file that changes later changes
-//! nothing. [`UpdateStream`] gives them the updates on the control thread, at a rate or at the stream's own times.
+//! [`load`] reads the whole stream before the first packet, so an error in it ends no run, and later changes of the file have no effect. On
+//! the control thread, [`UpdateStream`] applies it at a rate or at its recorded times.
 
 use crate::forwarder::Forwarder;
 use crate::notice::warn;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// How far the updates are, as the feeder and the sink see it.
+/// Progress of the updates, shared by the feeder and the sink.
 #[derive(Debug, Default)]
 pub(crate) struct Applied {
     begun: AtomicU64,
@@ -31,26 +31,23 @@ impl Applied {
     }
 }
 
-/// An update of a VRF.
 #[derive(Clone, Debug)]
 pub(crate) struct VrfUpdate {
-    /// The VRF's number.
     pub(crate) vrf: usize,
-    /// The update.
     pub(crate) update: Update,
 }
 
-/// Reads update streams, each of the VRF whose number is given, into one: by their times, or when a rate is given in turn.
+/// Reads the update streams of VRFs, by number, into one: ordered by time, or interleaved when a rate is given.
 ///
 /// # Errors
-/// `FeedError` for a file. An MRT file that is cut short is no error; a warning says so.
+/// `FeedError` for a file. A truncated MRT file is only a warning.
 pub(crate) fn load(streams: &[(usize, PathBuf)], has_rate: bool) -> anyhow::Result<Arc<[VrfUpdate]>> {
     let mut all = Vec::new();
     for (vrf, path) in streams {
         let updates = load_one(path)?.into_iter().enumerate();
         all.extend(updates.map(|(at, update)| (at, VrfUpdate { vrf: *vrf, update })));
     }
-    // Stable, so that those of one stream keep their order.
+    // Stable sorts keep the order within a stream.
     if has_rate {
         all.sort_by_key(|(at, _)| *at);
     } else if streams.len() > 1 {
@@ -68,49 +65,43 @@ fn load_one(path: &Path) -> anyhow::Result<Vec<Update>> {
     Ok(updates)
 }
 
-/// How an update stream is applied.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UpdateSpec {
-    /// Updates a second; the stream's own times when `None`.
+    /// Updates a second; `None` uses the recorded times.
     pub(crate) rate: Option<u64>,
     /// How often the stream is applied.
     pub(crate) loops: u64,
-    /// Updates that reach the engine as one delta, at most.
+    /// Most updates in one delta for the engine.
     pub(crate) per_commit: u64,
 }
 
-/// An update stream on its way to the VRFs.
 pub(crate) struct UpdateStream {
     updates: Arc<[VrfUpdate]>,
     spec: UpdateSpec,
     applied: Arc<Applied>,
-    /// When the first turn came.
+    /// Time of the first turn.
     start: Option<Instant>,
-    /// Updates that VRFs got.
     taken: u64,
 }
 
-/// What a turn of an [`UpdateStream`] came to.
+/// Result of a turn of an [`UpdateStream`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// Updates were committed.
     Worked,
-    /// No update is due.
     Idle,
     /// All updates are in service.
     Ended,
 }
 
 impl UpdateStream {
-    /// `updates` in their order, as `spec` says. `applied` shows how far they are.
     pub(crate) fn new(updates: Arc<[VrfUpdate]>, spec: UpdateSpec, applied: Arc<Applied>) -> Self {
         Self { updates, spec, applied, start: None, taken: 0 }
     }
 
-    /// Gives `forwarder` the updates that are due, of one commit at most.
+    /// Applies the updates that are due, at most one commit.
     ///
     /// # Errors
-    /// The first update that a VRF refuses, or the engine's refusal. The updates of this turn are not tried again.
+    /// The first update that a VRF refuses, or the engine's refusal. The updates of this turn are not retried.
     pub(crate) fn turn(&mut self, forwarder: &mut Forwarder) -> anyhow::Result<Turn> {
         let now_s = self.start.get_or_insert_with(Instant::now).elapsed().as_secs_f64();
         let UpdateSpec { rate, loops, per_commit } = self.spec;
@@ -132,8 +123,8 @@ impl UpdateStream {
     }
 }
 
-/// When update `number` of a looped stream, counted from 0 over all loops, is due at `rate` updates a second or at the updates' own
-/// times: seconds from the start. As in a trace, the first of a loop follows the last of the loop before by the mean gap.
+/// When update `number` of a looped stream is due, in seconds from the start. `number` counts over all loops. At recorded times, a loop
+/// begins one mean gap after the last update of the loop before.
 #[expect(clippy::cast_precision_loss, reason = "counts below 2^53")]
 fn due_s(updates: &[VrfUpdate], rate: Option<u64>, number: u64) -> f64 {
     if let Some(rate) = rate {

@@ -1,7 +1,7 @@
-//! Warnings of what rates show: NICs that lose packets, empty mempools, lcores that are busy, lcores that are idle while another is busy.
+//! Warnings from rates: NICs that lose packets, empty mempools, busy lcores, and idle lcores while another one is busy.
 //!
-//! Each is said when it begins, and once a minute while it lasts; those of one kind together, so that there is one line of a kind a
-//! second at most.
+//! A warning is issued when its cause begins, and once a minute while it lasts. One line covers all warnings of a kind, so there is at most
+//! one line of each kind a second.
 
 use super::{LcoreRates, PortRates, Rates};
 use crate::topology::plan::LcorePlan;
@@ -9,27 +9,23 @@ use fib::units::count_text;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// The share of its time from which an lcore is busy.
 const BUSY: f64 = 0.95;
-/// The share of its time below which an lcore is idle.
 const IDLE: f64 = 0.05;
-/// How often a warning is repeated while its cause lasts.
 const REPEATED: Duration = Duration::from_mins(1);
-/// A cause that was gone for shorter than this has lasted.
+/// A shorter gap does not end a cause.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// When something was wrong, and when that was said.
+/// When the cause was last seen, and when the last warning was issued.
 struct Alarm {
     seen: Instant,
     said: Instant,
 }
 
-/// The alarms of one kind, by port or lcore.
 #[derive(Default)]
 struct AlarmsOfKind(BTreeMap<u32, Alarm>);
 
 impl AlarmsOfKind {
-    /// Whether it is to be said that something is wrong with `which` now.
+    /// Whether to warn of `which` now.
     fn is_news(&mut self, which: u32, now: Instant) -> bool {
         let Some(alarm) = self.0.get_mut(&which) else {
             self.0.insert(which, Alarm { seen: now, said: now });
@@ -44,7 +40,7 @@ impl AlarmsOfKind {
     }
 }
 
-/// See the module.
+/// Decides which warnings to issue for each new [`Rates`].
 pub(super) struct Alarms {
     /// The ports with one RX queue, each with the lcore of the queue.
     of_one_queue: Vec<(u16, u32)>,
@@ -52,12 +48,11 @@ pub(super) struct Alarms {
     busy: AlarmsOfKind,
     beside: AlarmsOfKind,
     empty: AlarmsOfKind,
-    /// As [`Rates::empty_pools`] last.
+    /// The last [`Rates::empty_pools`].
     empty_pools: u64,
 }
 
 impl Alarms {
-    /// For a forwarder of `plan`.
     pub(super) fn new(plan: &LcorePlan) -> Self {
         let tuples = plan.map.tuples();
         let is_alone = |port: u16| tuples.iter().filter(|tuple| tuple.port == port).count() == 1;
@@ -72,7 +67,7 @@ impl Alarms {
         }
     }
 
-    /// What is to be said of `rates`, which are new; a line of each kind at most.
+    /// Warnings for new `rates`; at most one line of each kind.
     pub(super) fn check(&mut self, rates: &Rates, now: Instant) -> Vec<String> {
         let losing: Vec<_> = rates
             .ports
@@ -114,7 +109,7 @@ impl Alarms {
     }
 }
 
-/// What a port loses a second before an lcore sees it, if it does.
+/// Packets a second that a port loses before an lcore receives them, as text.
 fn losses(port: &PortRates) -> Option<String> {
     let kinds = [(port.rx_missed[0], "missed"), (port.rx_nombuf[0], "without an mbuf")];
     let lost: Vec<_> = kinds
@@ -142,7 +137,7 @@ mod tests {
         Alarms::new(&LcorePlan::new(TopologyKind::RunToCompletion, Some(&map), host).unwrap())
     }
 
-    /// Two ports, the first of which misses so many packets a second, and lcores that are so busy.
+    /// Two ports, the first with `missed` packets a second, and lcores with these busy shares.
     fn rates(missed: Option<f64>, busy: &[f64]) -> Rates {
         let port = |(port, missed)| PortRates {
             port,
@@ -171,7 +166,7 @@ mod tests {
         assert_eq!(at(2, Some(1500.0)), ["port 0 (p0) loses packets: 1.50k/s missed"]);
         assert!((3..62).all(|s| at(s, Some(1.0)).is_empty()), "it lasts");
         assert_eq!(at(62, Some(1.0)).len(), 1);
-        // Gone for a moment, and for long.
+        // A short gap, then a long one.
         assert!(at(63, Some(0.0)).is_empty() && at(64, Some(1.0)).is_empty());
         assert!((65..76).all(|s| at(s, Some(0.0)).is_empty()));
         assert_eq!(at(76, Some(2.0)), ["port 0 (p0) loses packets: 2/s missed"]);
@@ -203,7 +198,6 @@ mod tests {
 
     #[test]
     fn an_idle_lcore_is_said_beside_a_busy_one_with_all_of_a_port() {
-        // Port 0 has two queues: its lcores already share it.
         let (mut alarms, start) = (alarms(&[(0, 0, 1), (0, 1, 2), (1, 0, 3)]), Instant::now());
         assert_eq!(alarms.check(&rates(None, &[1.0, 0.5, 0.5, 0.0]), start).len(), 1);
         assert_eq!(alarms.check(&rates(None, &[1.0, 0.5, 1.0, 0.06]), start).len(), 1, "no lcore is idle");

@@ -1,17 +1,17 @@
-//! The last samples of something that counts, and what it counted a second between two of them.
+//! The last samples of counters, and rates between two of them.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Samples kept: the newest, and those of ten seconds before it.
+/// The newest sample and ten seconds before it.
 const SAMPLES: usize = 11;
-/// The longest time that the rates of ten seconds are over. A sample that comes late must not make it fifteen.
+/// Longest span of the ten-second rates. A late sample must not stretch it to fifteen.
 const LONG: Duration = Duration::from_millis(10_500);
 
-/// A value over about 1 s and about 10 s, in this order; `None` where there are no two samples.
+/// A value over about 1 s and about 10 s; `None` without two samples.
 pub(crate) type Over<T = f64> = [Option<T>; 2];
 
-/// Samples of one thing with the times at which they were taken, oldest first.
+/// Timed samples, oldest first.
 #[derive(Debug)]
 pub(super) struct History<T>(VecDeque<(Instant, T)>);
 
@@ -22,7 +22,6 @@ impl<T> Default for History<T> {
 }
 
 impl<T> History<T> {
-    /// Adds the newest sample.
     pub(super) fn push(&mut self, at: Instant, sample: T) {
         if self.0.len() == SAMPLES {
             self.0.pop_front();
@@ -30,17 +29,17 @@ impl<T> History<T> {
         self.0.push_back((at, sample));
     }
 
-    /// Forgets all samples, since those to come do not go on from them.
+    /// Discards all samples, since the counters were reset.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// The newest sample.
     pub(super) fn last(&self) -> Option<&T> {
         self.0.back().map(|(_, sample)| sample)
     }
 
-    /// The newest sample with the one before it, and with the oldest one of the last ten seconds: how many seconds lie between, and both.
+    /// Pairs the newest sample with its predecessor, and with the oldest of the last ten seconds: seconds between them, the older, the
+    /// newest.
     fn spans(&self) -> Over<(f64, &T, &T)> {
         let mut samples = self.0.iter().rev();
         let (Some((end, now)), Some((start, before))) = (samples.next(), samples.next()) else {
@@ -48,19 +47,18 @@ impl<T> History<T> {
         };
         let seconds = |start: &Instant| end.duration_since(*start).as_secs_f64();
         let oldest = self.0.iter().find(|(at, _)| end.duration_since(*at) <= LONG);
-        // A sample that is late by more than that is still compared with the one before it.
+        // A sample that is later than that is still compared with its predecessor.
         let (long_start, long_before) =
             oldest.filter(|(at, _)| at < start).map_or((start, before), |(at, sample)| (at, sample));
         let spans = [(seconds(start), before, now), (seconds(long_start), long_before, now)];
         spans.map(|span| Some(span).filter(|(seconds, ..)| *seconds > 0.0))
     }
 
-    /// How many seconds the rates are over.
     pub(super) fn seconds(&self) -> Over {
         self.spans().map(|span| span.map(|(seconds, ..)| seconds))
     }
 
-    /// How much of what `count` returns came a second. It never falls from one sample to the next.
+    /// Increase of `count` a second; 0 if it decreased.
     #[expect(clippy::cast_precision_loss, reason = "counts below 2^53")]
     pub(super) fn per_second(&self, count: impl Fn(&T) -> u64) -> Over {
         self.spans().map(|span| {
@@ -68,7 +66,7 @@ impl<T> History<T> {
         })
     }
 
-    /// The increase of `part` in relation to that of `whole`, at most 1.
+    /// The increase of `part` relative to `whole`, at most 1.
     #[expect(clippy::cast_precision_loss, reason = "counts below 2^53")]
     pub(super) fn share(&self, part: impl Fn(&T) -> u64, whole: impl Fn(&T) -> u64) -> Over {
         self.spans().map(|span| {
@@ -83,7 +81,6 @@ impl<T> History<T> {
 mod tests {
     use super::*;
 
-    /// The history of samples taken at these milliseconds.
     fn history(samples: &[(u64, u64)]) -> History<u64> {
         let (mut history, start) = (History::default(), Instant::now());
         for (ms, count) in samples {
@@ -98,13 +95,12 @@ mod tests {
         assert_eq!(rates(&[]), [None, None]);
         assert_eq!(rates(&[(0, 7)]), [None, None]);
         assert_eq!(rates(&[(0, 7), (1000, 107)]), [Some(100.0), Some(100.0)]);
-        // Of three seconds there are three.
         let three = history(&[(0, 0), (1000, 100), (2000, 100), (3000, 160)]);
         assert_eq!(three.per_second(|count| *count), [Some(60.0), Some(160.0 / 3.0)]);
         assert_eq!(three.seconds(), [Some(1.0), Some(3.0)]);
-        // Late by half a second: exact all the same.
+        // Late by half a second: still exact.
         assert_eq!(rates(&[(0, 0), (1000, 100), (2500, 250)]), [Some(100.0), Some(100.0)]);
-        // Two samples of one moment.
+        // Two samples at the same time.
         assert_eq!(rates(&[(0, 0), (0, 1)]), [None, None]);
     }
 
@@ -115,7 +111,7 @@ mod tests {
         let steady = history_of(&steady);
         assert_eq!(steady.seconds(), [Some(1.0), Some(10.0)]);
         assert_eq!(steady.per_second(|count| *count), [Some(50.0), Some(50.0)]);
-        // The control thread was held up for six seconds: samples from before do not count.
+        // The control thread was held up for six seconds: earlier samples do not count.
         let late: Vec<_> = (0..11).map(|i| (if i < 8 { i * 1000 } else { i * 1000 + 6000 }, i)).collect();
         assert_eq!(history_of(&late).seconds(), [Some(1.0), Some(10.0)]);
         let very_late = history_of(&[(0, 0), (1000, 10), (31_000, 310)]);

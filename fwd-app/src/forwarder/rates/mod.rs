@@ -1,18 +1,10 @@
-//! Rates: what each port, lcore and VRF did over the last second and the last ten.
+//! Rates of each port, lcore and VRF over the last second and the last ten.
 //!
-//! The control thread takes a sample of all counters once a second ([`sampler`]) and makes a [`Rates`] of the last ones, which replaces
-//! the one before as a whole. Any thread reads it, and its age, without waiting for the control thread.
+//! The control thread samples all counters once a second ([`sampler`]) and publishes a new [`Rates`]. Any thread reads it, and its age,
+//! without waiting for the control thread.
 //!
-//! A rate is over the time that passed between two samples ([`history`]), so a sample that comes late is exact. There is none before the
-//! second sample. A port whose counters cannot be read has no rates, and one whose counters go back (a device that was reset, `clear port
-//! stats`) starts anew.
-//!
-//! | module | what lives there |
-//! |---|---|
-//! | this one | [`Rates`]: what is shown |
-//! | [`sampler`] | [`Sampler`](sampler::Sampler): takes samples in turn with the other work of the control thread |
-//! | [`history`] | the last samples of one thing, and rates over them |
-//! | [`alarms`] | warnings of losses and of busy lcores |
+//! A rate is computed over the time between two samples ([`history`]), so a late sample is exact. The first rate needs two samples. A port
+//! whose counters cannot be read has no rates, and one whose counters decrease (device reset, `clear port stats`) restarts its history.
 
 mod alarms;
 mod history;
@@ -28,110 +20,84 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Where the newest rates are; each is replaced as a whole.
 pub(crate) type SharedRates = Arc<ArcSwap<Rates>>;
 
-/// The rates of a forwarder, and what it had counted when they were made.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rates {
-    /// When they were made; `None` before the first sample.
+    /// When they were computed; `None` before the first sample.
     pub(crate) made: Option<Instant>,
-    /// How many seconds the rates are over, but those of ports.
+    /// Seconds that the rates are computed over; ports have separate spans.
     pub(crate) seconds: Over,
     /// By index.
     pub(crate) ports: Vec<PortRates>,
-    /// The lcores that run stages, and those that could.
+    /// Lcores with stages, and spare ones.
     pub(crate) lcores: Vec<LcoreRates>,
     /// By number.
     pub(crate) vrfs: Vec<VrfRates>,
     /// Dropped packets a second, in the order of [`DropReason::ALL`].
     pub(crate) drops: Vec<(DropReason, Over)>,
-    /// What all stages and the router had counted.
+    /// Totals of all stages and the router.
     pub(crate) counters: Counters,
-    /// Times that the control thread has found a pool of packets without an mbuf outside the caches of lcores. Some drivers neither receive nor
-    /// count anything then.
+    /// Times that the control thread found an mbuf pool empty outside the lcore caches. Some drivers then neither receive nor count
+    /// packets.
     pub(crate) empty_pools: u64,
 }
 
-/// What the driver of a port counted a second.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PortRates {
-    /// Its index.
     pub(crate) port: u16,
-    /// Its name.
     pub(crate) name: String,
-    /// How many seconds the rates are over.
     pub(crate) seconds: Over,
-    /// Packets received.
     pub(crate) rx_pps: Over,
-    /// Packets sent.
     pub(crate) tx_pps: Over,
-    /// Bits received, frames without their checksum (layer 2).
+    /// Bits received; frames without FCS (layer 2).
     pub(crate) rx_bps: Over,
-    /// Bits sent, as those received.
+    /// Bits sent; frames without FCS (layer 2).
     pub(crate) tx_bps: Over,
     /// Packets lost because the RX queue was full.
     pub(crate) rx_missed: Over,
-    /// Packets received with an error.
     pub(crate) rx_errors: Over,
-    /// Times that the mempool had no mbuf for a packet.
+    /// Failed mbuf allocations on receive.
     pub(crate) rx_nombuf: Over,
-    /// Packets that could not be sent.
     pub(crate) tx_errors: Over,
-    /// The counters themselves, since the start or the last reset; `None` when they cannot be read.
+    /// The counters since the start or the last reset; `None` when they cannot be read.
     pub(crate) total: Option<PortStats>,
 }
 
-/// What an lcore did a second.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LcoreRates {
-    /// Its number.
     pub(crate) lcore: u32,
-    /// The share of the time that it worked on packets, 0 to 1.
+    /// Share of its time that the lcore was busy with packets, 0 to 1.
     pub(crate) busy: Over,
-    /// Packets that its stages received.
     pub(crate) rx_pps: Over,
-    /// Packets that its stages sent.
     pub(crate) tx_pps: Over,
-    /// Packets that its stages dropped.
     pub(crate) dropped_pps: Over,
-    /// What its stages had counted.
     pub(crate) counters: Counters,
 }
 
-/// What was received in a VRF a second.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct VrfRates {
-    /// Its name.
     pub(crate) name: String,
-    /// Packets received.
     pub(crate) rx_pps: Over,
     /// Bits received (layer 2).
     pub(crate) rx_bps: Over,
-    /// Packets received since the start.
     pub(crate) packets: u64,
-    /// Bytes received since the start.
     pub(crate) bytes: u64,
 }
 
-/// Losses of NICs: packets missed, received with an error, and without an mbuf.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NicLosses {
-    /// Packets lost because the RX queue was full.
     pub(crate) missed: u64,
-    /// Packets received with an error.
     pub(crate) errors: u64,
-    /// Times that the mempool had no mbuf for a packet.
     pub(crate) nombuf: u64,
 }
 
 impl Rates {
-    /// How long ago they were made.
     pub(crate) fn age(&self) -> Option<Duration> {
         self.made.map(|made| made.elapsed())
     }
 
-    /// What the NICs have lost since `before`. Ports whose counters could not be read then or now, or have gone back, have lost nothing.
+    /// Losses of the NICs since `before`. Ports whose counters are unreadable at either time, or have decreased, count as zero.
     pub(crate) fn lost_since(&self, before: &Self) -> NicLosses {
         let mut lost = NicLosses::default();
         for (port, then) in self.ports.iter().zip(&before.ports) {
@@ -145,7 +111,6 @@ impl Rates {
 }
 
 impl PortRates {
-    /// Its rates, with their names.
     fn named(&self) -> [(&'static str, Over); 9] {
         [
             ("seconds", self.seconds),

@@ -1,7 +1,7 @@
-//! Takes a sample of all counters once a second, and makes rates of the last ones.
+//! Samples all counters once a second, and computes rates from the last samples.
 //!
-//! It runs on the control thread. The counters of one port are read a turn, since some drivers take milliseconds; those of lcores are
-//! read from what they publish, which costs them nothing.
+//! It runs on the control thread. Each turn reads the counters of one port, since some drivers take milliseconds. Lcores publish their
+//! counters anyway, so sampling does not slow them.
 
 use super::alarms::Alarms;
 use super::history::History;
@@ -14,15 +14,14 @@ use dpdk_ffi::{Mempool, PortStats};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// From the beginning of one sample to that of the next.
+/// From the start of one sample to the next.
 const PERIOD: Duration = Duration::from_secs(1);
-/// A driver that takes longer than this gets a tenth of the control thread's time.
+/// A slower driver gets a tenth of the control thread's time.
 const SLOW: Duration = Duration::from_millis(1);
 
 /// Reads the counters of the port with an index; `None` when they cannot be read.
 pub(crate) type ReadPort = Box<dyn FnMut(usize) -> Option<PortStats> + Send>;
 
-/// A port and its samples.
 struct SampledPort {
     name: String,
     history: History<PortStats>,
@@ -56,7 +55,7 @@ impl SampledPort {
     }
 }
 
-/// Whether any counter is less than it was: the device was reset, its counters were cleared, or one has wrapped.
+/// Whether any counter has decreased: the device was reset, its counters were cleared, or one has wrapped.
 fn has_gone_back(before: &PortStats, now: &PortStats) -> bool {
     let counters = |stats: &PortStats| {
         let PortStats { ipackets, opackets, ibytes, obytes, imissed, ierrors, oerrors, rx_nombuf } = *stats;
@@ -69,9 +68,7 @@ fn bits(bytes: Option<f64>) -> Option<f64> {
     bytes.map(|bytes| bytes * 8.0)
 }
 
-/// What was counted by the forwarder.
 struct Counted {
-    /// The time stamp counter.
     tsc: u64,
     lcores: Vec<(u32, Counters)>,
     /// Packets and bytes received.
@@ -79,27 +76,25 @@ struct Counted {
     all: Counters,
 }
 
-/// See the module.
 pub(crate) struct Sampler {
     ports: Vec<SampledPort>,
     read: ReadPort,
-    /// Lcores that have no stage, but could.
+    /// Usable lcores without a stage.
     spare: Vec<u32>,
     counted: History<Counted>,
     alarms: Option<Alarms>,
-    /// The pools of packets, each with the most mbufs that lie in caches of lcores.
+    /// The mbuf pools, each with the most mbufs that lcore caches can hold.
     pools: Vec<(Mempool, usize)>,
     empty_pools: u64,
-    /// The port that is read next, of a sample that has begun.
+    /// The port to read next in the current sample; `None` between samples.
     at: Option<usize>,
-    /// When the sample began.
     begun: Instant,
-    /// When it goes on, or the next one begins.
+    /// When to continue the sample or begin the next.
     due: Instant,
 }
 
 impl Sampler {
-    /// Of ports with these names, whose counters `read` reads, and of the lcores of a forwarder and those in `spare`.
+    /// Samples ports with these names through `read`, the lcores of a forwarder, and `spare` lcores.
     pub(crate) fn new(names: impl IntoIterator<Item = String>, read: ReadPort, spare: Vec<u32>) -> Self {
         let port = |name| SampledPort { name, history: History::default() };
         let ports = names.into_iter().map(port).collect();
@@ -108,22 +103,22 @@ impl Sampler {
         Self { ports, read, spare, counted, alarms, pools, empty_pools: 0, at: None, begun: now, due: now }
     }
 
-    /// Counts how often one of `pools` is empty, each of which has the most mbufs that lie in caches of lcores.
+    /// Counts how often one of `pools` is empty; each is given with the most mbufs that lcore caches can hold.
     pub(crate) fn with_pools(mut self, pools: Vec<(Mempool, usize)>) -> Self {
         self.pools = pools;
         self
     }
 
-    /// Warns of losses, of busy lcores, and of idle ones beside a busy one of `plan`.
+    /// Issues [`Alarms`] for the lcores of `plan`.
     pub(crate) fn with_alarms(mut self, plan: &LcorePlan) -> Self {
         self.alarms = Some(Alarms::new(plan));
         self
     }
 
-    /// Goes on with a sample, or begins one; returns whether there was something to do.
+    /// Continues a sample or begins one; returns whether there was work.
     pub(in crate::forwarder) fn turn(&mut self, forwarder: &Forwarder) -> bool {
         let now = Instant::now();
-        // A pool is often empty for less than a period.
+        // Every turn, since a pool is often empty for less than a period.
         let empty = self.pools.iter().filter(|(pool, cached)| pool.available() <= *cached);
         self.empty_pools += empty.count() as u64;
         if now < self.due {
@@ -152,7 +147,6 @@ impl Sampler {
         true
     }
 
-    /// The rates of the samples so far.
     fn rates(&self, forwarder: &Forwarder) -> Rates {
         let Some(last) = self.counted.last() else { return Rates::default() };
         let lcore = |(at, (lcore, counters)): (usize, &(u32, Counters))| {
@@ -189,7 +183,6 @@ impl Sampler {
     }
 }
 
-/// What `forwarder` has counted until now.
 fn count(forwarder: &Forwarder, spare: &[u32]) -> Counted {
     let (running, tsc) = (forwarder.running(), dpdk_ffi::tsc());
     let spare = spare.iter().map(|lcore| (*lcore, Counters::default()));
@@ -246,7 +239,7 @@ mod tests {
     fn a_read_that_fails_is_not_zero() {
         let failed = rates(&[stats(0, 0), stats(1000, 1000), None]);
         assert_eq!((failed.rx_pps, failed.tx_bps, failed.total), ([None; 2], [None; 2], None));
-        // The time without counters is not averaged over.
+        // The interval without counters is not part of a rate.
         let back = rates(&[stats(0, 0), None, stats(5000, 0)]);
         assert_eq!((back.rx_pps, back.total), ([None; 2], stats(5000, 0)));
         let again = rates(&[stats(0, 0), None, stats(5000, 0), stats(5100, 0)]);
@@ -259,7 +252,7 @@ mod tests {
         assert_eq!((reset.rx_pps, reset.tx_pps, reset.total), ([None; 2], [None; 2], stats(10, 5)));
         let after = rates(&[stats(0, 0), stats(9000, 0), stats(10, 5), stats(30, 5)]);
         assert_eq!((after.rx_pps, after.tx_pps), ([Some(20.0); 2], [Some(0.0); 2]));
-        // A counter that wraps is one that goes back.
+        // A wrapped counter has decreased.
         let wrapped = rates(&[stats(u64::MAX / 200, 0), stats(3, 0)]);
         assert_eq!(wrapped.rx_pps, [None; 2]);
     }
@@ -288,13 +281,12 @@ mod tests {
         let mut reads = 0;
         let read = move |index: usize| {
             reads += 1;
-            // The second port cannot be read.
             (index == 0).then(|| PortStats { ipackets: reads * 100, ..PortStats::default() })
         };
         let names = ["p0", "p1"].map(str::to_owned);
         let mut sampler = Sampler::new(names, Box::new(read), vec![7]);
         assert!(forwarder.rates().load().age().is_none());
-        // Two ports, and the end.
+        // Two ports, then publication.
         assert!((0..3).all(|_| sampler.turn(&forwarder)));
         assert!(!sampler.turn(&forwarder), "the next one is due in a second");
         let first = forwarder.rates().load_full();
@@ -304,7 +296,6 @@ mod tests {
             (first.ports[0].total.map(|total| total.ipackets), first.ports[1].total),
             (Some(100), None)
         );
-        // As if a second had passed.
         sampler.due = Instant::now();
         assert!((0..3).all(|_| sampler.turn(&forwarder)));
         let json = serde_json::to_value(&**forwarder.rates().load()).unwrap();
