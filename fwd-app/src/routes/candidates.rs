@@ -1,19 +1,17 @@
-//! What every source says of each prefix, and which route wins: the one place where that is decided.
+//! The candidate routes of each prefix, and the choice of the winner.
 //!
-//! The order of sources is: the addresses of ports, the control socket, then files and feeds as [`Candidates::set_order`] says, which may be
-//! called again at any time. Of one feed the lowest metric comes first. The first route wins whose next hop can forward
-//! (RFC 1812 5.3.12.3), else the first that has a next hop. When a prefix has routes of feeds alone and none of their paths leads to a port,
-//! the prefix is unreachable, or has no route ([`Candidates::unreachable`]).
+//! Order of sources: port addresses, the control socket, then files and feeds by [`Candidates::set_order`], which may be called at any
+//! time. Within a feed the lowest metric is preferred. The winner is the first route whose next hop can forward (RFC 1812 5.3.12.3), else
+//! the first with a next hop. A prefix known only from feeds, with no path to a port, is unreachable or has no route
+//! ([`Candidates::unreachable`]).
 //!
-//! A change here marks prefixes ([`Marked`]); [`super::commit`] chooses their winners. A next hop whose link fails or comes back, or that
-//! gets or loses its way to a gateway, concerns prefixes with several candidates, which a [`Walk`] finds in slices.
+//! A change marks prefixes ([`Marked`]); [`super::commit`] chooses their winners. A next hop whose link or gateway fails or recovers
+//! concerns prefixes with several candidates, which a [`Walk`] finds in slices.
 //!
-//! A route that only files have lies in the RIB and not here, so a forwarder without other sources has two empty tables. The first route
-//! of another source brings the file's route here. An entry ends by [`Candidates::forget`], when it has been committed that no other
-//! source has the prefix.
-//!
-//! A feed's routes carry the epoch of their last announcement. [`Candidates::begin_epoch`] makes all of them stale, which costs nothing
-//! for a table of any size. [`Candidates::sweep`] takes the routes that are still stale out of the choice; a walk removes them.
+//! A route that only files have is in the RIB and not here, so without other sources both tables are empty. The first route of another
+//! source copies the file's route here; [`Candidates::forget`] ends the entry once the withdrawal of all other sources is committed. A
+//! feed's routes carry the epoch of their announcement: [`Candidates::begin_epoch`] makes all stale without visiting them (unless the epoch
+//! overflows), [`Candidates::sweep`] excludes the stale ones.
 
 use super::commit::Marked;
 use super::distinct::{Distinct, Known, RouteId, UNUSED_MIN, Wanted};
@@ -25,31 +23,26 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-/// How many sources there may be.
 const SOURCES: usize = 1 << u8::BITS;
-/// How many prefixes are looked at for each distinct route when unused ones are looked for, at most.
+/// Most prefixes examined for each distinct route in a search for unused ones.
 const PREFIXES_PER_ROUTE: usize = 1 << 8;
-/// How many prefixes a turn of a walk looks at, at most: some milliseconds.
+/// Most prefixes that a turn of a walk examines: some milliseconds.
 const WALK_MAX: usize = 1 << 15;
 
-/// A source of routes. Its number says nothing about which is preferred.
+/// A source of routes. Its number does not imply preference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SourceId(u8);
 
 impl SourceId {
-    /// The addresses of ports.
     pub(crate) const OWN: Self = Self(0);
-    /// The control socket.
     pub(crate) const CTL: Self = Self(1);
-    /// The route files and their updates.
     pub(crate) const FILES: Self = Self(2);
 
-    /// Feed number `feed`, counted from 0.
     pub(crate) const fn of_feed(feed: u8) -> Self {
         Self((Self::FILES.0 + 1).wrapping_add(feed))
     }
 
-    /// Whether it is a feed, which has metrics, stale routes and a limit.
+    /// Whether it is a feed, with metrics, stale routes and a limit.
     const fn is_feed(self) -> bool {
         self.0 > Self::FILES.0
     }
@@ -59,31 +52,31 @@ impl SourceId {
         self.0 == Self::CTL.0 || self.0 == Self::FILES.0
     }
 
-    /// Whether its routes are left out when the engine has no table for their family. Those of a user are refused.
+    /// Whether its routes are left out when the engine has no table for their family; user routes are refused.
     const fn may_be_left_out(self) -> bool {
         !self.is_user()
     }
 }
 
-/// What a source says of a prefix.
+/// A source's route of a prefix.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Said {
     pub(crate) source: SourceId,
     pub(crate) prefix: IpPrefix,
-    /// The metric; 0 of a source that is no feed.
+    /// 0 if the source is no feed.
     pub(crate) metric: u32,
-    /// The route; `None` when the source has none any more.
+    /// `None` withdraws the route.
     pub(crate) route: Option<RouteId>,
 }
 
-/// The route of a prefix that is to be in service.
+/// The route that a prefix should have in service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Winner {
     pub(crate) source: SourceId,
     pub(crate) metric: u32,
-    /// Its next hop; [`NextHopId::NONE`] when the prefix has none.
+    /// [`NextHopId::NONE`] for no route.
     pub(crate) id: NextHopId,
-    /// The route is that of a feed and leads to no port.
+    /// A feed's route without a path to a port.
     pub(crate) is_foreign: bool,
 }
 
@@ -91,37 +84,35 @@ impl Winner {
     const NONE: Self = Self { source: SourceId::FILES, metric: 0, id: NextHopId::NONE, is_foreign: false };
 }
 
-/// Where the route in service of a prefix comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Origin {
     pub(crate) source: SourceId,
     pub(crate) metric: u32,
-    /// Whether its feed has not announced it again since it came back.
+    /// Whether its feed has not announced it again since it reconnected.
     pub(crate) is_stale: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SourceRoutes {
     pub(crate) routes: u64,
-    /// Those that are stale.
     pub(crate) stale: u64,
-    /// Announcements left out since the table was full.
+    /// Announcements left out at the limit.
     pub(crate) over_limit: u64,
 }
 
 impl SourceRoutes {
-    /// Whether the routes that are not stale have reached the limit. Stale ones are about to go, and a source announces a route only once, so
-    /// they take no room from its new routes.
+    /// Whether the routes that are not stale have reached the limit. Stale ones do not count: they are about to go, and a source announces
+    /// a new route only once.
     const fn is_full(self, routes_max: u64) -> bool {
         self.routes - self.stale >= routes_max
     }
 
-    /// Whether there is no room for a further route. Stale routes have a limit as well, for a source that comes and goes.
+    /// Whether there is no room for another route. Twice the limit bounds stale routes, for a source that reconnects again and again.
     const fn has_no_room(self, routes_max: u64) -> bool {
         self.is_full(routes_max) || self.routes >= routes_max.saturating_mul(2)
     }
 
-    /// Those of two VRFs.
+    /// The sum of two VRFs.
     pub(crate) const fn and(self, other: Self) -> Self {
         Self {
             routes: self.routes + other.routes,
@@ -131,32 +122,29 @@ impl SourceRoutes {
     }
 }
 
-/// What becomes of the routes of a feed.
+/// Numbers of a feed's routes that do not forward.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FeedOutcome {
-    /// Routes whose paths have no port here.
+    /// Routes without a path to a port.
     pub(crate) unresolved: u64,
-    /// Of these, those that are installed as unreachable.
+    /// The unresolved routes that are installed as unreachable.
     pub(crate) unreachable: u64,
-    /// Routes of a family that the engine has no table for.
     pub(crate) no_table: u64,
-    /// Routes that the engine has refused.
     pub(crate) refused: u64,
 }
 
-/// A route that a source has of a prefix.
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     route: RouteId,
     metric: u32,
-    /// When it was announced last, in epochs of its source.
+    /// The epoch of its source at the last announcement.
     epoch: u16,
     source: SourceId,
     /// Whether the prefix has more candidates, in [`FamilyCandidates::others`].
     has_others: bool,
 }
 
-/// What tells the candidates of a prefix apart, and the order in which they are stored: the source, and the metric.
+/// Key of a prefix's candidates, in storage order: source and metric.
 type Rank = (SourceId, u32);
 
 impl Candidate {
@@ -173,7 +161,7 @@ impl Candidate {
         self.route != RouteId::NOTHING
     }
 
-    /// Whether no source but files has a route of the prefix.
+    /// Whether only files have a route of the prefix.
     fn is_lone(&self) -> bool {
         self.source == SourceId::FILES && !self.has_others
     }
@@ -182,7 +170,7 @@ impl Candidate {
 #[derive(Default)]
 struct FamilyCandidates<K: Key> {
     first: FxHashMap<Prefix<K>, Candidate>,
-    /// The further candidates of prefixes with several, by rank; never an empty list.
+    /// Further candidates of a prefix, by rank; never an empty list.
     others: FxHashMap<Prefix<K>, Vec<Candidate>>,
 }
 
@@ -194,7 +182,7 @@ impl<K: Key> FamilyCandidates<K> {
         first.into_iter().chain(self.others.get(&prefix).filter(|_| has_others).into_iter().flatten())
     }
 
-    /// Sets or removes the candidate of a rank, and returns the replaced one. `file` is the file's route of a prefix without an entry.
+    /// Sets or removes the candidate of a rank, and returns the previous one. `file` returns the file's route if the prefix has no entry.
     fn set(
         &mut self,
         prefix: Prefix<K>,
@@ -249,7 +237,7 @@ impl<K: Key> FamilyCandidates<K> {
         self.first.iter().chain(others).map(|(prefix, of)| (K::wrap(*prefix), of))
     }
 
-    /// The prefixes with an entry, or with `has_lone` false those with several candidates.
+    /// The prefixes with an entry; without `has_lone`, only those with several candidates.
     fn prefixes(&self, has_lone: bool) -> Vec<Prefix<K>> {
         if has_lone { self.first.keys().copied().collect() } else { self.others.keys().copied().collect() }
     }
@@ -263,21 +251,21 @@ impl<K: Key> FamilyCandidates<K> {
 #[derive(Clone, Copy, Default)]
 struct SourceState {
     epoch: u16,
-    /// Routes of epochs before this one count no longer.
+    /// Routes of earlier epochs are excluded.
     swept: u16,
     count: SourceRoutes,
 }
 
 struct Choice {
-    /// The egress table, by which a next hop can forward or not; `None` before the ports are known.
+    /// Knows which next hops can forward; `None` before the ports are known.
     egress: Option<Arc<EgressTable>>,
     without_table: Vec<Family>,
-    /// The place of each source in the order of preference, by [`SourceId`]; the lowest comes first.
+    /// The rank of each source in the order of preference, by [`SourceId`]; 0 is the most preferred.
     places: [u8; SOURCES],
 }
 
 impl Choice {
-    /// The preferred one of a prefix's candidates that have a next hop.
+    /// The preferred candidate that has a next hop.
     fn winner<'a>(
         &self,
         (routes, unreachable): (&Distinct, NextHopId),
@@ -313,26 +301,24 @@ impl Choice {
         self.egress.as_ref().is_none_or(|egress| egress.is_usable(id))
     }
 
-    /// The lowest wins.
     fn preference(&self, of: &Candidate, standing: Standing) -> Preference {
         (standing, self.places[usize::from(of.source.0)], of.metric)
     }
 }
 
-/// Whether a route can forward, the best first.
+/// Whether a route can forward; the best first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Standing {
     Usable,
-    /// Its next hop cannot forward now.
     Unusable,
     /// It leads to no port.
     Foreign,
 }
 
-/// The standing of a route, the place of its source, and its metric.
+/// The standing of a route, the place of its source, and its metric; the lowest wins.
 type Preference = (Standing, u8, u32);
 
-/// The place of each source: addresses, ctl, those of `order`, then the others by number.
+/// The place of each source: addresses, ctl, then `order`, then the others by number.
 fn places(order: &[SourceId]) -> [u8; SOURCES] {
     let fixed = [SourceId::OWN, SourceId::CTL];
     let others = (0..=u8::MAX).map(SourceId).filter(|of| !fixed.contains(of) && !order.contains(of));
@@ -344,7 +330,6 @@ fn places(order: &[SourceId]) -> [u8; SOURCES] {
     places
 }
 
-/// The routes of all sources.
 pub(crate) struct Candidates {
     v4: FamilyCandidates<u32>,
     v6: FamilyCandidates<u128>,
@@ -352,15 +337,12 @@ pub(crate) struct Candidates {
     sources: Vec<SourceState>,
     pub(super) routes: Distinct,
     choice: Choice,
-    /// Prefixes whose winner is to be chosen.
     pub(crate) marked: Marked,
-    /// See [`Self::walk`].
     pub(crate) walk: Walk,
-    /// The routes of users that were replaced since the last commit.
+    /// The previous routes of users, for a rollback to the last commit.
     undo: Vec<Said>,
-    /// The most routes of a feed.
     pub(super) routes_max: u64,
-    /// The next hop of prefixes whose routes lead to no port; with [`NextHopId::NONE`] they have no route.
+    /// The next hop of prefixes whose routes lead to no port; [`NextHopId::NONE`] leaves them without a route.
     pub(super) unreachable: NextHopId,
 }
 
@@ -382,8 +364,8 @@ impl Default for Candidates {
 }
 
 impl Candidates {
-    /// Files and feeds are preferred in this order from now on; those that it lacks come after it. Returns how many prefixes have several
-    /// candidates, and so may have another winner than before.
+    /// Sets the order of files and feeds; unlisted sources come last. Returns how many prefixes have several candidates, and may thus have
+    /// a new winner.
     pub(crate) fn set_order(&mut self, order: &[SourceId]) -> usize {
         self.choice.places = places(order);
         let contested = self.v4.others.len() + self.v6.others.len();
@@ -391,8 +373,8 @@ impl Candidates {
         contested
     }
 
-    /// The engine has no table for these families: of their prefixes the routes of ctl and files alone count. Marks the prefixes of a family
-    /// that gets or loses its table. Returns the families that lose theirs and have some.
+    /// Sets the families without a table: for their prefixes only routes of ctl and files count. Marks the prefixes of a family that gains
+    /// or loses its table. Returns the families that lose theirs and have prefixes.
     pub(crate) fn set_without_table(&mut self, families: Vec<Family>) -> Vec<Family> {
         let before = std::mem::replace(&mut self.choice.without_table, families);
         let mut lost = Vec::new();
@@ -407,12 +389,11 @@ impl Candidates {
         lost
     }
 
-    /// Whether the engine has no table for a family.
     pub(crate) fn lacks_table(&self, family: Family) -> bool {
         self.choice.without_table.contains(&family)
     }
 
-    /// A distinct route. `find` finds its next hop, unless the route is known.
+    /// The id of a distinct route; `find` resolves the next hop of a new one.
     pub(crate) fn route(
         &mut self,
         route: &Arc<Route>,
@@ -424,20 +405,19 @@ impl Candidates {
         self.routes.find_or_add(route, find)
     }
 
-    /// The route of a next hop that is known.
     pub(crate) fn of_hop(&mut self, id: NextHopId) -> Option<RouteId> {
         (!id.is_none()).then(|| self.routes.of_hop(id))
     }
 
-    /// As [`Self::set`] for a feed: marks the prefix if it may have another winner.
+    /// Calls [`Self::set`] for a feed, and marks the prefix if it may have a new winner.
     pub(crate) fn say(&mut self, said: &Said, file: impl FnOnce() -> NextHopId) {
         if self.set(said, file) {
             self.marked.mark(said.prefix);
         }
     }
 
-    /// Takes what a source says. `file` is the file's route, which is asked for when the prefix has no entry. Returns whether that is
-    /// another route than before, so that the prefix may have another winner. [`Self::roll_back`] restores the earlier route of a user.
+    /// Sets or withdraws a source's route. `file` returns the file's route, and is called if the prefix has no entry. Returns whether the
+    /// prefix may have a new winner. [`Self::roll_back`] restores the previous route of a user.
     pub(crate) fn set(&mut self, said: &Said, file: impl FnOnce() -> NextHopId) -> bool {
         let Said { source, prefix, .. } = *said;
         if source.is_user() {
@@ -463,7 +443,7 @@ impl Candidates {
             IpPrefix::V6(prefix) => v6.set(prefix, (source, metric), new, file),
         };
         let SourceState { swept, count, .. } = &mut self.sources[usize::from(source.0)];
-        // Of files the RIB has most.
+        // Most routes of files are in the RIB alone, so they are not counted.
         if source != SourceId::FILES {
             count.routes = count.routes + u64::from(new.is_some()) - u64::from(replaced.is_some());
             count.stale -= u64::from(replaced.is_some_and(|replaced| replaced.epoch != epoch));
@@ -472,19 +452,19 @@ impl Candidates {
         was_swept || replaced.map(|replaced| replaced.route) != new.map(|new| new.route)
     }
 
-    /// The changes since the last commit are in service.
+    /// Ends the rollback period: the changes are in service.
     pub(crate) fn settle(&mut self) {
         self.undo.clear();
     }
 
-    /// Takes back what files and ctl have said since the last commit.
+    /// Undoes the changes of files and ctl since the last commit.
     pub(crate) fn roll_back(&mut self) {
         while let Some(before) = self.undo.pop() {
             self.replace(&before, || NextHopId::NONE);
         }
     }
 
-    /// Ends the entry of a prefix that files alone have a route of, or nobody.
+    /// Drops the entry of a prefix that only files or no source have a route of.
     pub(crate) fn forget(&mut self, prefix: IpPrefix) {
         match prefix {
             IpPrefix::V4(prefix) => self.v4.forget(prefix),
@@ -492,7 +472,7 @@ impl Candidates {
         }
     }
 
-    /// The winner of a prefix; `None` without an entry: the RIB has the file's route then, if there is one.
+    /// The winner of a prefix; `None` without an entry, when the RIB has the file's route, if one exists.
     pub(crate) fn winner(&self, prefix: IpPrefix) -> Option<Winner> {
         let counts = |of: &&Candidate| !self.is_swept(of);
         self.has(prefix).then(|| {
@@ -504,13 +484,12 @@ impl Candidates {
         })
     }
 
-    /// Whether a route counts no longer, since it was stale when its source was swept.
+    /// Whether a route was stale when its source was swept.
     fn is_swept(&self, of: &Candidate) -> bool {
         of.epoch < self.sources[usize::from(of.source.0)].swept
     }
 
-    /// Whose the route of a prefix is that is in service with the next hop `id`. `None` when no source says so any more, and the engine
-    /// has refused what they say now.
+    /// The source of the route in service with the next hop `id`. `None` when it is withdrawn, and the engine has refused its successor.
     pub(crate) fn origin(&self, prefix: IpPrefix, id: NextHopId) -> Option<Origin> {
         let Some(winner) = self.winner(prefix) else {
             return Some(Origin { source: SourceId::FILES, metric: 0, is_stale: false });
@@ -527,7 +506,7 @@ impl Candidates {
         Some(Origin { source: of.source, metric: of.metric, is_stale })
     }
 
-    /// What a source that is no feed says of a prefix.
+    /// The route of a source that is no feed.
     pub(crate) fn said(&self, prefix: IpPrefix, source: SourceId) -> Option<RouteId> {
         self.get(prefix, (source, 0)).map(|candidate| candidate.route)
     }
@@ -538,12 +517,11 @@ impl Candidates {
         !self.has(prefix) || said(SourceId::FILES) || said(SourceId::CTL)
     }
 
-    /// The next hop of the files' route of a prefix that has an entry, or [`NextHopId::NONE`].
+    /// The next hop of the files' route of a prefix with an entry, or [`NextHopId::NONE`].
     pub(crate) fn file_route(&self, prefix: IpPrefix) -> NextHopId {
         self.said(prefix, SourceId::FILES).map_or(NextHopId::NONE, |route| self.routes.get(route).id)
     }
 
-    /// The route with which a prefix wins.
     pub(crate) fn route_of(
         &self,
         prefix: IpPrefix,
@@ -556,7 +534,6 @@ impl Candidates {
         self.of(prefix).next().is_some()
     }
 
-    /// The prefixes of a family that have an entry.
     pub(crate) fn prefixes(&self, family: Family) -> Vec<IpPrefix> {
         match family {
             Family::V4 => self.v4.first.keys().copied().map(IpPrefix::V4).collect(),
@@ -564,12 +541,12 @@ impl Candidates {
         }
     }
 
-    /// How many routes a source other than files has.
+    /// Numbers of routes of a source; not counted for files.
     pub(crate) fn count(&self, source: SourceId) -> SourceRoutes {
         self.sources[usize::from(source.0)].count
     }
 
-    /// All routes of a source are stale from now on, until they are announced again.
+    /// Makes all routes of a source stale until they are announced again.
     pub(crate) fn begin_epoch(&mut self, source: SourceId) {
         let SourceState { epoch, swept, count } = &mut self.sources[usize::from(source.0)];
         if count.routes == count.stale {
@@ -584,7 +561,7 @@ impl Candidates {
         });
     }
 
-    /// Takes the stale routes of a source out of the choice. [`Self::take_marked`] finds their prefixes and removes them.
+    /// Excludes the stale routes of a source. [`Self::take_marked`] finds their prefixes and removes them.
     pub(crate) fn sweep(&mut self, source: SourceId) {
         let SourceState { epoch, swept, count } = &mut self.sources[usize::from(source.0)];
         if count.stale > 0 {
@@ -593,8 +570,8 @@ impl Candidates {
         }
     }
 
-    /// Takes prefixes whose winner is to be chosen, as many as one commit may hold: all that were marked one at a time since the last call,
-    /// and a part of the others, which include those that the walk finds. Removes their swept routes.
+    /// Takes the prefixes of one commit: all that were marked singly since the last call, and a part of the others, including those that
+    /// the walk finds. Removes their swept routes.
     pub(crate) fn take_marked(&mut self) -> Vec<IpPrefix> {
         let found = self.walk(self.marked.room());
         self.marked.mark_all(found);
@@ -611,15 +588,15 @@ impl Candidates {
         }
     }
 
-    /// Takes a new egress table. Next hops that can forward in one of both tables alone are revalued: see [`Self::walk`].
+    /// Sets the egress table. Next hops that can forward in only one of the old and the new table are revalued for the walk.
     pub(crate) fn set_egress(&mut self, egress: &Arc<EgressTable>) {
         if let Some(before) = self.choice.egress.replace(Arc::clone(egress)) {
             self.routes.revalue(|id| before.is_usable(id) != egress.is_usable(id));
         }
     }
 
-    /// Looks at some prefixes, as long as [`Walk::is_pending`]. Returns prefixes that may have another winner, `found_max` at most: a candidate
-    /// has another next hop or was swept, or there are several candidates and one has become usable or unusable, or sources have another order.
+    /// Examines a slice of prefixes while [`Walk::is_pending`]. Returns at most `found_max` prefixes that may have a new winner: a
+    /// candidate has a new next hop or was swept, or one of several has become usable or unusable, or sources have a new order.
     pub(super) fn walk(&mut self, found_max: usize) -> Vec<IpPrefix> {
         let (moved, revalued) = self.routes.take_moved();
         self.walk.note(&Causes { moved, revalued, ..Causes::default() });
@@ -637,7 +614,6 @@ impl Candidates {
         found
     }
 
-    /// Whether a prefix may have another winner by the causes of the walk.
     fn is_concerned(&self, prefix: IpPrefix) -> bool {
         let Causes { moved, revalued, is_reordered, .. } = &self.walk.causes;
         let is_contested = self.of(prefix).nth(1).is_some();
@@ -647,18 +623,16 @@ impl Candidates {
             })
     }
 
-    /// Whether prefixes wait for another call of [`Self::take_marked`].
     pub(super) fn has_pending(&self) -> bool {
         self.walk.is_pending() || !self.marked.is_empty()
     }
 
-    /// The next hops of all routes.
     pub(crate) fn ids(&mut self) -> impl Iterator<Item = NextHopId> {
         self.forget_unused();
         self.routes.known.iter().map(|known| known.id).chain([self.unreachable])
     }
 
-    /// What becomes of the routes of `source`, but for those that the engine has refused.
+    /// The outcome of the routes of `source`, without those that the engine has refused.
     pub(crate) fn outcome(&self, source: SourceId) -> FeedOutcome {
         let mut outcome = FeedOutcome::default();
         for (prefix, of) in self.v4.all().chain(self.v6.all()).filter(|(_, of)| of.source == source) {

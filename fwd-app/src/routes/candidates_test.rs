@@ -1,4 +1,4 @@
-//! The candidates against a plain list of what was said.
+//! The candidates against a plain list of each source's routes.
 
 use super::*;
 use crate::routes::feeds::live::say;
@@ -18,7 +18,7 @@ fn prefix(number: u32) -> IpPrefix {
 
 const OBJECTS: u32 = 1_000_000;
 
-/// Route 0 drops, 1 is for this host, those above have a path; from [`OBJECTS`] on they name an object.
+/// Route 0 drops, 1 is for this host, higher ones have a path; from [`OBJECTS`] on they name an object.
 fn route(number: u32) -> Arc<Route> {
     Arc::new(match number {
         0 => Route::Blackhole,
@@ -47,12 +47,12 @@ fn find(route: &Route, without_port: u32) -> NextHopId {
     }
 }
 
-/// Next hops with ids of their own: what each has now.
+/// The current next hop of each private id.
 #[derive(Default)]
 struct Hops(RefCell<BTreeMap<NextHopId, NextHopId>>);
 
 impl Hops {
-    /// As [`find`]; that of an object gets an id of its own, or keeps it.
+    /// Resolves like [`find`]; an object gets or keeps a private id.
     fn find(&self, wanted: &Wanted<'_>, without_port: u32) -> NextHopId {
         let found = find(wanted.route, without_port);
         let Some(before) = wanted.object.filter(|_| !found.is_none()) else { return found };
@@ -67,14 +67,11 @@ impl Hops {
     }
 }
 
-/// What the sources say, the RIB that follows, and what becomes of a commit.
 struct Model {
     said: BTreeMap<IpPrefix, BTreeMap<Rank, (u32, bool)>>,
-    /// The route that each object amounts to.
     objects: [u32; 2],
     without_port: u32,
     without_v6: bool,
-    /// All sources, the most preferred first.
     order: Vec<SourceId>,
 }
 
@@ -130,8 +127,8 @@ fn steps() -> impl Strategy<Value = Vec<CandidateStep>> {
 }
 
 proptest! {
-    /// A RIB that gets the winners has, after each commit, what the sources say; a commit that is refused takes back what files and ctl
-    /// have said since, and nothing else.
+    /// After each commit, a RIB fed with the winners matches the routes of the sources. A refused commit undoes only the changes of files
+    /// and ctl.
     #[test]
     fn the_winner_of_each_prefix_is_what_the_rib_gets(steps in steps(), epoch in prop::sample::select(vec![0, u16::MAX - 2])) {
         let sources = [
@@ -155,7 +152,7 @@ proptest! {
                     let (source, prefix) = (sources[source], prefix(at));
                     let metric = if source.is_feed() { metric } else { 0 };
                     if source != SourceId::FILES && std::mem::take(&mut has_changed_files) {
-                        // What files alone have changed is committed before others say something.
+                        // Changes of files alone are committed before another source changes a route.
                         candidates.settle();
                         lone.drain(..).for_each(|prefix| candidates.forget(prefix));
                         user_before.clear();
@@ -244,7 +241,7 @@ proptest! {
                 }
                 CandidateStep::Order(places) => {
                     let order: Vec<_> = places.into_iter().map(|place| sources[place]).collect();
-                    // One that is not named comes last; that is the case of the feed without routes.
+                    // An unlisted source comes last, here the feed without routes.
                     let contested = candidates.set_order(&order[..3]);
                     let found = walk(&mut candidates);
                     prop_assert_eq!(found.len(), contested);
@@ -268,7 +265,7 @@ proptest! {
                                 None => of_model.remove(&(*source, 0)),
                             };
                         }
-                        // The RIB is rolled back and gets what is wanted in a later commit.
+                        // The RIB is rolled back, and a later commit sets the winners.
                         for at in (0..8).map(prefix) {
                             let wanted = candidates.winner(at).map_or(model.winner(at), |winner| winner.id);
                             if wanted.is_none() { rib.remove(&at) } else { rib.insert(at, wanted) };
@@ -305,7 +302,7 @@ proptest! {
 
 const FEED: SourceId = SourceId::of_feed(0);
 
-/// The next hop of the winner after what a source says.
+/// The next hop of the winner after a source's announcement.
 fn say_route(candidates: &mut Candidates, source: SourceId, at: u32, number: u32) -> NextHopId {
     let (prefix, route) = (prefix(at), candidates.route(&route(number), |wanted| find(wanted.route, 1)));
     candidates.set(&Said { source, prefix, metric: 0, route: Some(route) }, || NextHopId::NONE);
@@ -350,19 +347,19 @@ fn stale_routes_leave_others_their_room() {
         if is_swept {
             candidates.sweep(FEED);
         }
-        // Others than before, while the routes of before are still there.
+        // New prefixes, while the stale routes remain.
         for at in 10..13 {
             assert_eq!(say_route(&mut candidates, FEED, at, 2), id(12), "{at}");
         }
         assert_eq!(candidates.count(FEED), SourceRoutes { routes: 6, stale: 3, over_limit: 0 });
-        // No more than the limit, be they known or not.
+        // At the limit, for known and unknown prefixes.
         for at in [0, 20] {
             say_route(&mut candidates, FEED, at, 3);
         }
         assert_eq!(candidates.count(FEED), SourceRoutes { routes: 6, stale: 3, over_limit: 2 });
         sweep(&mut candidates, FEED);
         assert_eq!(candidates.count(FEED), SourceRoutes { routes: 3, stale: 0, over_limit: 2 });
-        // A source that comes and goes.
+        // A source that reconnects again and again.
         for at in 30..60 {
             candidates.begin_epoch(FEED);
             say_route(&mut candidates, FEED, at, 2);
@@ -389,7 +386,7 @@ fn an_event_during_a_walk_counts_for_all_prefixes() {
     moves(&mut candidates, 2);
     let first: Vec<_> = (0..4).flat_map(|_| candidates.walk(1)).collect();
     assert_eq!((first.len(), ids(&candidates)), (4, vec![id(13); 10]));
-    // Of events without end each prefix is found once in a walk.
+    // With endless events, a walk still finds each prefix once.
     let mut found = BTreeMap::new();
     for turn in 0..100 {
         moves(&mut candidates, 1 + turn % 2);

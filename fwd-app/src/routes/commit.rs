@@ -1,19 +1,16 @@
-//! Brings changes into service, and tries again what the engine refuses.
+//! Commits changes to the engine, and retries refused ones.
 //!
-//! An event of a feed, a link or a gateway only marks prefixes. [`Vrf::drain`] chooses their winners, sets them in the RIB and commits.
-//! Each turn takes the prefixes marked since the turn before, and some of the many that a failed interface concerns ([`super::walk`]). A change by a
-//! file, the control socket or an address is in the RIB at once, and in service with the commit of its caller.
+//! An event of a feed, a link or a gateway only marks prefixes. [`Vrf::drain`] selects their winners, sets them in the RIB and commits:
+//! newly marked prefixes at once, large sets in parts ([`super::walk`]). Changes by files, the control socket and addresses go into the RIB
+//! at once.
 //!
-//! An engine takes a delta or refuses it as a whole, and does not say because of which route. The RIB is then as it was before, and what
-//! files and the control socket have said since the last commit is forgotten: who said it gets the error. Feeds and addresses say nothing
-//! twice, so what they said stays said ([`Candidates`](super::candidates)). A prefix whose winner is not in the RIB is *refused*. Refused
-//! prefixes are tried again in groups, one group a commit. A group that is refused becomes two of half its size; in the end
-//! single routes are refused, and all others are in service. A withdrawal waits for no group.
+//! An engine refuses a delta as a whole, without naming a route. The RIB is then rolled back. Files and the control socket get the error
+//! and lose their changes; routes of feeds and addresses stay candidates, since these do not repeat them. A prefix whose winner is not in
+//! the RIB is *refused*. Refused prefixes are retried in groups, one group a commit, apart from other changes, which they would otherwise
+//! get refused. A refused group is halved, so that in the end only single routes are refused. Withdrawals are not delayed.
 //!
-//! Work is bounded: the control thread tries one group a turn, and does other work between two turns. After [`TRIES`] groups, or
-//! [`ROUND_MAX`], it waits for [`PAUSE`]. The groups that are left are the first of the next round, so each has its turn. When none is left,
-//! all prefixes that were refused are one group again. A route that waits here is not part of other commits, so it cannot have them
-//! refused.
+//! A turn tries one group. After [`TRIES`] groups or [`ROUND_MAX`], the rest waits for [`PAUSE`] and goes first in the next round. When no
+//! group is left, all refused prefixes form one group again.
 
 use super::Vrf;
 use super::candidates::Winner;
@@ -24,22 +21,21 @@ use rustc_hash::FxHashSet;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Prefixes that are chosen for one commit, at most, of those that were marked before the last one.
+/// Most prefixes of a commit, besides freshly marked ones.
 const PREFIXES_PER_COMMIT: usize = 1 << 14;
-/// Groups that are tried in a round, at most. One refused route among ten thousand takes 28.
+/// Most groups tried in a round. One refused route among ten thousand takes 28.
 const TRIES: u32 = 64;
-/// How long a round takes, but for its last group: an engine may need a second to find that a table does not fit.
+/// Duration of a round, without its last group: an engine may need a second to find that a table does not fit.
 const ROUND_MAX: Duration = Duration::from_secs(1);
-/// How long until the next round.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// Prefixes that may have another winner than the route in the RIB.
+/// Prefixes that may have a new winner.
 #[derive(Debug)]
 pub(crate) struct Marked {
-    /// The last `fresh` ones were marked one at a time since some were taken.
+    /// The last `fresh` ones were marked singly since the last [`Self::take`].
     prefixes: Vec<IpPrefix>,
     fresh: usize,
-    /// How many of the others are taken at once.
+    /// How many others one commit takes.
     pub(super) per_commit: usize,
 }
 
@@ -50,25 +46,24 @@ impl Default for Marked {
 }
 
 impl Marked {
-    /// Whether prefixes wait.
     pub(crate) fn is_empty(&self) -> bool {
         self.prefixes.is_empty()
     }
 
-    /// Marks a prefix, which waits for no other one.
+    /// Marks a prefix for the next commit.
     pub(super) fn mark(&mut self, prefix: IpPrefix) {
         self.prefixes.push(prefix);
         self.fresh += 1;
     }
 
-    /// Marks many prefixes, which wait for those that are marked one at a time.
+    /// Marks many prefixes; singly marked ones go first.
     pub(super) fn mark_all(&mut self, mut prefixes: Vec<IpPrefix>) {
         if prefixes.is_empty() {
             return;
         }
         let mut fresh = self.prefixes.split_off(self.prefixes.len() - self.fresh);
         if !self.prefixes.is_empty() {
-            // Families that come and go make the list no longer.
+            // Repeated marking must not grow the list.
             prefixes.append(&mut self.prefixes);
             prefixes.sort_unstable();
             prefixes.dedup();
@@ -77,12 +72,11 @@ impl Marked {
         self.prefixes = prefixes;
     }
 
-    /// How many prefixes may be marked at once that the next commit takes all.
+    /// How many prefixes can be marked and still all fit into the next commit.
     pub(super) fn room(&self) -> usize {
         self.per_commit.saturating_sub(self.prefixes.len() - self.fresh)
     }
 
-    /// Takes the prefixes of one commit.
     pub(super) fn take(&mut self) -> Vec<IpPrefix> {
         let count = std::mem::take(&mut self.fresh) + self.per_commit;
         let taken = self.prefixes.split_off(self.prefixes.len().saturating_sub(count));
@@ -93,19 +87,17 @@ impl Marked {
     }
 }
 
-/// The prefixes whose winner the engine has refused, and when they are tried again.
+/// Prefixes whose winner the engine has refused, and when to retry them.
 #[derive(Debug)]
 pub(crate) struct Refused {
-    /// Their winner is not in the RIB.
     prefixes: FxHashSet<IpPrefix>,
-    /// Groups of these prefixes that are to be tried.
+    /// Groups still to be tried.
     groups: VecDeque<Vec<IpPrefix>>,
     round: Option<Round>,
-    /// How long a round takes.
     pub(super) round_max: Duration,
     /// When the next round begins.
     pub(super) due: Option<Instant>,
-    /// The last refusal, and how many prefixes were refused when that was last a notice.
+    /// The last refusal, and the number of refused prefixes at the last notice.
     why: String,
     noticed: usize,
 }
@@ -124,7 +116,6 @@ impl Default for Refused {
     }
 }
 
-/// The tries that are left.
 #[derive(Debug)]
 struct Round {
     tries_left: u32,
@@ -132,17 +123,15 @@ struct Round {
 }
 
 impl Refused {
-    /// How many prefixes have a winner that the engine has refused.
     pub(crate) fn len(&self) -> usize {
         self.prefixes.len()
     }
 
-    /// These prefixes.
     pub(super) fn prefixes(&self) -> impl Iterator<Item = IpPrefix> {
         self.prefixes.iter().copied()
     }
 
-    /// All that was refused is tried again soon, since there is another engine.
+    /// Retries all refused prefixes soon, since the engine was replaced.
     pub(super) fn hurry(&mut self) {
         if !self.prefixes.is_empty() {
             self.groups.clear();
@@ -150,12 +139,11 @@ impl Refused {
         }
     }
 
-    /// Whether there may be a group to try.
     pub(super) fn is_due(&self) -> bool {
         self.round.is_some() || self.due.is_some_and(|due| due <= Instant::now())
     }
 
-    /// The prefixes of the next group to try, if it is time.
+    /// The next group to try, if a round is running or due.
     fn next_group(&mut self) -> Option<Vec<IpPrefix>> {
         let now = Instant::now();
         if self.due.take_if(|due| *due <= now).is_some() {
@@ -177,7 +165,6 @@ impl Refused {
         None
     }
 
-    /// Begins a round, unless one is under way.
     fn begin_round(&mut self, now: Instant) {
         let round = Round { tries_left: TRIES, end: now + self.round_max };
         self.round.get_or_insert(round);
@@ -202,8 +189,8 @@ impl Refused {
 }
 
 impl Vrf {
-    /// Brings all changes into service: first the egress table with the new next hops, then the routes to them, so that no lcore
-    /// gets an id that is not in its egress table. Returns the generation that has all changes.
+    /// Commits all changes: first the egress table with the new next hops, then the routes to them, so that no lcore gets an id that its
+    /// egress table lacks. Returns the generation that includes all changes.
     ///
     /// # Errors
     /// [`EgressError`](crate::datapath::EgressError) for a next hop that refers to a port which does not exist, and the engine's errors.
@@ -243,7 +230,7 @@ impl Vrf {
         Ok(generation)
     }
 
-    /// The changes since the last commit were refused, and the RIB is as it was before.
+    /// Rolls back after the engine refused the changes since the last commit; the RIB is rolled back already.
     fn take_back(&mut self, error: &anyhow::Error) {
         self.candidates.roll_back();
         let mut refused = Vec::new();
@@ -260,7 +247,7 @@ impl Vrf {
             return;
         }
         self.refused.why = format!("{error:#}");
-        // What is withdrawn first: it makes room.
+        // Withdrawals first: they make room.
         refused.sort_by_key(|(_, id)| !id.is_none());
         if refused.len() > 1 {
             let (first, second) = refused.split_at(refused.len() / 2);
@@ -273,8 +260,8 @@ impl Vrf {
         }
     }
 
-    /// Puts the winner of a prefix into the RIB; in service after the next commit. A prefix that is refused waits for its turn, unless
-    /// `at_once` or nothing is left to be forwarded. Returns whether the RIB had another route.
+    /// Puts the winner of a prefix into the RIB, for the next commit. A refused prefix waits for its retry, unless `at_once` or the winner
+    /// has no next hop. Returns whether the RIB has changed.
     pub(super) fn choose(&mut self, prefix: IpPrefix, at_once: bool) -> bool {
         let Some(winner) = self.candidates.winner(prefix) else { return false };
         let is_other = winner.id != self.route(prefix);
@@ -287,13 +274,13 @@ impl Vrf {
             self.notice(prefix, &winner);
             self.set_route(prefix, winner.id);
         }
-        // Its entry may end with the commit.
+        // The commit may drop its entry.
         self.uncommitted.push(prefix);
         is_other
     }
 
-    /// Chooses the winners of marked prefixes and commits them, as many as one commit may hold, and tries a group of refused ones again if it
-    /// is time. Returns whether there was anything to do.
+    /// Commits the winners of marked prefixes, as many as fit into one commit, and retries a group of refused ones if due. Returns whether
+    /// there was work.
     pub(crate) fn drain(&mut self, interfaces: Option<&Interfaces>) -> bool {
         let had_updates = self.updates > 0;
         self.commit_updates();
@@ -302,7 +289,7 @@ impl Vrf {
             candidates.routes.resolve_anew(|wanted| egress.next_hop(&wanted, interfaces));
             egress.neighbours_have_changed();
         }
-        // Next hops that are new have an entry before it is asked whether they can forward.
+        // New next hops need an entry before the candidates ask whether they can forward.
         egress.refresh_if_stale(rib, candidates);
         let marked = candidates.take_marked();
         for prefix in &marked {
@@ -320,18 +307,18 @@ impl Vrf {
         had_updates || has_changes || is_due || self.candidates.has_pending()
     }
 
-    /// Tries a group of prefixes again that the engine has refused, if it is time.
+    /// Retries a group of refused prefixes, if due.
     pub(super) fn try_again(&mut self) {
         let Some(group) = self.refused.next_group() else { return };
         for prefix in group {
             self.refused.prefixes.remove(&prefix);
             self.choose(prefix, true);
         }
-        // Its refusal is a notice at the end of the round.
+        // The end of the round reports a refusal.
         drop(self.commit());
     }
 
-    /// Sets a route in the RIB; [`NextHopId::NONE`] removes it. Returns the earlier one. All changes of the RIB go through here.
+    /// Sets a route in the RIB; [`NextHopId::NONE`] removes it. Returns the previous one. Every change of the RIB passes here.
     pub(super) fn set_route(&mut self, prefix: IpPrefix, id: NextHopId) -> NextHopId {
         if let Some(building) = &mut self.engine.building {
             building.changed.insert(prefix);
@@ -339,13 +326,11 @@ impl Vrf {
         self.rib.set(prefix, id)
     }
 
-    /// The route of a prefix in the RIB.
     pub(super) fn route(&self, prefix: IpPrefix) -> NextHopId {
         route_in(&self.rib, prefix)
     }
 }
 
-/// The route of a prefix in a RIB.
 pub(super) fn route_in(rib: &Rib, prefix: IpPrefix) -> NextHopId {
     match prefix {
         IpPrefix::V4(prefix) => rib.v4.get(prefix),

@@ -1,62 +1,56 @@
-//! The distinct routes of all sources, each once with its next hop.
+//! The distinct routes of all sources, each with its next hop.
 //!
-//! A full table has a few hundred. A route that names a next-hop object has an id of its own in the table of next hops: when the object
-//! amounts to something else, the next hop of that id is replaced, and every prefix of the object follows with the next egress table.
+//! A full table has a few hundred. A route that names a next-hop object has a private id in the table of next hops: when the object
+//! resolves differently, the next hop of that id is replaced, and every prefix of the object follows with the next egress table.
 
 use super::feeds::{ObjectId, Route};
 use fib::NextHopId;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 
-/// The least number of distinct routes at which unused ones are looked for.
+/// The least number of distinct routes at which unused ones are dropped.
 pub(super) const UNUSED_MIN: usize = 1 << 10;
 
-/// A distinct route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RouteId(u32);
 
 impl RouteId {
-    /// No route: files have none of a prefix whose entry has not ended yet.
+    /// No route: keeps an entry for a prefix without a file route.
     pub(super) const NOTHING: Self = Self(0);
 }
 
-/// A distinct route.
 pub(super) struct Known {
-    /// What becomes of its packets: of a route that names an object, what that amounts to.
+    /// The resolved route, if it names an object.
     pub(super) route: Arc<Route>,
-    /// Its next hop; [`NextHopId::NONE`] while it has none.
+    /// Its next hop; [`NextHopId::NONE`] while unresolved.
     pub(super) id: NextHopId,
-    /// Whether it names an object: then the id is its alone, and stays when the route is replaced by another one with a next hop.
+    /// Whether it names an object: the id is then private, and kept when the object resolves differently.
     is_object: bool,
 }
 
-/// A route whose next hop is looked for.
 pub(crate) struct Wanted<'a> {
-    /// What becomes of its packets.
     pub(crate) route: &'a Route,
-    /// The next hop before, or [`NextHopId::NONE`], of a route that names an object: it has an id of its own. `None` of others, which share
-    /// that of their next hop.
+    /// For a route that names an object: its private id, or [`NextHopId::NONE`] before it has one. `None` for others, which share the id of
+    /// their next hop.
     pub(crate) object: Option<NextHopId>,
 }
 
-/// Distinct routes, each once.
 pub(super) struct Distinct {
     /// By [`RouteId`].
     pub(super) known: Vec<Known>,
     pub(super) by_route: FxHashMap<Arc<Route>, RouteId>,
-    /// What the objects amount to that routes may name.
+    /// The resolved routes of objects.
     objects: FxHashMap<ObjectId, Arc<Route>>,
-    /// Routes that have another next hop than before, and routes that have become usable or unusable, whose prefixes are to be looked for.
+    /// Routes with a new next hop, and routes that have become usable or unusable; their prefixes are not marked yet.
     moved: FxHashSet<RouteId>,
     revalued: FxHashSet<RouteId>,
-    /// Entries of `known` that are not in use.
+    /// Unused entries of `known`.
     free: Vec<RouteId>,
-    /// The number of distinct routes at which unused ones are looked for.
+    /// The number of distinct routes at which unused ones are dropped.
     pub(super) unused_at: usize,
 }
 
 impl Distinct {
-    /// No route but [`RouteId::NOTHING`].
     pub(super) fn new() -> Self {
         let nothing = Arc::new(Route::Hop(NextHopId::NONE));
         Self {
@@ -70,12 +64,11 @@ impl Distinct {
         }
     }
 
-    /// A route.
     pub(super) fn get(&self, route: RouteId) -> &Known {
         &self.known[route.0 as usize]
     }
 
-    /// The route, with its next hop from `find` unless it is known.
+    /// Adds the route unless it is known; `find` resolves its next hop.
     pub(super) fn find_or_add(
         &mut self,
         route: &Arc<Route>,
@@ -85,7 +78,7 @@ impl Distinct {
             return *known;
         }
         let (meant, is_object) = match &**route {
-            // Objects are said before the routes that name them.
+            // Feeds announce objects before the routes that name them.
             Route::Object(object) => (self.objects.get(object).unwrap_or(route), true),
             _ => (route, false),
         };
@@ -105,12 +98,10 @@ impl Distinct {
         found
     }
 
-    /// The route of a next hop.
     pub(super) fn of_hop(&mut self, id: NextHopId) -> RouteId {
         if id.is_none() { RouteId::NOTHING } else { self.find_or_add(&Arc::new(Route::Hop(id)), |_| id) }
     }
 
-    /// Forgets routes that are not in `used`.
     pub(super) fn retain(&mut self, used: &FxHashSet<RouteId>) {
         let Self { known, by_route, moved, revalued, free, .. } = self;
         by_route.retain(|_, at| {
@@ -126,8 +117,8 @@ impl Distinct {
         });
     }
 
-    /// An object amounts to `route` from now on; without one no further route will name it. If routes name it, `find` finds its next hop:
-    /// see [`Self::take_moved`]. Returns whether any do.
+    /// Sets the resolved route of an object; `None` when no further route will name it. If routes name it, `find` resolves its next hop,
+    /// and [`Self::take_moved`] may return them. Returns whether any do.
     pub(super) fn set_object(
         &mut self,
         object: ObjectId,
@@ -144,14 +135,14 @@ impl Distinct {
         let known = &mut known[at.0 as usize];
         let id = find(Wanted { route, object: Some(known.id) });
         known.route = Arc::clone(route);
-        // Without a next hop it matters whether there are paths.
+        // A route without a next hop is foreign only if it has paths, so the winner may change.
         if std::mem::replace(&mut known.id, id) != id || id.is_none() {
             moved.insert(*at);
         }
         true
     }
 
-    /// Finds the next hop of each route of feeds anew, with `find`: see [`Self::take_moved`].
+    /// Resolves each route of feeds again with `find`, and records those with a new next hop for [`Self::take_moved`].
     pub(super) fn resolve_anew(&mut self, mut find: impl FnMut(Wanted<'_>) -> NextHopId) {
         for (number, Known { route, id, is_object }) in (0..).zip(&mut self.known) {
             if !matches!(**route, Route::Hop(_)) {
@@ -161,14 +152,14 @@ impl Distinct {
         }
     }
 
-    /// The routes have become usable or unusable of whose next hop `has_changed` says so: see [`Self::take_moved`].
+    /// Records the routes whose next hop has become usable or unusable for [`Self::take_moved`].
     pub(super) fn revalue(&mut self, has_changed: impl Fn(NextHopId) -> bool) {
         let changed =
             (0..).zip(&self.known).filter(|(_, known)| !known.id.is_none() && has_changed(known.id));
         self.revalued.extend(changed.map(|(number, _)| RouteId(number)));
     }
 
-    /// The routes with another next hop since the last call, and those that have become usable or unusable.
+    /// The routes with a new next hop since the last call, and those that have become usable or unusable.
     pub(super) fn take_moved(&mut self) -> (FxHashSet<RouteId>, FxHashSet<RouteId>) {
         (std::mem::take(&mut self.moved), std::mem::take(&mut self.revalued))
     }

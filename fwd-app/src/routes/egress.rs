@@ -1,7 +1,7 @@
-//! The egress side of a VRF: its next hops and neighbours, and the egress table that is made from them.
+//! The egress side of a VRF: next hops, neighbours, and the egress table built from them.
 //!
-//! Lcores read the table. A new one replaces it as a whole when ports, links, next hops, neighbours or the routes of gateways have changed,
-//! and says to the candidates which next hops can forward.
+//! Lcores read the table. Changed ports, links, next hops, neighbours or routes of gateways replace it as a whole; the new table informs the
+//! candidates which next hops can forward.
 
 use super::candidates::Candidates;
 use super::distinct::Wanted;
@@ -22,39 +22,36 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often gateways that have got or lost their last route cost a new egress table, at most: the router asks for these.
+/// How often a change of the set of gateways with routes may cost a new egress table; the router resolves the gateways of this table.
 const GATEWAYS_PERIOD: Duration = Duration::from_secs(1);
-/// The table of next hops is not searched for unused ones below this size.
+/// Below this size the table is not searched for unused next hops.
 pub(super) const HOPS_MIN: usize = 1 << 10;
-/// How long after a commit a lookup from before it may still be on its way to its packets. A batch that an engine does not answer is
-/// given up after twice `--stall-us`, which is two minutes at most.
+/// How long after a commit a lookup from before it may still be in flight. A batch without an answer is abandoned after twice `--stall-us`,
+/// at most two minutes.
 const IN_FLIGHT_MAX: Duration = Duration::from_secs(180);
 
-/// When to look for next hops that no route uses, and how long ago that was.
+/// Schedule of the search for unused next hops.
 #[derive(Debug)]
 pub(super) struct Unused {
-    /// The size of the table at which they are looked for, and the least such size.
+    /// The table size that starts a search, and its lower bound.
     pub(super) at: usize,
     pub(super) min: usize,
-    /// When they were marked.
+    /// When the unused next hops were marked.
     marked: Option<Instant>,
-    /// How long they stay after that.
+    /// How long marked next hops stay.
     pub(super) stay: Duration,
-    /// Whether none are looked for now: routes that were replaced may come back.
+    /// Suspends the search: replaced routes may return.
     pub(super) is_held: bool,
 }
 
-/// The egress table in service.
 struct InService {
-    /// The table that lcores read; a new one replaces it as a whole.
     table: Arc<ArcSwap<EgressTable>>,
-    /// Tables that lcores had before.
+    /// Tables that lcores may still read.
     retired: Retired<EgressTable>,
-    /// The ports that it was made from.
     ports: Arc<PortTable>,
-    /// The number of next hops when packets without an own cell were last examined.
+    /// The number of next hops when packets without a separate counter were last checked.
     hops_seen: usize,
-    /// Whether a neighbour has changed since the table was made.
+    /// Whether a neighbour has changed since the table was built.
     is_stale: bool,
     /// When it was last compared with the gateways that have routes.
     compared: Instant,
@@ -68,48 +65,41 @@ impl InService {
     }
 }
 
-/// The egress side of a VRF.
 pub(crate) struct VrfEgress {
-    /// The number of the VRF.
     pub(super) number: usize,
-    /// The next hops, and the static neighbours in effect.
     pub(super) hops: NextHopTable,
-    /// The neighbours that users have added, which other files do not replace.
+    /// Neighbours added by users; route files do not replace them.
     added: BTreeMap<IpAddr, Neighbour>,
-    /// All ports.
     pub(super) ports: SharedPorts,
     /// `None` before the ports are known.
     in_service: Option<InService>,
-    /// Whether routes of feeds may have other next hops than before.
+    /// Whether routes of feeds may resolve to different next hops.
     pub(super) has_moved: bool,
     pub(super) unused: Unused,
 }
 
 impl VrfEgress {
-    /// Without a table.
     pub(super) fn new(number: usize, hops: NextHopTable, ports: SharedPorts) -> Self {
         let at = HOPS_MIN.max(2 * hops.len());
         let unused = Unused { at, min: HOPS_MIN, marked: None, stay: IN_FLIGHT_MAX, is_held: false };
         Self { number, hops, added: BTreeMap::new(), ports, in_service: None, has_moved: false, unused }
     }
 
-    /// Whether a next hop refers to a port that exists; all do before the ports are known.
+    /// Whether a next hop refers to a port that exists; always true before the ports are known.
     ///
     /// # Errors
-    /// [`EgressError`] when it does not.
     pub(super) fn check(&self, hop: &NextHop) -> Result<(), EgressError> {
         self.in_service.as_ref().map_or(Ok(()), |egress| check_ports(hop, &egress.ports.ports))
     }
 
-    /// As [`Self::check`], of the port of a neighbour.
+    /// Checks the port of a neighbour like [`Self::check`].
     ///
     /// # Errors
-    /// As there.
+    /// [`EgressError`] when it does not exist.
     pub(super) fn check_neighbour(&self, of: &Neighbour) -> Result<(), EgressError> {
         self.check(&NextHop::Gateway { gateway: of.address, port: of.port.clone() })
     }
 
-    /// Makes an egress table.
     fn build(
         &self,
         rib: &Rib,
@@ -128,12 +118,12 @@ impl VrfEgress {
         })
     }
 
-    /// The ports are known: makes the first table.
+    /// Sets the ports and builds the first table.
     ///
     /// # Errors
     /// [`EgressError`] when a next hop or a neighbour refers to a port that does not exist.
     pub(super) fn set_ports(&mut self, rib: &Rib, candidates: &mut Candidates) -> Result<(), EgressError> {
-        // From now on ids only lead to egress entries.
+        // From here on ids only index egress entries.
         self.hops.move_ids();
         let ports = self.ports.load_full();
         let table = Arc::new(self.build(rib, &ports, None)?);
@@ -149,15 +139,14 @@ impl VrfEgress {
         Ok(())
     }
 
-    /// Replaces the table if something has changed: ports, links, next hops, neighbours, or the routes of gateways.
+    /// Replaces the table if ports, links, next hops, neighbours, or the routes of gateways have changed.
     pub(super) fn refresh(&mut self, rib: &Rib, candidates: &mut Candidates) -> Result<(), EgressError> {
         let Some(InService { table, ports: made_from, is_stale, .. }) = &self.in_service else {
             return Ok(());
         };
         let (before, ports) = (table.load_full(), self.ports.load_full());
-        // Learned neighbours have changed only if `is_stale`.
         let has_ports = Arc::ptr_eq(&ports, made_from) || ports.has_ports_of(made_from);
-        // The egress table computes bare ids, so they need no new table.
+        // Entries of bare ids are computed from the ids, so new ones need no new table.
         let is_current =
             has_ports && !*is_stale && self.hops.named() == before.named() && !before.has_moved(rib);
         let made = if is_current { None } else { Some(self.build(rib, &ports, Some(&before))?) };
@@ -176,7 +165,7 @@ impl VrfEgress {
         Ok(())
     }
 
-    /// As [`Self::refresh`] if neighbours have changed or there are new next hops, and says why it could not.
+    /// Calls [`Self::refresh`] if neighbours have changed or there are new next hops; logs an error.
     pub(super) fn refresh_if_stale(&mut self, rib: &Rib, candidates: &mut Candidates) {
         let is_stale = |of: &InService| of.is_stale || of.table.load().named() != self.hops.named();
         if self.in_service.as_ref().is_some_and(is_stale)
@@ -186,26 +175,26 @@ impl VrfEgress {
         }
     }
 
-    /// Neighbours or next hops of objects have changed: the next commit replaces the table.
+    /// Makes the next commit replace the table, after a change of neighbours or of next hops of objects.
     pub(super) fn neighbours_have_changed(&mut self) {
         if let Some(egress) = &mut self.in_service {
             egress.is_stale = true;
         }
     }
 
-    /// As [`Self::neighbours_have_changed`], if the table needs a MAC of one of these addresses or on one of these links.
+    /// Calls [`Self::neighbours_have_changed`] if the table needs a MAC of one of these addresses or on one of these links.
     pub(crate) fn neighbours_were_learned(&mut self, addresses: &FxHashSet<IpAddr>, ports: &FxHashSet<u16>) {
         if let Some(egress) = &mut self.in_service {
             egress.is_stale |= egress.table.load().needs(addresses, ports);
         }
     }
 
-    /// The table, which is replaced as a whole; `None` before the ports are known.
+    /// The table in service; `None` before the ports are known.
     pub(crate) fn table(&self) -> Option<Arc<ArcSwap<EgressTable>>> {
         self.in_service.as_ref().map(|egress| Arc::clone(&egress.table))
     }
 
-    /// Counts packets by next hop from now on, on this number of lanes, or no longer. Earlier counts are forgotten.
+    /// Starts counting packets by next hop, on this number of lanes, or stops it. Earlier counts are discarded.
     pub(super) fn count_next_hops(&mut self, lanes: Option<usize>, candidates: &mut Candidates) {
         if let Some(egress) = &mut self.in_service {
             egress.hops_seen = 0;
@@ -214,13 +203,13 @@ impl VrfEgress {
         }
     }
 
-    /// What was counted by next hop; `None` while nothing is.
+    /// Packets by next hop; `None` while they are not counted.
     pub(crate) fn counts(&self) -> Option<Arc<HopCounts>> {
         self.in_service.as_ref().and_then(|egress| egress.table.load().counts().cloned())
     }
 
-    /// Frees replaced tables that no lcore has any more, and marks the table as stale if packets of next hops without an own cell were
-    /// counted that could have one.
+    /// Frees replaced tables that no lcore reads any more. Marks the table as stale if packets were counted for next hops that could now
+    /// have a separate counter.
     pub(super) fn free_retired(&mut self, rib: &Rib) {
         let Some(egress) = &mut self.in_service else { return };
         egress.retired.free();
@@ -238,19 +227,19 @@ impl VrfEgress {
         }
     }
 
-    /// Memory of tables that were replaced and that an lcore may still have, bytes.
+    /// Memory of replaced tables that an lcore may still read, bytes.
     pub(crate) fn retired_bytes(&self) -> u64 {
         self.in_service.as_ref().map_or(0, |egress| egress.retired.bytes())
     }
 
-    /// The number of gateways without a neighbour and without an interface to find it.
+    /// The number of gateways without a neighbour and without an interface to resolve it.
     pub(crate) fn without_neighbour(&self) -> usize {
         let without =
             |egress: &InService| without_neighbour(self.number, &egress.table.load(), &self.ports.load());
         self.in_service.as_ref().map_or(0, without)
     }
 
-    /// Adds a neighbour, or replaces the one at its address; in service after the next commit.
+    /// Adds or replaces the neighbour at an address; in service after the next commit.
     ///
     /// # Errors
     /// [`EgressError`] for a port that does not exist.
@@ -272,7 +261,7 @@ impl VrfEgress {
         was_there
     }
 
-    /// Replaces the neighbours of files, and keeps the neighbours that users have added. Returns the files' neighbours before.
+    /// Replaces the neighbours of files, and keeps those added by users. Returns the files' previous neighbours.
     pub(super) fn replace_file_neighbours(&mut self, of_files: &NextHopTable) -> NextHopTable {
         let mut before = self.hops.replace_neighbours(of_files);
         for (address, neighbour) in &self.added {
@@ -288,7 +277,7 @@ impl VrfEgress {
         self.has_moved = true;
     }
 
-    /// The next hop of a route over these interfaces, if one of its paths leads to a port. That of an object gets the object's id.
+    /// The next hop of a route, if one of its paths leads to a port. The route of an object keeps the object's id.
     pub(super) fn next_hop(
         &mut self,
         Wanted { route, object }: &Wanted<'_>,
@@ -300,12 +289,12 @@ impl VrfEgress {
             Some(NextHopId::NONE) => self.hops.add_object(hop),
             Some(id) => self.hops.replace(*id, hop).map(|()| *id),
         };
-        // Ids are used up only by millions of next hops in use; the route is then as one without a port.
+        // Ids run out only with millions of next hops in use; the route then has no next hop.
         id.unwrap_or_default()
     }
 
-    /// Drops next hops that no route uses, when the table has grown to twice those in use. Call it after a commit, even a refused one: then
-    /// engine and RIB have the same routes. See [`IN_FLIGHT_MAX`].
+    /// Drops unused next hops when the table has grown to twice those in use, no earlier than [`IN_FLIGHT_MAX`] after marking them. Call it
+    /// after each commit, also a refused one: engine and RIB then have the same routes.
     pub(super) fn drop_unused(&mut self, rib: &Rib, candidates: &mut Candidates) {
         let Unused { at, min, marked, stay, is_held } = &mut self.unused;
         match marked {

@@ -1,18 +1,16 @@
-//! Another engine for a VRF, which is built while routes go on changing.
+//! Replaces the engine of a VRF while its routes change.
 //!
-//! A thread of its own makes the engine and its table from a copy of the RIB, as it was committed last. The VRF notes meanwhile which
-//! prefixes change. When the thread has ended, the copy and the new engine get the routes that these have by then, in one delta, and
-//! lcores get readers of the new engine.
+//! A thread builds the engine from a copy of the committed RIB; meanwhile the VRF records changed prefixes. When the build ends, the
+//! control thread brings copy and engine up to date with one delta, and gives lcores readers of the new engine.
 //!
-//! No packet gets an answer that is not in service, because of the order of the control thread's stores. All stores of the new table are
-//! made before the first reader of it exists: those of the build, which the join of its thread makes visible, and those of that delta. A
-//! reader reaches its lcore by [`Handle::move_to`](crate::topology::Handle::move_to), between two batches, so a batch is looked up in one
-//! engine. Before that step an lcore's answers are those of the old engine. Its last generation has the same routes as the first one
-//! that readers of the new engine see, since the control thread commits nothing between that delta and the last lcore's step. A change
-//! that comes later is in the new engine alone, which all lcores read then. So each answer is that of a generation between the one
-//! current at submit and the one current at collect.
+//! No packet gets a result that is not in service. All stores to the new table precede the first reader: the join of the thread makes the
+//! build's stores visible, and the control thread itself applies the delta. A reader reaches its lcore by
+//! [`Handle::move_to`](crate::topology::Handle::move_to) between two batches, so a batch uses one engine; before
+//! this switch the lcore reads the old one. The control thread commits nothing between that delta and the last lcore's switch, so the old
+//! engine's last generation has the same routes as the new engine's first. Later changes go to the new engine alone, which all lcores then
+//! read. So each result belongs to a generation between submit and collect.
 //!
-//! The copy costs the RIB's memory once more until the build ends. The old engine is dropped when no stage reads it.
+//! The copy needs the RIB's memory once more until the build ends. The old engine is dropped when no stage reads it.
 
 use super::Vrf;
 use super::vrf::is_never_forwarded;
@@ -28,29 +26,26 @@ use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// After which an engine that is being built is worth a warning. Slow engines take a minute for a full table.
+/// When to warn of a long build. Slow engines take a minute for a full table.
 const LATE: Duration = Duration::from_secs(120);
-/// How long the end of the forwarder waits for a build.
+/// How long shutdown waits for a build.
 const END_LIMIT: Duration = Duration::from_secs(10);
 
-/// A choice for routes of a family that the next engine has no table for.
+/// Handling of routes of a family that the next engine lacks a table for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LostFamilies {
-    /// The engine in service stays.
+    /// Refuse the new engine.
     Refused,
-    /// Routes of feeds and addresses are left out. Routes of files and the control socket have the engine refused.
+    /// Leave out routes of feeds and addresses. Refuse the new engine if files or the control socket have such routes.
     LeftOut,
 }
 
-/// The engine of a VRF.
 pub(crate) struct VrfEngine {
-    /// The spec that it was made from.
     pub(crate) spec: EngineSpec,
     /// The engine; with a fallback, the pair of engines.
     pub(super) writer: Box<dyn EngineWriter>,
-    /// The engine before, if stages that stop may still look up in it.
+    /// The previous engine, which stopping stages may still read.
     pub(super) retired: Option<Box<dyn EngineWriter>>,
-    /// The engine to come.
     pub(super) building: Option<Building>,
     /// Which of the two engines answers; `None` without a fallback.
     pub(crate) failover: Option<Arc<Service>>,
@@ -59,7 +54,7 @@ pub(crate) struct VrfEngine {
 }
 
 impl VrfEngine {
-    /// The batch size that it measured for a latency target, the smaller one of both families; `None` if it did not measure.
+    /// The batch size measured for a latency target, the smaller of both families; `None` without a measurement.
     pub(crate) fn batch_measured(&self) -> Option<u32> {
         let details = self.writer.stats().details;
         let keys = f64::min(details.get("batch")?, details.get("batch_v6")?);
@@ -67,7 +62,7 @@ impl VrfEngine {
         self.spec.latency_target_us.map(|_| keys as u32)
     }
 
-    /// Checks that no other one is being built.
+    /// Checks that no engine is being built.
     ///
     /// # Errors
     /// When one is.
@@ -78,26 +73,23 @@ impl VrfEngine {
         Ok(())
     }
 
-    /// Whether a part of an engine is being built that other VRFs have parts of.
+    /// Whether a part of a shared engine is still being built.
     pub(crate) fn is_building_part(&self) -> bool {
         self.building.as_ref().is_some_and(|building| building.is_shared && !building.is_finished())
     }
 }
 
-/// An engine that is being built.
 pub(super) struct Building {
     spec: EngineSpec,
     lost: LostFamilies,
-    /// Whether it is a part of an engine of which other VRFs build parts.
     is_shared: bool,
-    /// Prefixes whose routes were set since the copy was made.
+    /// Prefixes set since the copy was made.
     pub(super) changed: FxHashSet<IpPrefix>,
-    /// Returns the engine, its routes and the seconds of the build; `None` when it was joined.
+    /// Returns the engine, its routes and the build time in seconds; `None` once joined.
     thread: Option<JoinHandle<anyhow::Result<(Made, Rib, f64)>>>,
     since: Instant,
-    /// Whether a warning has said that it takes long.
+    /// Whether a warning was issued.
     is_late: bool,
-    /// How long [`Self::drop`] waits.
     end_limit: Duration,
 }
 
@@ -106,7 +98,7 @@ impl Building {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Says once that the build takes long.
+    /// Warns once of a long build.
     fn notice(&mut self) {
         if self.since.elapsed() >= LATE && !std::mem::replace(&mut self.is_late, true) {
             let (name, s) = (&self.spec.name, self.since.elapsed().as_secs());
@@ -118,7 +110,7 @@ impl Building {
 }
 
 impl Drop for Building {
-    /// Waits for the build, since an engine may use a device that must not go away under it. A build that is stuck is left behind.
+    /// Waits for the build, since an engine may use a device that must outlive it. A stuck build is abandoned.
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take()
             && join_within(thread, self.end_limit).is_err()
@@ -129,11 +121,10 @@ impl Drop for Building {
 }
 
 impl Vrf {
-    /// Begins to build the table of `made`, or of an engine that is made of `spec` then; [`Self::finish_engine`] moves to it. Updates that
-    /// wait are committed before.
+    /// Commits pending updates, then begins to build `made`, or an engine of `spec`. [`Self::finish_engine`] switches to it.
     ///
     /// # Errors
-    /// When another one is being built, what waits cannot be committed, or the system refuses a thread.
+    /// When another one is being built, the commit fails, or the system refuses a thread.
     pub(crate) fn build_engine(
         &mut self,
         spec: EngineSpec,
@@ -151,7 +142,7 @@ impl Vrf {
             rib.move_to(made.engine.as_mut()).with_context(|| too_large(&made, &rib))?;
             Ok((made, rib, start.elapsed().as_secs_f64()))
         };
-        // It runs on the CPUs of this thread, where no lcore is.
+        // It inherits this thread's CPU set, which excludes the lcores.
         let thread = Builder::new().name("engine".into()).spawn(build).context("cannot build an engine")?;
         self.engine.building = Some(Building {
             spec,
@@ -166,11 +157,11 @@ impl Vrf {
         Ok(())
     }
 
-    /// Moves to the engine that has been built: gives its readers to the lcores of `running`, and drops the other. `None` while there is none.
+    /// Switches to an engine whose build has ended: gives its readers to the lcores of `running`, and drops the old one. `None` until then.
     ///
     /// # Errors
-    /// [`EngineError`](fib::EngineError) for an engine that could not be made or cannot hold the table, [`NoAnswer`](crate::topology::handle::NoAnswer)
-    /// when an lcore does not change to it in time. The engine in service stays then.
+    /// [`EngineError`](fib::EngineError) for an engine that could not be made or cannot hold the table,
+    /// [`NoAnswer`](crate::topology::handle::NoAnswer) when an lcore does not switch in time. The engine in service then stays.
     pub(crate) fn finish_engine(&mut self, running: &Handle) -> Option<anyhow::Result<()>> {
         self.engine.building.iter_mut().for_each(Building::notice);
         let building = self.engine.building.take_if(|building| building.is_finished())?;
@@ -184,7 +175,7 @@ impl Vrf {
         let (mut made, mut rib, build_s) = built?;
         self.commit()?;
         self.check_families(made.engine.as_ref(), building.lost)?;
-        // Once, since the changes may be as many as the routes of a full table.
+        // One delta, since the changes may be as many as the routes of a full table.
         let (info, before) = (made.engine.info(), self.engine().info());
         for prefix in building.changed.drain().filter(|prefix| info.has_family(prefix.family())) {
             rib.set(prefix, self.route(prefix));
@@ -199,7 +190,7 @@ impl Vrf {
         self.tally.build_s = build_s;
         let VrfEngine { spec, writer, retired, failover, is_shared, .. } = &mut self.engine;
         let before = std::mem::replace(writer, made.engine);
-        // Stages that stop may have the last batches of the engine before.
+        // Stopping stages may still hold the last batches of the previous engine.
         *retired = Some(before).filter(|_| running.is_stopping());
         (self.rib, *failover, *spec, *is_shared) = (rib, made.service, building.spec.clone(), made.is_shared);
         self.refused.hurry();
@@ -208,8 +199,8 @@ impl Vrf {
         Ok(())
     }
 
-    /// Refuses an engine without a table for routes of files and of the control socket, and unless these may be left out, for routes of feeds
-    /// and addresses.
+    /// Refuses an engine that lacks a table for routes of files or the control socket; for routes of feeds and addresses, unless `lost`
+    /// allows it.
     fn check_families(&self, engine: &dyn EngineWriter, lost: LostFamilies) -> anyhow::Result<()> {
         let (info, before) = (engine.info(), self.engine().info());
         for family in Family::ALL.into_iter().filter(|family| !info.has_family(*family)) {
@@ -236,7 +227,7 @@ impl Vrf {
     }
 }
 
-/// Takes the routes of families that `engine` has no table for out of `rib`, which has been committed.
+/// Removes the routes of families that `engine` lacks a table for from `rib`, which has no uncommitted changes.
 fn leave_out(rib: &mut Rib, engine: &dyn EngineWriter) {
     let mut gone = Routes::default();
     if !engine.info().has_family(Family::V4) {
@@ -280,7 +271,7 @@ mod tests {
         answer[0].get()
     }
 
-    /// Begins to build an engine whose `apply` blocks until `faults` says otherwise.
+    /// Begins to build an engine whose `apply` blocks until `faults` releases it.
     fn build_slowly(vrf: &mut Vrf, faults: &Arc<Faults>) {
         faults.hang_in_apply.store(true, Ordering::SeqCst);
         let made = Made { engine: Box::new(FaultyEngine::new(faults)), service: None, is_shared: false };
@@ -309,7 +300,7 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(refused.contains("is being built"), "{refused}");
-        // Replaced, withdrawn, new, new and gone again, there and back.
+        // Replaced, withdrawn, added, added and withdrawn, changed and restored.
         (0..50).for_each(|number| set(&mut vrf, number, Some(2000 + number)));
         (50..70).for_each(|number| set(&mut vrf, number, None));
         (100..150).for_each(|number| set(&mut vrf, number, Some(3000 + number)));

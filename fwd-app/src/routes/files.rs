@@ -1,6 +1,6 @@
-//! Route files: their tables, at the start and read again.
+//! Route files: loading them at the start and replacing their routes on a reload.
 //!
-//! The RIB holds their routes by itself, but of prefixes that another source has, too ([`super::candidates`]).
+//! Only the RIB holds their routes, except where another source has a route of the same prefix ([`super::candidates`]).
 
 use super::Vrf;
 use super::candidates::{Said, SourceId};
@@ -12,12 +12,11 @@ use fib::{IpPrefix, NextHop, NextHopId, NextHopTable, Rib};
 use rustc_hash::FxHashMap;
 use std::path::PathBuf;
 
-/// Progress of reading route files.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LoadProgress<'a> {
     /// Bytes read so far and the total; a total of 0 means unknown.
     Reading { bytes: u64, bytes_total: u64 },
-    /// Reading has ended, with these files; the list is empty after an error.
+    /// The files that were read; empty after an error.
     Read(&'a [Loaded]),
 }
 
@@ -37,40 +36,38 @@ pub(crate) fn load_rib(
     Ok((rib, hops, files?))
 }
 
-/// How many prefixes are looked at in one turn of a [`Replacement`]: some milliseconds of work.
+/// Prefixes a turn of a [`Replacement`]: some milliseconds of work.
 const SLICE: usize = 1 << 16;
 
-/// Routes and neighbours of files that replace those of a VRF, a slice in each turn, so that other work has its turns between.
+/// Replaces the file routes and neighbours of a VRF, in slices between other work.
 ///
-/// New and changed routes come before those that go, so that no address is without a route between. A slice that the engine refuses is
-/// tried once more with all that is left, which may make room. When this is refused, too, everything becomes what it was before.
+/// New and changed routes come before removals, so that no address is without a route in between. A slice that the engine refuses is
+/// retried once together with all that remains, which may make room. If that is refused too, everything is restored.
 pub(crate) struct Replacement {
     rib: Rib,
     hops: NextHopTable,
-    /// The neighbours of the files before.
     neighbours: NextHopTable,
-    /// Prefixes that the VRF has, to be looked for in `rib`.
+    /// Prefixes of the VRF that are not yet checked against `rib`.
     old: Vec<IpPrefix>,
-    /// The routes to set, from `at` on; [`NextHopId::NONE`] for those that go.
+    /// Routes to set, from `at` on; [`NextHopId::NONE`] removes one.
     todo: Vec<(IpPrefix, NextHopId)>,
     at: usize,
     pub(super) slice: usize,
-    /// What the routes that have changed were before.
+    /// The previous routes of changed prefixes.
     undo: Vec<(IpPrefix, NextHopId)>,
-    /// Why the routes become those of before.
+    /// Why the previous routes are being restored.
     refusal: Option<anyhow::Error>,
 }
 
 impl Replacement {
-    /// How many routes the files have.
     pub(crate) fn routes(&self) -> usize {
         self.rib.len()
     }
 
-    /// Does a slice of the work. Returns how many routes have changed when all is done.
+    /// Does a slice of the work. At the end, returns how many routes have changed.
     ///
     /// # Errors
-    /// As [`Vrf::commit`], with the name of the VRF, when everything is as before.
+    /// The errors of [`Vrf::commit`], with the name of the VRF, after everything is restored.
     pub(crate) fn turn(&mut self, vrf: &mut Vrf) -> Option<anyhow::Result<u64>> {
         Some(self.slice_of(vrf)?.with_context(|| format!("VRF {}", vrf.name)))
     }
@@ -112,7 +109,7 @@ impl Replacement {
         })
     }
 
-    /// Takes back a slice of what has been done, the last first. Returns the refusal when nothing is left.
+    /// Restores a slice of the previous routes, in reverse order. Returns the refusal when all are restored.
     fn go_back(&mut self, vrf: &mut Vrf) -> Option<anyhow::Error> {
         let kept = self.undo.len().saturating_sub(SLICE);
         for (prefix, id) in self.undo.drain(kept..).rev() {
@@ -135,7 +132,7 @@ impl Replacement {
 }
 
 impl Vrf {
-    /// Checks the routes and neighbours of files, before anything is changed.
+    /// Checks the routes and neighbours of files before anything changes.
     ///
     /// # Errors
     /// [`EngineError::Full`](fib::EngineError::Full) for more routes than `--routes-max`, and for a port that does not exist, with the name
@@ -149,10 +146,10 @@ impl Vrf {
         checked.with_context(|| format!("VRF {}", self.name))
     }
 
-    /// Begins to replace the files' routes and neighbours by those of other tables. Until it has ended, no next hop is dropped.
+    /// Begins to replace the routes and neighbours of files. No next hop is dropped until it ends.
     ///
     /// # Errors
-    /// As [`Self::check_routes`], and when no id is free.
+    /// The errors of [`Self::check_routes`], and when no id is free.
     pub(crate) fn replace_routes(&mut self, rib: Rib, hops: NextHopTable) -> anyhow::Result<Replacement> {
         self.check_routes(&rib, &hops)?;
         let mut ids = FxHashMap::default();
@@ -160,7 +157,7 @@ impl Vrf {
             let hop = if *hop == NextHop::Bare { Hop::Id(id) } else { Hop::Hop(hop.clone()) };
             ids.insert(id, hop.intern(&mut self.egress.hops).with_context(|| format!("VRF {}", self.name))?);
         }
-        // Both old and new routes have their neighbours until the last slice.
+        // Old and new routes both need their neighbours until the last slice.
         let neighbours = self.egress.replace_file_neighbours(&hops);
         for before in neighbours.neighbours() {
             if self.egress.hops.neighbour(before.address).is_none() {
@@ -177,7 +174,7 @@ impl Vrf {
         Ok(Replacement { rib, hops, neighbours, old, todo, at, slice, undo, refusal })
     }
 
-    /// Sets the files' route of a prefix; [`NextHopId::NONE`] removes it. Returns the earlier one.
+    /// Sets the files' route of a prefix; [`NextHopId::NONE`] removes it. Returns the previous one.
     pub(super) fn set_file_route(&mut self, prefix: IpPrefix, id: NextHopId) -> NextHopId {
         if !self.candidates.has(prefix) {
             return self.set_route(prefix, id);

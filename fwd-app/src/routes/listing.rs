@@ -1,31 +1,27 @@
-//! Lists and counts the routes in service, a slice at a time.
+//! Lists and counts the routes in service, in slices.
 //!
-//! A slice starts after the prefix at which the one before ended, so a listing holds no copy of the table and nothing in it: whoever wants
-//! the next slice names that prefix. A route that is listed was in service when its slice was taken. Routes that come and go between two
-//! slices are listed or not, by whether their prefix is still ahead.
+//! A slice starts after the last prefix of the previous slice, which the client names, so a listing needs no copy of the table and no
+//! state. A listed route was in service when its slice was taken; a change between two slices is seen if its prefix is still ahead.
 
 use super::Vrf;
 use super::candidates::{Origin, SourceId};
 use fib::{IpPrefix, NextHop, NextHopId, Prefix};
 use std::net::IpAddr;
 
-/// How much a slice may cost: a route that is looked at is 1, and each path of a group that is listed 1 more. It takes some
-/// milliseconds, and its text half a megabyte at most.
+/// Cost limit of a slice: 1 for each route examined, and 1 for each path of a listed group. It takes some milliseconds, and at most half a
+/// megabyte of text.
 const SLICE: usize = 1 << 12;
 
-/// Routes that a slice of a count looks at: some 100 us of work.
+/// Routes counted in a slice: some 100 us of work.
 const COUNTED: usize = 1 << 13;
 
-/// Which routes are listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RouteFilter {
-    /// The route of this prefix alone.
+    /// This prefix only.
     pub(crate) prefix: Option<IpPrefix>,
-    /// Those of all more specific prefixes, too.
+    /// Also all more specific prefixes.
     pub(crate) is_longer: bool,
-    /// Those of this source.
     pub(crate) source: Option<SourceId>,
-    /// Those that are stale.
     pub(crate) is_stale: bool,
 }
 
@@ -46,38 +42,35 @@ impl RouteFilter {
     }
 }
 
-/// A route in service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ListedRoute {
-    /// Its prefix.
     pub(crate) prefix: IpPrefix,
-    /// The id of its next hop, as it was told.
+    /// The id of its next hop, as the user knows it.
     pub(crate) id: NextHopId,
-    /// Its next hop; `None` of a bare id.
+    /// `None` for a bare id.
     pub(crate) hop: Option<NextHop>,
-    /// Where it comes from: see [`Candidates::origin`](super::candidates::Candidates::origin).
+    /// As [`Candidates::origin`](super::candidates::Candidates::origin) returns it.
     pub(crate) origin: Option<Origin>,
 }
 
-/// Some routes in service.
 #[derive(Debug)]
 pub(crate) struct RouteSlice {
     /// IPv4 before IPv6, in order of address, then length.
     pub(crate) routes: Vec<ListedRoute>,
-    /// After which prefix the next slice starts; `None` when this was the last one.
+    /// The last prefix of this slice; `None` at the end of the list.
     pub(crate) ended_at: Option<IpPrefix>,
 }
 
-/// How many routes are in service, as far as they have been counted.
+/// Numbers of routes in service that were counted so far.
 #[derive(Debug)]
 pub(crate) struct RouteCounts {
-    /// IPv4 routes by length.
+    /// By length.
     pub(crate) v4: [u64; 33],
-    /// IPv6 routes by length.
+    /// By length.
     pub(crate) v6: [u64; 129],
-    /// Blackholes, unreachable and prohibited routes.
+    /// Blackhole, unreachable and prohibit routes.
     pub(crate) discards: [u64; 3],
-    /// The last prefix that is counted.
+    /// The last prefix that was counted.
     after: Option<IpPrefix>,
 }
 
@@ -91,13 +84,11 @@ impl Default for RouteCounts {
 const DISCARDS: [NextHop; 3] = [NextHop::Blackhole, NextHop::Unreachable, NextHop::Prohibit];
 
 impl Vrf {
-    /// Whether routes may drop packets.
     pub(crate) fn has_discards(&self) -> bool {
         DISCARDS.iter().any(|hop| self.egress.hops.find(hop).is_some())
     }
 
-    /// Counts the next slice of routes. Returns whether it was the last one. Routes that come and go between two slices count or not, as in
-    /// [`Self::list`].
+    /// Counts the next slice of routes. Returns whether it was the last. Concurrent changes are treated as in [`Self::list`].
     pub(crate) fn count_routes(&self, counts: &mut RouteCounts) -> bool {
         let RouteCounts { v4, v6, discards, after } = counts;
         let ids = DISCARDS.map(|hop| self.egress.hops.find(&hop));
@@ -117,7 +108,7 @@ impl Vrf {
         true
     }
 
-    /// The routes that `filter` wants, after a prefix or from the first one on.
+    /// A slice of the routes that match `filter`, after the prefix `after` or from the first.
     pub(crate) fn list(&self, filter: &RouteFilter, after: Option<IpPrefix>) -> RouteSlice {
         let start = filter.prefix.max(after).unwrap_or(IpPrefix::V4(Prefix::DEFAULT));
         let (mut routes, mut ended_at, mut cost) = (Vec::new(), None, 0);
@@ -146,7 +137,7 @@ impl Vrf {
         ListedRoute { prefix, id: self.egress.hops.told(id), hop: hop.cloned(), origin }
     }
 
-    /// The longest route in service that covers an address, and the id of its next hop among [`Self::hops`].
+    /// The longest match of an address, and the id of its next hop in [`Self::hops`].
     pub(crate) fn longest(&self, address: IpAddr) -> Option<(ListedRoute, NextHopId)> {
         let (prefix, id) = self.rib.longest(address)?;
         Some((self.listed(prefix, id, self.candidates.origin(prefix, id)), id))

@@ -1,4 +1,4 @@
-//! Routes are listed with their sources, in slices that changes come between.
+//! Routes are listed with their sources, in slices with changes in between.
 
 use super::*;
 use crate::routes::candidates::Origin;
@@ -6,7 +6,7 @@ use crate::routes::listing::{RouteCounts, RouteFilter};
 use fib::{Prefix, Prefix4};
 use std::collections::BTreeSet;
 
-/// All slices, with `between` after each.
+/// All slices, with a call of `between` after each.
 fn list(vrf: &mut Vrf, filter: &RouteFilter, mut between: impl FnMut(&mut Vrf, usize)) -> Vec<IpPrefix> {
     let (mut listed, mut after) = (Vec::new(), None);
     for number in 0.. {
@@ -74,7 +74,7 @@ fn a_prefix_alone_or_all_that_it_covers() {
     let within = of("10.85.170.0/24", true);
     assert_eq!((within[0].as_str(), within[1].as_str()), ("10.85.170.0/24", "10.85.170.0/25"));
     assert!(within.len() > 5 && within.iter().all(|text| text.starts_with("10.85.170.")));
-    // One that is no route itself; of the other family; everything of a family.
+    // A prefix without a route; the other family; a whole family.
     assert!(!of("10.85.170.128/26", true).is_empty());
     let (v4, v6) = (of("0.0.0.0/0", true), of("::/0", true));
     assert_eq!(v4.len() + v6.len(), rig.vrf.rib().len());
@@ -95,7 +95,7 @@ fn counts_come_in_slices_that_changes_come_between() {
     let (mut counts, mut slices) = (RouteCounts::default(), 1);
     while !vrf.count_routes(&mut counts) {
         slices += 1;
-        // A route that has been counted goes.
+        // A route that was counted is withdrawn.
         vrf.rib.v6.set(Prefix::truncating(1_u128 << 80, 64), NextHopId::NONE);
     }
     assert!(slices > 2, "{slices}");
@@ -127,7 +127,7 @@ proptest::proptest! {
         let listed = list(&mut vrf, &RouteFilter::default(), |vrf, _| {
             for (comes, address, len) in changes.by_ref().take(30) {
                 let prefix = Prefix4::truncating(address, len % 33);
-                // The one at which the slice ended may go, too.
+                // The last prefix of the slice may go, too.
                 let gone = stay.range(prefix..).next().copied().filter(|_| !comes);
                 vrf.rib.v4.set(gone.unwrap_or(prefix), if comes { number } else { NextHopId::NONE });
                 stay.retain(|prefix| Some(*prefix) != gone);

@@ -1,20 +1,6 @@
-//! VRFs and their routes: what sources say, who wins, and how it gets into the engine.
+//! VRFs and their routes: the routes of each source, the winner of each prefix, and commits to the engine.
 //!
-//! A [`Vrf`] owns a RIB, its next hops, an engine's writer and the egress table. It is used by one thread; lcores never wait for it.
-//!
-//! | module | what lives there |
-//! |---|---|
-//! | [`vrf`] | [`Vrf`]: its parts, and the routes that feeds, files, addresses and the control socket announce |
-//! | [`egress`] | next hops, neighbours, the egress table |
-//! | [`feeds`] | routes, links and neighbours from FRR and the kernel while packets flow |
-//! | [`files`] | route files, at the start and read again |
-//! | [`candidates`] | whose route of a prefix wins |
-//! | [`walk`] | the prefixes to which a link, a sweep or an order may give another winner |
-//! | [`distinct`] | distinct routes with their next hops, and those of next-hop objects |
-//! | [`commit`] | how changes get into service, and what the engine refuses |
-//! | [`engine_swap`] | another engine, built while routes go on changing |
-//! | [`listing`] | the routes in service, a slice at a time |
-//! | [`spec`] | files, engine, ports and tables of each VRF, as configured |
+//! A [`Vrf`] owns a RIB, its next hops, an engine's writer and the egress table. Only the control thread uses it; lcores never wait for it.
 
 pub(crate) mod candidates;
 pub(crate) mod commit;

@@ -1,4 +1,4 @@
-//! All sources, links, refusals, reloads and orders at random, against a plain list of who says what.
+//! Random routes, links, refusals, reloads and orders of sources, against a plain list.
 
 use super::*;
 use fib::faulty::{Call, How};
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 
 const PREFIXES: u32 = 6;
-/// The sources: addresses, ctl, files, and two feeds.
+/// Addresses, ctl, files, and two feeds.
 const SOURCES: [SourceId; 5] =
     [SourceId::OWN, SourceId::CTL, SourceId::FILES, SourceId::of_feed(FPM.0), SourceId::of_feed(KERNEL.0)];
 
@@ -19,7 +19,7 @@ enum To {
 }
 
 impl To {
-    /// The next hop, another one of each source and prefix.
+    /// The next hop, distinct for each source and prefix.
     fn hop(self, source: usize, at: u32) -> NextHop {
         let last = u8::try_from(10 * at + u32::try_from(source).unwrap() + 1).unwrap();
         match self {
@@ -49,7 +49,7 @@ enum ModelStep {
     Sweep(usize),
     Link(usize, bool),
     Order(Vec<usize>),
-    /// The engine refuses a prefix, or everything, or nothing.
+    /// The engine refuses a prefix, or nothing.
     Refuse(Option<u32>),
     Full,
     Retry,
@@ -77,7 +77,6 @@ fn at(number: u32) -> IpPrefix {
     format!("40.0.{number}.0/24").parse().unwrap()
 }
 
-/// Who says what: of each prefix, by source, and whether it is stale.
 struct Model {
     said: BTreeMap<(u32, usize), (To, bool)>,
     order: Vec<usize>,
@@ -85,7 +84,6 @@ struct Model {
 }
 
 impl Model {
-    /// The route that is to be in service.
     fn winner(&self, number: u32) -> String {
         let said = |source: &usize| Some((*source, self.said.get(&(number, *source))?.0));
         let all: Vec<_> = [0, 1].iter().chain(&self.order).filter_map(said).collect();
@@ -110,7 +108,7 @@ impl SourcesRig {
         self.vrf.hops().get(id).map(ToString::to_string).unwrap_or_default()
     }
 
-    /// Announces or withdraws a route of a source. Returns whether it was taken.
+    /// Announces or withdraws a route of a source. Returns whether it was accepted.
     fn model_says(&mut self, model: &Model, source: usize, number: u32, to: Option<To>) -> bool {
         let prefix = at(number);
         let hop = to.map(|to| Hop::Hop(to.hop(source, number)));
@@ -154,7 +152,7 @@ impl SourcesRig {
         }
     }
 
-    /// Reads a file with these routes; whether it is taken.
+    /// Reloads a file with these routes; returns whether it was accepted.
     fn model_reloads(&mut self, routes: &[Option<To>]) -> bool {
         let (mut rib, mut hops) = (Rib::new(), NextHopTable::new());
         for (number, to) in (0..).zip(routes) {
@@ -169,8 +167,8 @@ impl SourcesRig {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// After any events in any order, once the engine refuses nothing, each prefix has the route of the first source that can
-    /// forward, else of the first with a next hop. What users say and the engine refuses is not said.
+    /// After any events, once the engine refuses nothing, each prefix has the route of the first source that can forward, else of the first
+    /// with a next hop. Refused changes of users have no effect.
     #[test]
     fn the_routes_in_service_are_those_of_a_plain_list(steps in steps()) {
         let (mut rig, faults) = SourcesRig::with_faults();

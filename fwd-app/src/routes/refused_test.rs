@@ -1,4 +1,4 @@
-//! What the engine refuses: of which the rest goes in, and which is tried again.
+//! Refused routes: the other routes enter service, and the refused ones are retried.
 
 use super::*;
 use crate::engines::{ENGINES, EngineSpec};
@@ -6,7 +6,7 @@ use crate::routes::engine_swap::LostFamilies;
 use crate::topology::Handle;
 use fib::faulty::{Call, Faults, FaultyEngine, How};
 
-/// A prefix of the tests about many routes, and the interface's route of it.
+/// A prefix for tests of many routes, with its announcement.
 pub(super) fn numbered(number: u32) -> (IpPrefix, FeedEvent) {
     let prefix = IpPrefix::V4(fib::Prefix::truncating(0x2800_0000 + (number << 8), 24));
     let path = Path { gateway: Some(gateway(7)), ifindex: 10, weight: 1 };
@@ -15,7 +15,6 @@ pub(super) fn numbered(number: u32) -> (IpPrefix, FeedEvent) {
 }
 
 impl SourcesRig {
-    /// The same over an engine behind switches.
     pub(super) fn with_faults() -> (Self, Arc<Faults>) {
         let mut rig = Self::new();
         let faults = Arc::new(Faults::default());
@@ -23,13 +22,13 @@ impl SourcesRig {
         (rig, faults)
     }
 
-    /// What a feed says, and all work that follows until a time is waited for. Returns the turns that had some.
+    /// Sends a feed's events and does all work up to the next wait. Returns the number of turns with work.
     fn says_all(&mut self, feed: FeedId, events: Vec<FeedEvent>) -> usize {
         self.sender.send(ChangeSet { feed, events }).unwrap();
         std::iter::repeat_with(|| self.learn()).take_while(|worked| *worked).count()
     }
 
-    /// The time comes to try again what the engine has refused. Returns the turns that had work.
+    /// Makes the retry due. Returns the number of turns with work.
     pub(super) fn tries_again(&mut self) -> usize {
         while self.learn() {}
         self.vrf.refused.due = self.vrf.refused.due.map(|_| Instant::now());
@@ -122,13 +121,13 @@ fn the_routes_of_an_address_that_are_refused_are_tried_again() {
     rig.vrf.set_own_routes(own.clone()).unwrap();
     rig.vrf.commit().unwrap_err();
     assert_eq!((rig.hop(), rig.vrf.refused.len()), (before.clone(), 1));
-    // Other commits go on.
+    // Other commits succeed.
     faults.fail_from(Call::Apply, u64::MAX, How::Full);
     rig.says(FPM, vec![numbered(1).1]);
     assert_eq!(rig.in_service(1..2), 1);
     rig.tries_again();
     assert_eq!((rig.hop(), rig.vrf.refused.len()), ("dev 1".to_owned(), 0));
-    // So is what follows when the address goes.
+    // The withdrawal of the address is refused and retried as well.
     faults.fail_from(Call::Apply, 0, How::Full);
     rig.vrf.set_own_routes(Vec::new()).unwrap();
     rig.vrf.commit().unwrap_err();
@@ -175,7 +174,7 @@ fn a_route_that_the_engine_refuses_keeps_no_other_one_out() {
         assert_eq!(rig.in_service(0..500), 100 * (hundred as usize + 1) - 1);
     }
     assert_eq!(rig.vrf.refused.len(), 1);
-    // It is announced again beside others, one is withdrawn.
+    // It is announced again with others, and one is withdrawn.
     let mut events: Vec<_> = [37, 500, 501].map(|number| numbered(number).1).into();
     events.push(FeedEvent::Withdraw { vrf: 0, prefix: numbered(0).0, metric: 0 });
     rig.says_all(FPM, events);
@@ -219,7 +218,7 @@ fn a_change_that_the_engine_refuses_is_tried_again() {
 #[test]
 fn what_is_refused_is_tried_in_bounded_rounds_and_each_route_has_its_turn() {
     let (mut rig, faults) = SourcesRig::with_faults();
-    // The only one that is taken is among the last.
+    // The only acceptable route is among the last.
     *faults.refused.lock().unwrap() = (0..999).map(|number| numbered(number).0).collect();
     let tries = |rig: &mut SourcesRig, work: &mut dyn FnMut(&mut SourcesRig) -> usize| {
         let before = faults.calls(Call::Apply);
@@ -236,14 +235,14 @@ fn what_is_refused_is_tried_in_bounded_rounds_and_each_route_has_its_turn() {
     }
     let outcome = rig.outcome(FPM);
     assert_eq!((outcome.refused, rig.vrf.refused.len()), (999, 999));
-    // Other commits go on meanwhile, also one of a prefix that is refused.
+    // Other commits succeed meanwhile, except of a refused prefix.
     rig.vrf.add_route(numbered(0).0, &Hop::Hop(NextHop::Blackhole)).unwrap_or_else(|error| panic!("{error}"));
     rig.vrf.commit().unwrap_err();
     rig.vrf.add_route(numbered(2000).0, &Hop::Hop(NextHop::Blackhole)).unwrap();
     rig.vrf.commit().unwrap();
     rig.file(id(77));
     assert_eq!((rig.hop().as_str(), rig.vrf.refused.len()), ("77", 999));
-    // All of them are withdrawn again.
+    // All are withdrawn.
     let gone = (0..1000).map(|number| FeedEvent::Withdraw { vrf: 0, prefix: numbered(number).0, metric: 0 });
     rig.says_all(FPM, gone.collect());
     assert_eq!((rig.in_service(0..1000), rig.vrf.refused.len()), (0, 0));
@@ -277,7 +276,7 @@ fn an_engine_without_a_familys_table_takes_the_place_of_one_with_it_and_back() {
         while rig.learn() {}
         result
     };
-    // Not without a word: nothing would forward IPv6 any more.
+    // Not silently: nothing would forward IPv6.
     let sail_m = ("sail-m", LostFamilies::LeftOut);
     let refused = move_to(&mut rig, ("sail-m", LostFamilies::Refused), vec![]).unwrap_err().to_string();
     assert!(
@@ -290,7 +289,7 @@ fn an_engine_without_a_familys_table_takes_the_place_of_one_with_it_and_back() {
     assert_eq!(rig.outcome(FPM), FeedOutcome { no_table: 2, ..FeedOutcome::default() });
     rig.says_all(FPM, vec![numbered(2).1, link("2001:db8:c000::/34")]);
     assert_eq!((lens(&rig), rig.in_service(0..3)), ((4, 0), 3));
-    // Routes of the control socket and of files are refused.
+    // Routes of the control socket and of files refuse the engine.
     let (v6, hop) = ("2001:db8:2::/48".parse().unwrap(), Hop::Hop(NextHop::Blackhole));
     rig.vrf.add_route(v6, &hop).unwrap();
     assert!(rig.vrf.commit().unwrap_err().to_string().contains("IPv6 routes: sail-m"));
@@ -304,7 +303,6 @@ fn an_engine_without_a_familys_table_takes_the_place_of_one_with_it_and_back() {
     assert_eq!((rig.vrf.engine().info().name, lens(&rig)), ("oracle", (4, 5)));
 }
 
-/// The routes of a VRF, with their next hops in words.
 fn routes(vrf: &crate::routes::Vrf) -> Vec<String> {
     let of = |prefix: IpPrefix, id: NextHopId| format!("{prefix} {id} {:?}", vrf.hops().get(id));
     let v4 = vrf.rib().v4.iter().map(|(prefix, id)| of(IpPrefix::V4(prefix), id));
@@ -330,7 +328,7 @@ fn a_reload_in_slices_is_taken_whole_or_not_at_all() {
         while rig.vrf.rib().len() < before.len() + done {
             assert!(replacement.turn(&mut rig.vrf).is_none());
         }
-        // This slice is refused, and so is all that is left.
+        // This slice and all remaining routes are refused.
         let refusals = faults.calls(Call::Apply) + 2;
         while faults.calls(Call::Apply) < refusals {
             assert!(replacement.turn(&mut rig.vrf).is_none());

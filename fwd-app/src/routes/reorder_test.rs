@@ -1,4 +1,4 @@
-//! Another order of sources, beside their updates, against a forwarder that has had this order from the start.
+//! A new order of sources, amid their updates, against a forwarder that started with this order.
 
 use super::refused_test::numbered;
 use super::*;
@@ -7,12 +7,11 @@ use fib::faulty::{Call, How};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// The sources, by number.
 const SOURCES: [SourceId; 3] = [SourceId::FILES, SourceId::of_feed(FPM.0), SourceId::of_feed(KERNEL.0)];
-/// The prefixes of the tables; those from 8 on are of IPv6.
+/// The prefixes; from 8 on IPv6.
 const PREFIXES: u32 = 12;
 
-/// What a source says of a prefix: the number of a route, or that it has none.
+/// The route numbers of sources, by source and prefix.
 type Said = BTreeMap<(usize, u32), u8>;
 
 #[derive(Clone, Debug)]
@@ -38,7 +37,6 @@ fn at(number: u32) -> IpPrefix {
 }
 
 impl SourcesRig {
-    /// A rig whose sources have this order from the start.
     fn with_order(order: &[SourceId]) -> Self {
         let mut rig = Self::new();
         rig.feeds.set_order(order.to_vec());
@@ -70,7 +68,6 @@ impl SourcesRig {
         assert!(self.learn());
     }
 
-    /// The next hop of each prefix, as the engine answers it.
     fn hops_in_service(&self) -> Vec<Option<String>> {
         let mut reader = self.vrf.engine().reader(1, 1).unwrap();
         let hop = |number| {
@@ -96,7 +93,6 @@ impl SourcesRig {
     }
 }
 
-/// Whether a source has a route of each prefix.
 fn has_route(said: &Said) -> Vec<bool> {
     (0..PREFIXES).map(|number| (0..3).any(|source| said.contains_key(&(source, number)))).collect()
 }
@@ -104,8 +100,8 @@ fn has_route(said: &Said) -> Vec<bool> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Whatever the sources say while their order changes, the routes in service become those of a forwarder that has had the last order
-    /// from the start, and a prefix that a source has a route of is never without one.
+    /// After any updates during changes of the order, the routes in service equal the routes of a forwarder that started with the last order,
+    /// and a prefix with a route is never without one.
     #[test]
     fn the_winners_are_those_of_a_forwarder_started_with_the_order(
         first in Just(SOURCES.to_vec()).prop_shuffle(),
@@ -118,7 +114,7 @@ proptest! {
         for step in steps {
             match step {
                 OrderStep::Say { source, at: number, route } => {
-                    // The rig's feeds must have something to take.
+                    // The feeds need a route to withdraw.
                     let before = match route {
                         Some(route) => said.insert((source, number), route),
                         None => said.remove(&(source, number)),
@@ -157,7 +153,7 @@ fn prefixes_of_several_sources_are_counted_and_chosen_anew() {
     let deltas = rig.vrf.tally.deltas;
     assert_eq!(rig.change_order(&[SOURCES[2], SOURCES[1], SOURCES[0]]), 2);
     assert!(rig.vrf.candidates.walk.is_pending() && rig.learn() && !rig.vrf.candidates.walk.is_pending());
-    // Of the second prefix another source wins with the same next hop.
+    // The second prefix has a new winner with the same next hop.
     assert_eq!(rig.vrf.tally.deltas, deltas + 1);
     assert_eq!(rig.hops_in_service()[1].as_deref(), Some("via 192.0.2.2 dev 0"));
 }
@@ -192,7 +188,7 @@ fn an_engine_that_refuses_the_new_order_keeps_the_routes_until_it_takes_it() {
     faults.fail_from(Call::Apply, u64::MAX, How::Full);
     rig.tries_again();
     assert_eq!((rig.in_service(1..20), rig.vrf.refused.len()), (19, 0));
-    // An entry that ends leaves the file's route.
+    // When its entry ends, the file's route remains.
     rig.says(FPM, vec![FeedEvent::Stale, FeedEvent::Sweep]);
     assert_eq!(rig.in_service(1..20), 0);
 }

@@ -1,4 +1,4 @@
-//! Several sources, one RIB: which route is in service, and what becomes of next hops that no route uses.
+//! Several sources, one RIB: which route is in service, and when unused next hops are dropped.
 
 #[path = "listing_test.rs"]
 mod listing_test;
@@ -29,10 +29,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// An address, and the prefix that the tests are about.
+/// An address, and the tests' prefix of it.
 const ADDRESS: u32 = 0xc612_0001;
 const PREFIX: &str = "198.18.0.0/24";
-/// The feeds.
 const FPM: FeedId = FeedId(0);
 const KERNEL: FeedId = FeedId(1);
 
@@ -76,12 +75,10 @@ impl SourcesRig {
         Self::with_feeds_before_files(0)
     }
 
-    /// The same, where the first feeds are preferred to files.
     fn with_feeds_before_files(before_files: u8) -> Self {
         Self::over(|receiver, interfaces| Feeds::for_test(receiver, before_files, interfaces))
     }
 
-    /// The same, where routes without a port are left out.
     fn ignoring_foreign() -> Self {
         Self::over(|receiver, interfaces| Feeds::for_test(receiver, 0, interfaces).ignoring_foreign())
     }
@@ -99,13 +96,12 @@ impl SourcesRig {
         rig
     }
 
-    /// Does what is due, as the forwarder does.
+    /// Does the work of a turn, as the forwarder does.
     fn learn(&mut self) -> bool {
         let was_told = self.feeds.give(std::slice::from_mut(&mut self.vrf), &self.ports);
         self.vrf.drain(Some(self.feeds.interfaces())) || was_told
     }
 
-    /// What becomes of the routes of a feed.
     fn outcome(&self, feed: FeedId) -> FeedOutcome {
         self.vrf.feed_outcome(SourceId::of_feed(feed.0))
     }
@@ -116,7 +112,6 @@ impl SourcesRig {
         assert!(!self.learn(), "all of it was taken");
     }
 
-    /// The next hop in service, as the engine answers it.
     fn hop(&self) -> String {
         let mut answer = [NextHopId::NONE];
         self.vrf.engine().reader(1, 1).unwrap().lookup(Keys::V4(&[ADDRESS]), &mut answer).unwrap();
@@ -178,7 +173,7 @@ fn the_first_route_without_a_port_is_worth_a_warning() {
     assert_eq!(found.iter().map(|of| (of.prefix, of.source, of.ifindex)).collect::<Vec<_>>(), [wanted]);
     rig.says(KERNEL, vec![announce(8, 12)]);
     assert!(rig.vrf.take_foreign().is_empty());
-    // Every host has routes of these, which nothing is forwarded to; and the default route is another matter.
+    // Every host has such routes, which are never forwarded to; the default route is reported separately.
     for (text, count) in
         [("127.0.0.0/8", 0), ("fe80::/64", 0), ("::1/128", 0), ("ff00::/8", 0), ("0.0.0.0/0", 1)]
     {
@@ -204,7 +199,7 @@ fn updates_are_changes_of_winners_and_those_of_addresses_are_none() {
     rig.vrf.set_own_routes(vec![(prefix(), NextHop::Connected { port: PortRef::Index(1) })]).unwrap();
     rig.vrf.commit().unwrap();
     assert_eq!((updates(&rig), rig.hop()), (3, "dev 1".to_owned()));
-    // Nobody displaces it.
+    // No other source displaces it.
     let hop = Hop::Id(NextHopId::new(9).unwrap());
     assert!(matches!(rig.vrf.add_route(prefix(), &hop), Err(UpdateError::Own { .. })));
     assert!(matches!(rig.vrf.remove_route(prefix()), Err(UpdateError::Own { .. })));
@@ -226,7 +221,7 @@ fn ctl_comes_before_files_and_files_before_feeds() {
     assert_eq!((rig.hop(), rig.vrf.candidates.count(SourceId::CTL).routes), ("99".to_owned(), 1));
     rig.ctl_del();
     assert_eq!(rig.hop(), "77");
-    // Without a route of ctl, the one in use goes.
+    // Without a route of ctl, the route in service is removed.
     rig.ctl_del();
     assert_eq!(rig.hop(), "via 192.0.2.7 dev 0");
     rig.ctl_del();
@@ -260,7 +255,6 @@ fn a_files_route_is_back_when_the_others_are_gone() {
 
 #[test]
 fn feeds_that_are_named_before_files_come_before_them() {
-    // FPM, files, the kernel.
     let mut rig = SourcesRig::with_feeds_before_files(1);
     let before = rig.hop();
     rig.file(id(77));
@@ -270,19 +264,18 @@ fn feeds_that_are_named_before_files_come_before_them() {
     assert_eq!(rig.hop(), "via 192.0.2.8 dev 1");
     rig.file(id(78));
     assert_eq!(rig.hop(), "via 192.0.2.8 dev 1");
-    // A route without a port leaves its place to the files.
+    // A route without a port yields to the files.
     rig.says(FPM, vec![announce(8, 20)]);
     assert_eq!(rig.hop(), "78");
     rig.says(KERNEL, vec![link(20, "p1")]);
     assert_eq!(rig.hop(), "via 192.0.2.8 dev 1");
     rig.ctl(99);
     assert_eq!(rig.hop(), "99");
-    // What goes is what is in use: of ctl, FPM, the file, the kernel.
+    // Each removal concerns the route in service: of ctl, FPM, the file, the kernel.
     for wanted in ["via 192.0.2.8 dev 1", "78", "via 192.0.2.7 dev 0", &before] {
         rig.ctl_del();
         assert_eq!(rig.hop(), wanted);
     }
-    // FPM, the kernel, files.
     let mut rig = SourcesRig::with_feeds_before_files(2);
     rig.says(KERNEL, vec![announce(7, 10)]);
     rig.file(id(77));
@@ -385,7 +378,7 @@ fn several_paths_are_a_group_that_avoids_links_without_a_delta() {
     assert!(rig.hop().ends_with("nexthop via 192.0.2.9 dev 0 weight 1"), "{}", rig.hop());
 }
 
-/// Prefix-independent convergence: however many routes name a group.
+/// Prefix-independent convergence: one change for any number of routes.
 #[test]
 fn a_group_that_is_replaced_is_one_change_of_egress() {
     const ROUTES: u32 = 10_000;
@@ -416,12 +409,12 @@ fn a_group_that_is_replaced_is_one_change_of_egress() {
     assert_eq!(hop(&rig), (id, "via 192.0.2.2 dev 1".to_owned()));
     assert_eq!((rig.vrf.tally.deltas, rig.vrf.engine().generation()), (deltas, generation));
     assert!(!Arc::ptr_eq(&before, &rig.vrf.egress.table().unwrap().load_full()));
-    // Without a port it gives its place up, and has one again with its link.
+    // Without a port it has no next hop, until its link leads to one.
     rig.says(FPM, group(&[(3, 99)]));
     assert!(rig.vrf.route(at(0)) != id && rig.vrf.route(at(ROUTES - 1)) != id);
     rig.says(KERNEL, vec![link(99, "p1")]);
     assert_eq!(hop(&rig).1, "via 192.0.2.3 dev 1");
-    // The object goes, its routes stay until their source withdraws them.
+    // The object goes; its routes stay until their source withdraws them.
     rig.says(FPM, vec![FeedEvent::Object { object, route: None }]);
     assert_eq!(hop(&rig).1, "via 192.0.2.3 dev 1");
 }
@@ -449,7 +442,7 @@ fn next_hops_that_no_route_uses_are_dropped_and_their_ids_assigned_again() {
     let start = hops(&rig);
     let mut most = 0;
     rig.vrf.count_next_hops(Some(1));
-    // A next hop that routes keep, and one that is dropped below.
+    // A next hop in use, and one that is dropped below.
     let is_bare = |(_, hop): &(NextHopId, &NextHop)| **hop == NextHop::Bare;
     let (kept, _) = rig.vrf.hops().iter().find(is_bare).unwrap();
     let dropped = rig.vrf.egress.hops.intern(NextHop::Port { port: 1 }).unwrap();
@@ -515,7 +508,7 @@ fn a_route_over_an_interface_without_a_port_does_not_fall_through_to_a_shorter_o
         let FeedOutcome { unresolved, unreachable, .. } = rig.outcome(KERNEL);
         (unresolved, unreachable)
     };
-    // One that is known, and one that is not.
+    // A known interface and an unknown one.
     for ifindex in [12, 20] {
         rig.says(KERNEL, vec![announce(7, ifindex)]);
         assert_eq!((rig.hop().as_str(), outcome(&rig)), ("unreachable", (1, 1)));
@@ -530,7 +523,7 @@ fn a_route_over_an_interface_without_a_port_does_not_fall_through_to_a_shorter_o
         rig.says(KERNEL, vec![withdraw()]);
         assert_eq!(rig.hop(), shorter);
     }
-    // One of several paths has a port: that one is taken.
+    // The only path with a port is used.
     let path = |last, ifindex| Path { gateway: Some(gateway(last)), ifindex, weight: 1 };
     let route = Arc::new(Route::Paths(Box::new([path(7, 12), path(8, 11)])));
     rig.says(KERNEL, vec![FeedEvent::Announce { vrf: 0, prefix: prefix(), metric: 0, route }]);
@@ -554,7 +547,7 @@ fn a_default_route_of_the_management_network_takes_no_ones_place() {
         rig.vrf.hops().get(id).map(ToString::to_string)
     };
     for before_files in [0, 2] {
-        // The files' default route stays, whoever is preferred.
+        // The files' default route stays, for any order.
         let mut rig = SourcesRig::with_feeds_before_files(before_files);
         rig.vrf.replace_all(Rib::new(), NextHopTable::new()).unwrap();
         let hop = NextHop::Gateway { gateway: gateway(1), port: PortRef::Index(1) };
@@ -565,7 +558,7 @@ fn a_default_route_of_the_management_network_takes_no_ones_place() {
         rig.says(feed, events);
         assert_eq!(found(&rig).as_deref(), Some("via 192.0.2.1 dev 1"));
     }
-    // So does that of a preferred feed.
+    // The default route of a preferred feed stays, too.
     let mut rig = SourcesRig::new();
     rig.vrf.replace_all(Rib::new(), NextHopTable::new()).unwrap();
     for ((feed, events), wanted) in [

@@ -1,4 +1,4 @@
-//! Which VRFs there are, and which routes and engine they have, as configured.
+//! Configured VRFs, with their routes and engine.
 
 use super::feeds::RoutingTables;
 use crate::datapath::egress::find_port;
@@ -10,19 +10,17 @@ use fib::PortRef;
 use lpm_core::memory;
 use std::path::PathBuf;
 
-/// Which routes, and which engine looks them up.
 #[derive(Clone, Debug)]
 pub(crate) struct TableSpec {
-    /// Route files, in order.
+    /// In order.
     pub(crate) files: Vec<PathBuf>,
-    /// Tables with more routes are refused.
+    /// A larger table is refused.
     pub(crate) routes_max: Option<u64>,
-    /// The engine.
     pub(crate) engine: EngineSpec,
 }
 
 impl TableSpec {
-    /// Checks what no engine checks.
+    /// Checks options that the engine does not check.
     ///
     /// # Errors
     /// [`ConfigError::Invalid`] for a NUMA node without memory.
@@ -35,40 +33,32 @@ impl TableSpec {
 /// The name of VRF 0.
 pub(crate) const DEFAULT: &str = "default";
 
-/// A VRF besides [`DEFAULT`], as configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct VrfSpec {
-    /// Its name.
     pub(crate) name: String,
-    /// Its ports, and VLANs of ports: a port, a dot and the id.
+    /// Its ports, and VLANs as `port.id`.
     pub(crate) ports: Vec<PortRef>,
     /// Its route files, in order.
     pub(crate) files: Vec<PathBuf>,
 }
 
-/// A file of a VRF.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NamedFile {
-    /// The VRF.
     pub(crate) vrf: String,
-    /// The file.
     pub(crate) file: PathBuf,
 }
 
-/// A routing table of the kernel whose routes are those of a VRF.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NamedTable {
-    /// The VRF.
     pub(crate) vrf: String,
-    /// The table's number.
     pub(crate) table: u32,
 }
 
 impl VrfSpec {
-    /// These VRFs with these route files.
+    /// Adds route files to VRFs.
     ///
     /// # Errors
-    /// [`ConfigError::Invalid`] for a name that is taken or that no VRF has.
+    /// [`ConfigError::Invalid`] for a duplicate or an unknown name.
     pub(crate) fn all(vrfs: &[Self], files: &[NamedFile]) -> Result<Vec<Self>, ConfigError> {
         let mut all = vrfs.to_vec();
         for (at, Self { name, .. }) in vrfs.iter().enumerate() {
@@ -83,10 +73,10 @@ impl VrfSpec {
         Ok(all)
     }
 
-    /// The VRFs, numbered from 1, that feeds give the routes of these tables.
+    /// Maps kernel tables to VRFs, numbered from 1.
     ///
     /// # Errors
-    /// [`ConfigError::Invalid`] for a name that no VRF has, a table of two VRFs, and a second table of one.
+    /// [`ConfigError::Invalid`] for an unknown name, a table of two VRFs, and a second table of a VRF.
     pub(crate) fn tables(vrfs: &[Self], named: &[NamedTable]) -> Result<RoutingTables, ConfigError> {
         let mut tables = RoutingTables::default();
         for (at, NamedTable { vrf, table }) in named.iter().enumerate() {
@@ -103,10 +93,10 @@ impl VrfSpec {
         Ok(tables)
     }
 
-    /// The number of the VRF that `option` names, when `vrfs` are numbered from 1.
+    /// The number, from 1, of the VRF that `option` names.
     ///
     /// # Errors
-    /// [`ConfigError::Invalid`] when none has the name.
+    /// [`ConfigError::Invalid`] for an unknown name.
     pub(crate) fn number_of(vrfs: &[Self], option: &str, name: &str) -> Result<usize, ConfigError> {
         vrfs.iter().position(|vrf| vrf.name == name).map(|at| at + 1).ok_or_else(|| {
             let known: Vec<_> = vrfs.iter().map(|vrf| vrf.name.as_str()).collect();
@@ -116,7 +106,7 @@ impl VrfSpec {
     }
 }
 
-/// The VRFs of each port, when `vrfs` are numbered from 1.
+/// The VRFs of each port; `vrfs` are numbered from 1.
 ///
 /// # Errors
 /// [`ConfigError::NoDevice`] for a port that does not exist, [`ConfigError::Invalid`] for a port or VLAN in two VRFs.
@@ -145,7 +135,7 @@ pub(crate) fn vrfs_of_ports(vrfs: &[VrfSpec], ports: &[PortRecord]) -> Result<Ve
     Ok(vrf_of)
 }
 
-/// The index of the port and the id of the VLAN that a port, a dot and an id refer to.
+/// Splits `port.id` into the index of the port and the id of the VLAN.
 fn vlan(name: &PortRef, ports: &[PortRecord]) -> Option<(usize, u16)> {
     let PortRef::Name(name) = name else { return None };
     let (port, id) = name.rsplit_once('.')?;

@@ -8,14 +8,13 @@ use fib::{EngineWriter, NextHopTable, Rib};
 use std::path::{Path, PathBuf};
 
 impl Vrf {
-    /// Replaces the engine by another one with the same routes.
     pub(crate) fn replace_engine(&mut self, mut engine: Box<dyn EngineWriter>) {
         self.rib.load(engine.as_mut()).unwrap();
         self.engine.writer = engine;
         self.set_families();
     }
 
-    /// All turns of [`Self::replace_routes`].
+    /// Runs [`Self::replace_routes`] to its end.
     pub(crate) fn replace_all(&mut self, rib: Rib, hops: NextHopTable) -> anyhow::Result<u64> {
         let mut replacement = self.replace_routes(rib, hops)?;
         loop {
@@ -26,17 +25,14 @@ impl Vrf {
     }
 }
 
-/// A file of the bundled captures.
 pub(crate) fn bundled(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../pcap").join(name)
 }
 
-/// The bundled routes in the engine `oracle`.
 pub(crate) fn vrf() -> Vrf {
     vrf_over(SharedPorts::default())
 }
 
-/// The same over ports.
 pub(crate) fn vrf_over(ports: SharedPorts) -> Vrf {
     let engine = EngineSpec::named("oracle");
     let made = engine.make_with_fallback().unwrap();

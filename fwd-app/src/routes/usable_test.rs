@@ -1,4 +1,4 @@
-//! Routes whose next hop cannot forward, and those that take their place.
+//! Routes whose next hop cannot forward, and those that replace them.
 
 use super::refused_test::numbered;
 use super::*;
@@ -6,7 +6,7 @@ use crate::ports::PortTable;
 use fib::faulty::{Call, How};
 
 impl SourcesRig {
-    /// Sets the link of a port, and does all work that is due then.
+    /// Sets the link of a port, and does all work that follows.
     pub(super) fn link_of(&mut self, port: usize, is_up: bool) {
         PortTable::change(&self.ports, |table| table.ports[port].is_up = is_up);
         self.vrf.commit().unwrap();
@@ -25,7 +25,7 @@ fn a_route_over_a_link_that_is_down_leaves_its_place_to_another() {
     for hop in [connected.clone(), via(1, Some(1)), NextHop::Port { port: 1 }, group] {
         let mut rig = SourcesRig::new();
         rig.says(KERNEL, vec![announce(7, 10)]);
-        // As an address, as a file and as the control socket say it.
+        // From an address, a file and the control socket.
         for source in 0..3 {
             match source {
                 0 if hop != connected => continue,
@@ -161,7 +161,7 @@ fn a_withdrawal_waits_for_no_refused_route() {
     let (mut rig, faults) = SourcesRig::with_faults();
     let before = rig.hop();
     rig.says(KERNEL, vec![announce(7, 10)]);
-    // Another route of the prefix is refused, and then withdrawn.
+    // A second route of the prefix is refused, and then withdrawn.
     *faults.refused.lock().unwrap() = vec![prefix()];
     rig.says(FPM, vec![announce(8, 11)]);
     assert_eq!((rig.hop().as_str(), rig.vrf.refused.len()), ("via 192.0.2.7 dev 0", 1));

@@ -1,9 +1,9 @@
-//! A VRF: its parts, and the routes that feeds, addresses of ports, the control socket and files announce.
+//! A VRF: its parts, and the routes that feeds, port addresses, the control socket and files announce.
 //!
-//! [`Vrf::open`] loads the files and brings their tables into service, or fails as a whole. After that, changes take two steps. What a source
-//! says goes to the candidates: a feed marks the prefix, users and addresses have its winner put into the RIB at once. A route that only
-//! files have is not among the candidates: the RIB alone holds it. [`Vrf::commit`] brings all changes into service. Commits go on while the
-//! topology runs, and the VRF may move to another engine ([`super::engine_swap`]).
+//! [`Vrf::open`] loads the files and commits their tables, or fails as a whole. Later changes take two steps. A route of a feed becomes a
+//! candidate and marks its prefix; a route of a user or an address puts the winner into the RIB at once. Routes that only files have are in
+//! the RIB alone. [`Vrf::commit`] brings all changes into service. Commits continue while the topology runs and while another engine is
+//! built ([`super::engine_swap`]).
 //!
 //! The engine is made before the first file is opened, so that a wrong engine name fails at once.
 
@@ -30,47 +30,39 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Counts and times of a VRF so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct VrfTally {
-    /// Time to read the route files, seconds.
     pub(crate) load_s: f64,
-    /// Time to build the engine's table, seconds.
     pub(crate) build_s: f64,
     /// Updates in service, without the initial tables.
     pub(crate) updates: u64,
-    /// Deltas in which the engine got these updates.
+    /// Deltas that carried these updates.
     pub(crate) deltas: u64,
 }
 
-/// A route that is unreachable since it leads to no port, of which a warning is due.
+/// A route to report, installed as unreachable because it leads to no port.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Foreign {
-    /// Its prefix.
     pub(crate) prefix: IpPrefix,
-    /// Who announced it.
     pub(crate) source: SourceId,
     /// The interface of its first path.
     pub(crate) ifindex: u32,
 }
 
-/// The warnings about the routes of a VRF that are given once.
+/// State of the warnings that are issued once.
 #[derive(Debug, Default)]
 pub(super) struct RouteNotices {
-    /// Routes without a port of which a warning is due, and whether there was one for a route and for a default route.
+    /// Routes without a port to report, and whether one was reported: another route, a default route.
     foreign: Vec<Foreign>,
     has_noticed_foreign: [bool; 2],
-    /// Whether it was said that routes of a family are left out.
     has_noticed_family: bool,
 }
 
-/// A VRF in service.
 pub(crate) struct Vrf {
-    /// Its name.
     pub(crate) name: String,
-    /// Its route files, in order; the next reload may read others.
+    /// In order; a reload may change them.
     pub(crate) files: Vec<PathBuf>,
-    /// Tables with more routes are refused.
+    /// Larger tables are refused.
     pub(super) routes_max: Option<u64>,
     /// The routes in service, with the changes of the next commit.
     pub(super) rib: Rib,
@@ -78,21 +70,19 @@ pub(crate) struct Vrf {
     pub(crate) engine: VrfEngine,
     /// The routes of all sources, except of prefixes that only files have.
     pub(crate) candidates: Candidates,
-    /// Prefixes with an entry among the candidates that were set in the RIB since the last commit.
+    /// Prefixes with candidates that were set in the RIB since the last commit.
     pub(super) uncommitted: Vec<IpPrefix>,
-    /// Changes that count as updates since the last commit.
+    /// Changes since the last commit that count as updates.
     pub(crate) updates: u64,
-    /// Prefixes whose winner the engine has refused.
     pub(crate) refused: Refused,
     /// The prefixes that follow from the addresses of ports.
     pub(super) own: Vec<IpPrefix>,
     pub(super) notices: RouteNotices,
-    /// Counts and times so far.
     pub(crate) tally: VrfTally,
 }
 
 impl Vrf {
-    /// VRF `name` with this number, the routes of `spec` in the engine that was made, and the ports that all VRFs have.
+    /// Opens VRF `name` with the routes of `spec` in the given engine, over the ports that all VRFs share.
     ///
     /// # Errors
     /// [`EngineError`] for a table that the engine cannot hold, `FeedError` for a file.
@@ -140,12 +130,12 @@ impl Vrf {
         Ok(vrf)
     }
 
-    /// Applies an update of the files' routes to the RIB and the next hops; it is in service after the next [`Self::commit`], unless
+    /// Applies an update of the files' routes to the RIB and the next hops. It is in service after the next [`Self::commit`], unless
     /// another source's route of the prefix is preferred.
     ///
     /// # Errors
-    /// [`NextHopError`] when no id is free, [`EgressError`] for a next hop that refers to a port which does not exist. Nothing has
-    /// changed then.
+    /// [`NextHopError`] when no id is free, [`EgressError`] for a next hop that refers to a port which does not exist. Nothing has changed
+    /// then.
     pub(crate) fn update(&mut self, update: &Update) -> Result<(), UpdateError> {
         if let Action::Announce(Hop::Hop(hop)) = &update.action {
             self.egress.check(hop)?;
@@ -156,7 +146,7 @@ impl Vrf {
         Ok(())
     }
 
-    /// The ports are known: makes the egress table.
+    /// Sets the ports and builds the egress table.
     ///
     /// # Errors
     /// [`EgressError`] when a next hop or a neighbour refers to a port that does not exist.
@@ -164,18 +154,17 @@ impl Vrf {
         self.egress.set_ports(&self.rib, &mut self.candidates)
     }
 
-    /// As [`VrfEgress::count_next_hops`].
     pub(crate) fn count_next_hops(&mut self, lanes: Option<usize>) {
         self.egress.count_next_hops(lanes, &mut self.candidates);
     }
 
-    /// Frees tables that were replaced and that no lcore has any more; call it now and then.
+    /// Frees replaced tables that no lcore reads any more; to be called periodically.
     pub(crate) fn free_retired(&mut self) {
         self.engine.writer.free_retired();
         self.egress.free_retired(&self.rib);
     }
 
-    /// The tables in which stages look packets up.
+    /// The tables that stages look packets up in.
     ///
     /// # Errors
     /// When the ports have not been set.
@@ -183,17 +172,15 @@ impl Vrf {
         Ok(VrfParts {
             engine: self.engine(),
             egress: self.egress.table().context("a topology needs ports before it starts")?,
-            // A fallback always answers, so batches are never abandoned then.
+            // A fallback always answers, so no batch is abandoned.
             stall_us: if self.engine.failover.is_some() { u64::MAX } else { self.engine.spec.stall_us },
         })
     }
 
-    /// All routes, before compilation.
     pub(crate) fn rib(&self) -> &Rib {
         &self.rib
     }
 
-    /// The next hops.
     pub(crate) fn hops(&self) -> &NextHopTable {
         &self.egress.hops
     }
@@ -203,7 +190,7 @@ impl Vrf {
         self.engine.writer.as_ref()
     }
 
-    /// The order of sources, the most routes of each feed, and whether those without a port are installed as unreachable or left out.
+    /// Sets the order of sources, the limit of each feed, and the handling of routes without a port.
     ///
     /// # Errors
     /// [`NextHopError`] when no id is free.
@@ -216,7 +203,7 @@ impl Vrf {
         Ok(())
     }
 
-    /// Takes a route that a feed announces, over `interfaces`; in service after the next [`Self::drain`].
+    /// Records a route that a feed announces; in service after the next [`Self::drain`].
     pub(crate) fn announce(
         &mut self,
         source: SourceId,
@@ -232,8 +219,8 @@ impl Vrf {
         }
     }
 
-    /// Takes what a next-hop object amounts to, or that no further route will name it. Its routes follow with the next egress table, and
-    /// those that get or lose their next hop after the next [`Self::drain`].
+    /// Records the resolved route of a next-hop object; `None` when no further route will name it. Its routes follow with the next egress
+    /// table; those that gain or lose their next hop, after the next [`Self::drain`].
     pub(crate) fn set_object(
         &mut self,
         object: ObjectId,
@@ -246,17 +233,17 @@ impl Vrf {
         }
     }
 
-    /// The ports or the neighbours have changed as the kernel sees them. At once: groups need nothing else when a path fails, and the
-    /// routes to look at may be many.
+    /// Applies changed ports or neighbours of the kernel to the egress table at once: groups need nothing else when a path fails, while the
+    /// routes to check may be many.
     ///
-    /// If `has_moved`, interfaces lead to other ports than before, and routes may have other next hops after the next [`Self::drain`].
+    /// If `has_moved`, interfaces lead to different ports, and the next [`Self::drain`] resolves routes again.
     pub(crate) fn follow_kernel(&mut self, has_moved: bool) {
         self.egress.has_moved |= has_moved;
         self.egress.neighbours_have_changed();
         self.egress.refresh_if_stale(&self.rib, &mut self.candidates);
     }
 
-    /// Brings updates of files into service that wait, before another source says something: if that is refused, files are not.
+    /// Commits pending updates of files before another source changes a route, so that the refusal of one does not undo the other.
     pub(crate) fn commit_updates(&mut self) {
         if self.updates > 0
             && let Err(error) = self.commit()
@@ -265,17 +252,17 @@ impl Vrf {
         }
     }
 
-    /// Takes what a user or an address says of a prefix; in service after the next commit.
+    /// Records a route of a user or an address; in service after the next commit.
     pub(super) fn say(&mut self, said: &Said) {
         let Self { candidates, rib, .. } = self;
         candidates.set(said, || route_in(rib, said.prefix));
         self.choose(said.prefix, said.source.is_user());
     }
 
-    /// Has a warning given of the first route without a port, and of the first default route.
+    /// Schedules a warning for the first route without a port, and for the first default route without one.
     pub(super) fn notice(&mut self, prefix: IpPrefix, winner: &Winner) {
         let has_noticed = self.notices.has_noticed_foreign[usize::from(prefix.len() == 0)];
-        // Nothing is forwarded to some prefixes, which every host has.
+        // Some prefixes of every host are never forwarded.
         if !winner.is_foreign || winner.id.is_none() || has_noticed || is_never_forwarded(prefix) {
             return;
         }
@@ -286,7 +273,7 @@ impl Vrf {
         }
     }
 
-    /// The routes without a port of which a warning is due.
+    /// Takes the routes without a port that are to be reported.
     pub(crate) fn take_foreign(&mut self) -> Vec<Foreign> {
         std::mem::take(&mut self.notices.foreign)
     }
@@ -298,10 +285,10 @@ impl Vrf {
         FeedOutcome { refused: refused as u64, ..self.candidates.outcome(source) }
     }
 
-    /// Adds a route over the control socket, or replaces it; in service after the next [`Self::commit`]. Returns the id of its next hop.
+    /// Adds or replaces a route of the control socket; in service after the next [`Self::commit`]. Returns the id of its next hop.
     ///
     /// # Errors
-    /// As [`Self::update`], and [`UpdateError::Own`] for a prefix that follows from the address of a port.
+    /// The errors of [`Self::update`], and [`UpdateError::Own`] for a prefix that follows from the address of a port.
     pub(crate) fn add_route(&mut self, prefix: IpPrefix, hop: &Hop) -> Result<NextHopId, UpdateError> {
         self.check_not_own(prefix)?;
         if let Hop::Hop(hop) = hop {
@@ -316,7 +303,7 @@ impl Vrf {
         Ok(id)
     }
 
-    /// Removes the control socket's route of a prefix, or without one the route in service.
+    /// Removes the control socket's route of a prefix, or if it has none, the route in service.
     ///
     /// # Errors
     /// [`UpdateError::Own`] for a prefix that follows from the address of a port.
@@ -327,7 +314,7 @@ impl Vrf {
         let has_ctl = self.candidates.said(prefix, SourceId::CTL).is_some();
         let (source, metric) = match self.candidates.winner(prefix) {
             _ if has_ctl => (SourceId::CTL, 0),
-            // Until the feed announces it again.
+            // It returns when the feed announces it again.
             Some(Winner { source, metric, .. }) if source != SourceId::FILES => (source, metric),
             _ => {
                 self.set_file_route(prefix, NextHopId::NONE);
@@ -345,8 +332,8 @@ impl Vrf {
         }
     }
 
-    /// Sets the routes that follow from the addresses of ports, which no feed displaces. They are in service after the next
-    /// [`Self::commit`], and replace those set before. Of routes with one prefix the last counts.
+    /// Replaces the routes that follow from the addresses of ports, which no feed displaces; in service after the next [`Self::commit`].
+    /// The last route of a prefix counts.
     ///
     /// # Errors
     /// [`NextHopError`] when no id is free.
@@ -367,7 +354,7 @@ impl Vrf {
         Ok(())
     }
 
-    /// Takes note of the families that the engine has tables for. Of other families, routes of feeds and addresses are left out.
+    /// Records which families the engine has tables for. Routes of feeds and addresses of the other families are left out.
     pub(super) fn set_families(&mut self) {
         let info = self.engine().info();
         let lacking = Family::ALL.into_iter().filter(|family| !info.has_family(*family)).collect();
@@ -377,7 +364,6 @@ impl Vrf {
         }
     }
 
-    /// Says once that routes of a family are left out.
     fn notice_family(&mut self, family: Family) {
         if !std::mem::replace(&mut self.notices.has_noticed_family, true) {
             let name = self.engine().info().name;
@@ -388,7 +374,7 @@ impl Vrf {
     }
 }
 
-/// Refuses a table that has too many routes.
+/// Refuses a table with too many routes.
 ///
 /// # Errors
 /// [`EngineError::Full`] for more than `limit`.
@@ -399,21 +385,17 @@ pub(super) fn check_routes(routes: u64, limit: Option<u64>) -> Result<(), Engine
     }
 }
 
-/// Why an update was refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UpdateError {
-    /// There is no id for the next hop.
     #[error(transparent)]
     NextHop(#[from] NextHopError),
-    /// The next hop refers to a port that does not exist.
     #[error(transparent)]
     Egress(#[from] EgressError),
-    /// The route follows from the address of a port.
     #[error("the route of {prefix} follows from the --address of a port and stays")]
     Own { prefix: IpPrefix },
 }
 
-/// Whether a prefix is of a host or of a link. Every host has some of these.
+/// Whether a prefix is local to a host or a link; every host has such prefixes.
 pub(super) fn is_never_forwarded(prefix: IpPrefix) -> bool {
     match prefix {
         IpPrefix::V4(prefix) => Ipv4Addr::from_bits(prefix.address()).is_loopback(),

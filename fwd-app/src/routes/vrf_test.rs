@@ -1,4 +1,4 @@
-//! Commits, refused deltas, ports and neighbours of a vrf.
+//! Commits, refused deltas, ports and neighbours of a VRF.
 
 use super::*;
 use crate::datapath::egress::learned::Learner;
@@ -12,7 +12,7 @@ use fib::{Keys, Neighbour, NextHop, NextHopId, PortRef, feed};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// An address, and the prefix of the route to it that the tests announce.
+/// An address, and the prefix that the tests announce for it.
 const ADDRESS: u32 = 0xc612_0001;
 const PREFIX: &str = "198.18.0.0/24";
 
@@ -22,7 +22,6 @@ fn with_ports() -> Vrf {
     vrf
 }
 
-/// The link of a port goes down or comes up.
 fn set_link(vrf: &Vrf, port: usize, is_up: bool) {
     PortTable::change(&vrf.egress.ports, |table| table.ports[port].is_up = is_up);
 }
@@ -54,7 +53,6 @@ fn updates_are_in_service_after_the_commit_and_next_hops_are_known_by_then() {
     assert_eq!((lookup(&vrf), vrf.tally.updates, vrf.tally.deltas), (before, 2, 2));
 }
 
-/// A batch of packets with these next hops.
 fn batch(ids: &[u32]) -> Option<Batch> {
     let mut batch = test_frames::batch(&vec![test_frames::V4::default().frame(); ids.len()])?;
     batch.indices[..ids.len()].copy_from_slice(ids);
@@ -74,7 +72,7 @@ fn packets_are_counted_by_next_hop_while_that_is_on_and_new_next_hops_get_cells(
         })
     };
     let packets = |vrf: &Vrf, id: u32| vrf.egress.counts().unwrap().of(NextHopId::from_answer(id)).packets;
-    // Bare ids need no new egress table, so this one has no cell at first.
+    // Bare ids need no new egress table, so this one has no counter at first.
     let bare = 400_000;
     vrf.update(&Update {
         action: Action::Announce(Hop::Id(NextHopId::new(bare).unwrap())),
@@ -96,7 +94,7 @@ fn packets_are_counted_by_next_hop_while_that_is_on_and_new_next_hops_get_cells(
     vrf.free_retired();
     vrf.egress.refresh_if_stale(&vrf.rib, &mut vrf.candidates);
     assert!(Arc::ptr_eq(&table, &vrf.egress.table().unwrap().load_full()), "nothing is left to do");
-    // Of other changes the counts know nothing.
+    // Other changes leave the counts unchanged.
     set_link(&vrf, 1, false);
     vrf.commit().unwrap();
     assert_eq!(packets(&vrf, 1), 2);
@@ -119,8 +117,7 @@ fn a_next_hop_on_a_port_that_is_not_there_is_refused_with_nothing_changed() {
     assert_eq!((vrf.tally.updates, vrf.tally.deltas), (0, 0));
 }
 
-/// 200,000 prefixes behind a group of two gateways; a gateway that fails, by its link or its neighbour, is a matter of the egress
-/// table alone.
+/// 200,000 prefixes behind a group of two gateways: a failed gateway, by link or neighbour, changes only the egress table.
 #[test]
 fn prefixes_over_a_failed_gateway_move_without_a_delta() {
     let mut vrf = with_ports();

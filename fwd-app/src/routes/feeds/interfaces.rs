@@ -1,7 +1,7 @@
-//! The kernel's interfaces and the ports behind them: what a route of a feed is as a next hop of the forwarder.
+//! Maps the kernel's interfaces to ports, and routes of feeds to next hops.
 //!
-//! An interface leads to the port that `--kernel-interface` names for it, else to the port whose driver was given it (`iface=veth0`),
-//! else to the port whose device has the same name.
+//! An interface leads to the port that `--kernel-interface` names for it, else to the port whose driver was given it (`iface=veth0`), else
+//! to the port whose device has the same name.
 
 use super::{FeedEvent, Link, LinkAddress, LinkNeighbour, Path, Route};
 use crate::ports::PortRecord;
@@ -10,49 +10,46 @@ use fib::{Group, MacAddr, NextHop, NextHopTable, PortRef};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::net::IpAddr;
 
-/// A kernel interface that leads to a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Behind {
     port: u16,
     is_running: bool,
 }
 
-/// The consequences of the events that were taken.
+/// Consequences of events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct InterfaceNews {
-    /// An interface leads to another port: routes over it have other next hops.
+    /// An interface leads to a different port: its routes resolve differently.
     pub(super) has_moved: bool,
-    /// Neighbours have changed, or which links are up: routes have the next hops that they had.
+    /// Neighbours or link states have changed: routes keep their next hops.
     pub(super) has_neighbours: bool,
-    /// Other addresses may be for the router.
+    /// The addresses to punt may have changed.
     pub(super) has_addresses: bool,
 }
 
-/// The interfaces of the kernel, as far as they lead to ports, and the neighbours on them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Interfaces {
-    /// The port's index, by name of the interface.
+    /// Port index by interface name.
     names: FxHashMap<String, u16>,
-    /// By the interface's index.
+    /// By interface index.
     links: FxHashMap<u32, Behind>,
-    /// The names of those that lead to no port, by index.
+    /// Names of interfaces without a port, by index.
     others: FxHashMap<u32, String>,
-    /// By address and the interface's index, whether it leads to a port or not; the kernel bounds their number.
+    /// By address and interface index, also without a port; the kernel bounds their number.
     neighbours: FxHashMap<(IpAddr, u32), MacAddr>,
-    /// The names of our TAPs, and their indices.
+    /// Names and indices of the ports' TAPs.
     tap_names: FxHashSet<String>,
     taps: FxHashSet<u32>,
-    /// Loopback and dummy interfaces, whose addresses are those of the host.
+    /// Loopback and dummy interfaces, whose addresses belong to the host.
     locals: FxHashSet<u32>,
-    /// The addresses of all interfaces.
     addresses: FxHashSet<LinkAddress>,
-    /// For the caller to take.
+    /// Taken by the caller.
     pub(super) news: InterfaceNews,
 }
 
 impl Interfaces {
-    /// Those that lead to `ports`. The addresses of TAPs are those of the ports; the kernel's neighbours on them are left out, since the
-    /// router finds them itself and sooner knows of changes.
+    /// The interfaces that lead to `ports`. Addresses of TAPs belong to the ports; the kernel's neighbours on TAPs are ignored, since the
+    /// router resolves them and learns of changes sooner.
     pub(crate) fn of(ports: &[PortRecord]) -> Self {
         let mut names = FxHashMap::default();
         // A later name replaces an earlier one.
@@ -66,7 +63,6 @@ impl Interfaces {
         Self { names, tap_names, ..Self::default() }
     }
 
-    /// Takes what a feed says of links, neighbours and addresses.
     pub(super) fn take(&mut self, event: &FeedEvent) {
         match event {
             FeedEvent::Link(link) => self.set_link(link),
@@ -93,7 +89,7 @@ impl Interfaces {
         self.taps.contains(&at.ifindex) || self.locals.contains(&at.ifindex)
     }
 
-    /// The addresses of TAPs with the indices of their ports, in order. Those of the host follow: they are at every TAP, without a link.
+    /// The addresses of TAPs with their ports' indices, sorted, then the host's addresses, which each TAP has without a link.
     pub(crate) fn tap_addresses(&self) -> Vec<(u16, LinkAddress)> {
         let port_of = |ifindex| Some(self.links.get(ifindex)?.port);
         let of_taps = self.addresses.iter().filter(|at| self.taps.contains(&at.ifindex));
@@ -113,7 +109,6 @@ impl Interfaces {
         found
     }
 
-    /// Whether the TAP of a port has an address itself.
     pub(crate) fn tap_has(&self, port: u16, address: IpAddr) -> bool {
         let is_of_port = |ifindex| self.links.get(ifindex).is_some_and(|behind| behind.port == port);
         let mut of_taps = self.addresses.iter().filter(|at| self.taps.contains(&at.ifindex));
@@ -151,25 +146,24 @@ impl Interfaces {
         self.news.has_addresses |= self.locals.remove(&ifindex) || had_port;
     }
 
-    /// The name of an interface that leads to no port, or its index while it is not known.
+    /// The name of an interface without a port, or its index while the name is unknown.
     pub(super) fn name_of_other(&self, ifindex: u32) -> String {
         self.others.get(&ifindex).cloned().unwrap_or_else(|| format!("interface {ifindex}"))
     }
 
-    /// The neighbours on links that lead to a port, with the port's index.
+    /// Neighbours on links that lead to a port, with the port's index.
     pub(crate) fn neighbours(&self) -> impl Iterator<Item = (IpAddr, u16, MacAddr)> {
         let neighbours = self.neighbours.iter().filter(|((_, ifindex), _)| !self.taps.contains(ifindex));
         neighbours
             .filter_map(|((address, ifindex), mac)| Some((*address, self.links.get(ifindex)?.port, *mac)))
     }
 
-    /// The next hop of a route; `None` while no path has a port, and for a route to this host. Of several paths it is the group of those
-    /// with a port, whether their links are up or not: a link that fails is nothing new for the route. Of more paths than a group may
-    /// have the first ones count.
+    /// The next hop of a route; `None` while no path has a port, and for a route to this host. Several paths become the group of those with
+    /// a port, whether up or down, so that a link failure does not change the route. Paths beyond the limit of a group are ignored.
     pub(crate) fn next_hop(&self, route: &Route, hops: &NextHopTable) -> Option<NextHop> {
         let paths = match route {
             Route::Paths(paths) => paths,
-            // What an object amounts to is no object.
+            // An object never resolves to an object.
             Route::Local | Route::Object(_) => return None,
             Route::Blackhole => return Some(NextHop::Blackhole),
             Route::Unreachable => return Some(NextHop::Unreachable),
@@ -192,13 +186,12 @@ impl Interfaces {
         stopped
     }
 
-    /// The next hop of a path.
     fn path(&self, path: &Path, hops: &NextHopTable) -> Option<NextHop> {
         let port = self.links.get(&path.ifindex).map(|link| PortRef::Index(link.port));
         match (port, path.gateway) {
             (Some(port), Some(gateway)) => Some(NextHop::Gateway { gateway, port }),
             (Some(port), None) => Some(NextHop::Connected { port }),
-            // The port is that of the neighbour.
+            // The neighbour has the port.
             (None, Some(gateway)) => {
                 hops.neighbour(gateway)?;
                 Some(NextHop::Gateway { gateway, port: PortRef::ById })
@@ -216,13 +209,12 @@ mod tests {
         Link { ifindex, name: name.into(), is_up: true, is_running, is_local: false }
     }
 
-    /// The consequences of an event.
     fn news(interfaces: &mut Interfaces, event: &FeedEvent) -> InterfaceNews {
         interfaces.take(event);
         std::mem::take(&mut interfaces.news)
     }
 
-    /// Events that come twice, of which the first matters.
+    /// Sends an event twice; only the first may have consequences, which are returned.
     fn news_of_two(interfaces: &mut Interfaces, event: &FeedEvent) -> InterfaceNews {
         let first = news(interfaces, event);
         assert_eq!(news(interfaces, event), InterfaceNews::default());

@@ -4,8 +4,8 @@
 //! cargo test -p fwd-app --features testing --lib -- --ignored --nocapture feeds::live
 //! ```
 //!
-//! A test runs itself again within `unshare --net`. The table that the feed has announced must become the table that zebra or the
-//! kernel shows: after the load, after changes, and after zebra was killed and has come back.
+//! A test runs itself again within `unshare --net`. The table that the feed has announced must become the table that zebra or the kernel
+//! shows: after the load, after changes, and after zebra was killed and restarted.
 
 use super::fpm::FpmOptions;
 use super::fpm::listener::listen;
@@ -26,15 +26,14 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::NamedTempFile;
 
-/// The environment variable that says that the test runs within its namespace.
+/// Set in the inner run of a test.
 const INSIDE: &str = "FWD_FEEDS_LIVE";
-/// How many routes bird announces.
 const BGP_ROUTES: u32 = 50_000;
 
-/// What a route does, as zebra, the kernel and the feed can all say it.
+/// Treatment of a prefix, in a form common to zebra, the kernel and the feed.
 type Shown = BTreeMap<String, BTreeSet<String>>;
 
-/// Runs the test `name` again in a network namespace of its own. Returns whether this is the inner run.
+/// Runs the test `name` again in a separate network namespace. Returns whether this is the inner run.
 fn inside(name: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         return true;
@@ -51,7 +50,6 @@ fn inside(name: &str) -> bool {
     false
 }
 
-/// Prints a result of a test that a person runs.
 pub(crate) fn say(text: impl Display) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }
@@ -62,7 +60,6 @@ fn sh(command: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A daemon, which is killed when this is dropped.
 struct Daemon(Child);
 
 impl Daemon {
@@ -78,7 +75,6 @@ impl Daemon {
         )
     }
 
-    /// SIGKILL.
     fn kill(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -101,7 +97,6 @@ fn interfaces() {
         ip addr add 2001:db8::1/64 dev v0 nodad");
 }
 
-/// The consumer of a feed.
 struct Consumer {
     receiver: Receiver<ChangeSet>,
     table: Heard,
@@ -115,7 +110,7 @@ impl Consumer {
         Self { receiver, table: Heard::default(), changes: 0, withdrawn: 0, feed }
     }
 
-    /// Takes what comes until `until`, or until `is_last` says so. Returns whether it did.
+    /// Consumes events until `until`, or until `is_last` accepts one. Returns whether it did.
     fn take(&mut self, until: Instant, is_last: impl Fn(&FeedEvent) -> bool) -> bool {
         while let Ok(set) = self.receiver.recv_deadline(until) {
             self.table.take(&set.events);
@@ -136,7 +131,6 @@ impl Consumer {
         held.filter(|(prefix, _)| !is_link_local(prefix)).collect()
     }
 
-    /// Takes what comes until the table is the one that `wanted` shows.
     fn becomes(&mut self, what: &str, wanted: impl Fn() -> Shown) {
         let start = Instant::now();
         loop {
@@ -182,7 +176,7 @@ fn shown_of(route: &Route) -> BTreeSet<String> {
     }
 }
 
-/// FRR with one configuration for all its daemons, which vtysh gives them: what `mgmtd` has no file for in FRR 10 belongs to others in FRR 8.
+/// FRR with one configuration, given to all daemons by vtysh: the split between daemons differs between FRR 8 and FRR 10.
 struct Frr {
     /// FRR's name for this instance (option `-N`).
     name: String,
@@ -208,7 +202,7 @@ impl Frr {
         })
     }
 
-    /// Gives the daemons their configuration; `only` may name one of them.
+    /// Sends the daemons their configuration; `only` may name one of them.
     fn configure(&self, only: &str) {
         sh(&self.vtysh(&format!("{only} -f {}", self.configuration.path().display())));
     }
@@ -224,7 +218,6 @@ impl Drop for Frr {
     }
 }
 
-/// The table that zebra shows.
 fn zebra_shows(frr: &Frr) -> Shown {
     let mut shown = Shown::new();
     for family in ["ip", "ipv6"] {
@@ -288,7 +281,7 @@ ip route 10.5.0.0/16 192.0.2.7\nipv6 route 2001:db8:1::/48 2001:db8::2\nipv6 rou
  neighbor 203.0.113.1 remote-as 65002\n neighbor 203.0.113.1 port 1790\n neighbor 203.0.113.1 ebgp-multihop
  neighbor 203.0.113.1 update-source 203.0.113.2\n neighbor 203.0.113.1 timers connect 1\n";
     let frr = Frr::new(&format!("fpm address 127.0.0.1 port {}\n{statics}{bgp}", address.port()));
-    // Both gateways occur from the start: bgpd withdraws routes to one that it has to ask zebra about.
+    // Both gateways occur from the start: bgpd withdraws routes to one that it must first query zebra for.
     let routes = (0..BGP_ROUTES).map(|number| (number, if number == 2 { 3 } else { 2 }));
     std::fs::write(at.join("bird.conf"), bird_conf(routes)).unwrap();
     let mut zebra = frr.start("zebra", "-M dplane_fpm_nl").unwrap();
@@ -306,7 +299,7 @@ ip route 10.5.0.0/16 192.0.2.7\nipv6 route 2001:db8:1::/48 2001:db8::2\nipv6 rou
     count(&mut consumer, BGP_ROUTES as usize);
     consumer.becomes("load", || zebra_shows(&frr));
 
-    // Half of bird's routes get another gateway, a tenth goes.
+    // Half of bird's routes get another gateway, a tenth is withdrawn.
     let before = consumer.withdrawn;
     let left = (0..BGP_ROUTES).filter(|number| number % 10 != 0);
     std::fs::write(&bird, bird_conf(left.map(|number| (number, if number % 2 == 0 { 3 } else { 2 }))))
@@ -355,11 +348,10 @@ ip route 10.5.0.0/16 192.0.2.7\nipv6 route 2001:db8:1::/48 2001:db8::2\nipv6 rou
         consumer.withdrawn - withdrawn
     ));
     consumer.becomes("zebra again", || zebra_shows(&frr));
-    // How many routes zebra has by then is bgpd's affair, which may be still at it; the tables are equal.
+    // The number of routes depends on the progress of bgpd; the tables are equal.
     assert!(!consumer.shown().contains_key("10.5.0.0/16"));
 }
 
-/// The table that the kernel shows.
 fn kernel_shows() -> Shown {
     let mut shown = Shown::new();
     let links: Value = serde_json::from_str(&sh("ip -j link")).unwrap();
@@ -431,7 +423,7 @@ fn the_table_is_the_kernels_after_load_changes_and_an_overrun() {
     sh("ip link set w0 up && ip addr del 198.51.100.1/24 dev w0");
     consumer.becomes("an address that is gone", kernel_shows);
 
-    // Nobody takes what the feed sends, until the kernel has dropped notifications.
+    // The feed's events are not consumed until the kernel has dropped notifications.
     let batch: String = (0..60_000_u32)
         .map(|number| {
             let [_, a, b, c] = number.to_be_bytes();

@@ -1,13 +1,12 @@
-//! Next-hop objects and groups of a feed, and which routes name them.
+//! Next-hop objects and groups of a feed, and the routes that name them.
 //!
-//! A route that names an object leaves the feed as [`Route::Object`], and what the object amounts to as [`FeedEvent::Object`]: when a
-//! group of 200,000 routes changes, that is one event. A route may name an object that comes later: it is kept until then, and so is the
-//! prefix's earlier announcement, since withdrawing it would be a gap. For the same reason nothing is withdrawn when an object goes: its
-//! source withdraws or replaces the routes by itself.
+//! A route that names an object leaves the feed as [`Route::Object`]; the object's resolution follows as [`FeedEvent::Object`]. So a change
+//! of a group is one event for all its routes. A route may name an object that is not known yet: it is held until then, and the prefix
+//! keeps its earlier announcement, since a withdrawal would leave a gap. For the same reason a removed object withdraws nothing: its source
+//! withdraws or replaces the routes.
 //!
-//! A source that comes back has other numbers for its objects. One that amounts to the same as an object of before gets that one's id, so
-//! that the routes of a full table are what they were when they are announced again. If it changes while routes of before are still
-//! there, it gets an id of its own: those stay as they were until they are announced again or withdrawn.
+//! A restarted source renumbers its objects. A new object that resolves like an old one takes over its id, so that the routes stay equal
+//! when announced again. If it changes while old routes remain, it gets a new id: old routes keep their resolution until announced again.
 //!
 //! Invariant: an object has a resolved route if it and all members of a group are known, or have been.
 
@@ -17,22 +16,20 @@ use fib::{IpPrefix, Key, Prefix};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 
-/// The most objects that are kept. A full table of FRR has some thousands.
+/// The most objects kept. FRR has some thousands for a full table.
 const OBJECTS_MAX: usize = 1 << 16;
 /// The most members of all groups together.
 const MEMBERS_MAX: usize = 1 << 20;
 
-/// A route's VRF, prefix and metric.
 pub(super) type RouteKey = (usize, IpPrefix, u32);
-/// The same of one family.
+/// [`RouteKey`] of one family.
 type KeyOf<K> = (usize, Prefix<K>, u32);
 
 /// The next hop of a route, as its source names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Told {
-    /// A route itself, no [`Route::Object`].
+    /// Never [`Route::Object`].
     Is(Arc<Route>),
-    /// The next-hop object with this number.
     Object(u32),
 }
 
@@ -51,20 +48,16 @@ impl Told {
     }
 }
 
-/// An object and what it amounts to.
 struct ObjectEntry {
     object: NextHopObject,
     route: Option<Arc<Route>>,
-    /// [`Route::Object`] with its id, once it has had a route.
+    /// [`Route::Object`] with its id, once it has been resolved.
     named: Option<(ObjectId, Arc<Route>)>,
 }
 
-/// Routes of one family that name objects.
 #[derive(Default)]
 struct Users<K: Key> {
-    /// The object that a route names.
     object: FxHashMap<KeyOf<K>, u32>,
-    /// The routes that name an object.
     routes: FxHashMap<u32, FxHashSet<KeyOf<K>>>,
 }
 
@@ -93,13 +86,11 @@ impl<K: Key> Users<K> {
         }
     }
 
-    /// The routes that name an object.
     fn of(&self, id: u32) -> impl Iterator<Item = RouteKey> {
         let routes = self.routes.get(&id).into_iter().flatten();
         routes.map(|&(vrf, prefix, metric)| (vrf, K::wrap(prefix), metric))
     }
 
-    /// Announces every route that names the object.
     fn announce(&self, id: u32, route: &Arc<Route>, out: &mut Vec<FeedEvent>) {
         out.extend(self.of(id).map(|(vrf, prefix, metric)| FeedEvent::Announce {
             vrf,
@@ -110,15 +101,14 @@ impl<K: Key> Users<K> {
     }
 }
 
-/// The objects of a feed.
 pub(super) struct NextHops {
     feed: FeedId,
     /// How often [`Self::clear`] was called.
     epoch: u32,
     objects: FxHashMap<u32, ObjectEntry>,
-    /// Objects from before the last [`Self::clear`], by what they amounted to.
+    /// Objects from before the last [`Self::clear`], by resolved route.
     stale: FxHashMap<Arc<Route>, ObjectId>,
-    /// Whether routes from before then may still be there: until [`Self::sweep`].
+    /// Whether routes from before then may remain: until [`Self::sweep`].
     has_stale: bool,
     /// The groups that have an object as a member.
     groups: FxHashMap<u32, FxHashSet<u32>>,
@@ -128,12 +118,12 @@ pub(super) struct NextHops {
     routes_max: usize,
 }
 
-/// The limit on objects, members or routes has been reached, and this one was left out.
+/// A limit on objects, members or routes was reached, and the item left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Full;
 
 impl NextHops {
-    /// No objects. At most `routes_max` routes may name some.
+    /// At most `routes_max` routes may name objects.
     pub(super) fn new(feed: FeedId, routes_max: usize) -> Self {
         Self {
             feed,
@@ -149,7 +139,7 @@ impl NextHops {
         }
     }
 
-    /// Forgets everything; routes that were announced stay announced.
+    /// Discards all objects; announced routes stay.
     pub(super) fn clear(&mut self, out: &mut Vec<FeedEvent>) {
         let stale = std::mem::take(&mut self.stale).into_iter();
         let named = self.objects.drain().filter_map(|(_, entry)| Some((entry.route, entry.named?.0)));
@@ -165,14 +155,14 @@ impl NextHops {
         *self = next;
     }
 
-    /// The routes of before the last [`Self::clear`] are gone.
+    /// Ends the reuse of ids from before the last [`Self::clear`]: the old routes are withdrawn.
     pub(super) fn sweep(&mut self, out: &mut Vec<FeedEvent>) {
         self.has_stale = false;
         let gone = std::mem::take(&mut self.stale).into_values();
         out.extend(gone.map(|object| FeedEvent::Object { object, route: None }));
     }
 
-    /// Sets the next hop of a route, `None` when the route is gone, and appends the events.
+    /// Sets the next hop of a route, or with `None` withdraws the route.
     pub(super) fn put(
         &mut self,
         key: RouteKey,
@@ -192,7 +182,7 @@ impl NextHops {
         });
     }
 
-    /// Notes that a route names an object, and announces the route if the object is known.
+    /// Records the object of a route, and announces the route if the object is known.
     fn set_route(
         &mut self,
         (vrf, prefix, metric): RouteKey,
@@ -217,7 +207,7 @@ impl NextHops {
         Ok(())
     }
 
-    /// Notes that a route names no object (any more).
+    /// Records that a route names no object.
     fn remove_route(&mut self, (vrf, prefix, metric): RouteKey) {
         match prefix {
             IpPrefix::V4(prefix) => self.v4.remove((vrf, prefix, metric)),
@@ -225,7 +215,7 @@ impl NextHops {
         }
     }
 
-    /// Adds or replaces an object, and says what it and its groups amount to now.
+    /// Adds or replaces an object, and resolves it and its groups.
     pub(super) fn set(
         &mut self,
         id: u32,
@@ -257,24 +247,22 @@ impl NextHops {
         Ok(())
     }
 
-    /// Removes an object. Routes that name it stay as they were announced, and its groups amount to the same until they are replaced.
+    /// Removes an object. Routes that name it stay announced, and its groups keep their resolution until replaced.
     pub(super) fn remove(&mut self, id: u32, out: &mut Vec<FeedEvent>) {
         self.unlink_members(id);
         let named = self.objects.remove(&id).and_then(|entry| entry.named);
         out.extend(named.map(|(object, _)| FeedEvent::Object { object, route: None }));
     }
 
-    /// Whether an object is known.
     pub(super) fn has(&self, id: u32) -> bool {
         self.objects.contains_key(&id)
     }
 
-    /// The routes that name an object.
     pub(super) fn routes_of(&self, id: u32) -> Vec<RouteKey> {
         self.v4.of(id).chain(self.v6.of(id)).collect()
     }
 
-    /// Takes an object out of the lists of its members' groups.
+    /// Removes a group from the lists of its members.
     fn unlink_members(&mut self, id: u32) {
         let Some(ObjectEntry { object: NextHopObject::Group(members), .. }) = self.objects.get(&id) else {
             return;
@@ -290,8 +278,7 @@ impl NextHops {
         }
     }
 
-    /// Resolves an object and the groups that it is a member of, and says what those amount to that have changed. Routes that have waited
-    /// for one are announced.
+    /// Resolves an object and the groups that contain it, and reports changes. Announces the routes that waited for one of them.
     fn resolve_again(&mut self, id: u32, out: &mut Vec<FeedEvent>) {
         let groups = self.groups.get(&id).into_iter().flatten().copied();
         for id in std::iter::once(id).chain(groups) {
@@ -319,8 +306,8 @@ impl NextHops {
         }
     }
 
-    /// The route that an object amounts to; `None` while members of a group are not known. A group within a group is not known:
-    /// neither the kernel nor zebra has any.
+    /// Resolves an object; `None` while members of a group are unknown. Nested groups stay unresolved: neither the kernel nor zebra has
+    /// any.
     fn resolve(&self, id: u32) -> Option<Route> {
         let members = match &self.objects.get(&id)?.object {
             NextHopObject::Path(path) => return Some(Route::Paths(Box::new([*path]))),
@@ -367,7 +354,7 @@ mod tests {
         NextHopObject::Group(members.iter().map(|member| (*member, 1)).collect())
     }
 
-    /// Takes what was said; returns how many routes were announced, and how often it was said what an object amounts to.
+    /// Consumes the events; returns the numbers of announced routes and of resolved objects.
     fn hear(heard: &mut Heard, out: &mut Vec<FeedEvent>) -> (usize, usize) {
         let events = std::mem::take(out);
         heard.take(&events);
@@ -408,7 +395,7 @@ mod tests {
         assert_eq!(heard.best(prefix), Some(&Route::Blackhole));
     }
 
-    /// Zebra numbers its objects anew after a start.
+    /// Zebra renumbers its objects when it restarts.
     #[test]
     fn a_source_that_comes_back_finds_its_objects() {
         let mut hops = NextHops::new(FEED, 10);
@@ -427,14 +414,14 @@ mod tests {
         assert_eq!(object_of(&mut hops, 8, 1), first, "it amounts to the same");
         let third = object_of(&mut hops, 7, 3);
         assert!(third != first && third != second);
-        // Also when it goes and comes twice before it has said everything.
+        // Also after two restarts before everything was announced again.
         hops.clear(&mut Vec::new());
         assert_eq!((object_of(&mut hops, 1, 2), object_of(&mut hops, 2, 3)), (second, third));
         let mut gone = Vec::new();
         hops.sweep(&mut gone);
         assert_eq!(gone, [FeedEvent::Object { object: first, route: None }]);
         assert_ne!(object_of(&mut hops, 7, 1), first);
-        // What has changed before the routes of before are gone is none of them.
+        // An object that changes before the old routes are gone gets a new id.
         hops.clear(&mut Vec::new());
         assert_eq!(object_of(&mut hops, 4, 2), second);
         let changed = |hops: &mut NextHops, last| {

@@ -1,7 +1,7 @@
-//! The feeds of a forwarder: their threads, their announcements, and the state of each.
+//! The feeds of a forwarder: their threads, their events, and the state of each.
 //!
-//! The threads are started before EAL pins the main thread. Once the ports are known, [`Feeds::over`] says which interfaces lead to them,
-//! and the forwarder takes what the feeds say.
+//! The threads start before the EAL pins the main thread. Once the ports are known, [`Feeds::over`] sets the interfaces that lead to them,
+//! and the forwarder consumes the events.
 
 use super::fpm::FpmOptions;
 use super::fpm::listener::listen;
@@ -25,28 +25,26 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Change sets that are taken for one commit, at most: some ten thousand routes.
+/// Most change sets of one commit: some ten thousand routes.
 const SETS_PER_COMMIT: usize = 64;
-/// Change sets that wait for the control thread, at most; each is of one read.
+/// Most change sets that wait for the control thread; each is of one read.
 const SETS_WAITING: usize = 64;
-/// The most routes of a feed without `--routes-max`: four full tables.
+/// Default limit on a feed's routes: four full tables.
 const ROUTES_MAX: u64 = 1 << 22;
-/// Numbers of protocols whose routes zebra makes in the kernel (`RTPROT_ZEBRA`, and `RTPROT_BGP` up to `RTPROT_OPENFABRIC`).
+/// Protocols whose routes zebra makes in the kernel (`RTPROT_ZEBRA`, and `RTPROT_BGP` up to `RTPROT_OPENFABRIC`).
 const ZEBRAS_PROTOCOLS: [u8; 12] = [11, 186, 187, 188, 189, 190, 191, 192, 193, 194, 195, 196];
 
-/// A source of routes beside the control socket.
+/// A source of routes besides the control socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FeedSource {
     /// The route files and their updates.
     Files,
     /// Zebra, which connects to this address.
     Fpm(SocketAddr),
-    /// The kernel.
     Kernel,
 }
 
 impl FeedSource {
-    /// Its name in answers.
     const fn name(self) -> &'static str {
         match self {
             Self::Files => "files",
@@ -56,40 +54,38 @@ impl FeedSource {
     }
 }
 
-/// What becomes of a prefix that feeds alone have routes of, none of whose paths has a port.
+/// Treatment of a prefix known only from feeds, with no path to a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ForeignRoutes {
-    /// Its packets are dropped, and their senders are told that the destination is unreachable.
+    /// Packets are dropped and answered as unreachable.
     #[default]
     Unreachable,
-    /// It is left out, so that its packets take a shorter route.
+    /// The prefix is left out, so that its packets match a shorter route.
     Ignore,
 }
 
-/// Which feeds a forwarder has.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FeedSpec {
-    /// The sources, the most preferred first.
+    /// In order of preference.
     pub(crate) sources: Vec<FeedSource>,
-    /// How long stale routes of FPM stay after zebra has come back.
+    /// How long stale routes of FPM stay after zebra reconnects.
     pub(crate) fpm_hold: Duration,
-    /// What becomes of routes without a port.
+    /// Treatment of routes without a port.
     pub(crate) foreign: ForeignRoutes,
-    /// The users that may announce routes over FPM, besides root and our own.
+    /// Users that may announce routes over FPM, besides root and our own.
     pub(crate) fpm_users: Vec<u32>,
-    /// Whether the links and addresses of TAPs are followed.
+    /// Whether to follow links and addresses of TAPs.
     pub(crate) taps: bool,
     /// The most routes of each feed in each VRF.
     pub(crate) routes_max: Option<u64>,
-    /// The VRFs of the kernel's tables.
     pub(crate) tables: RoutingTables,
 }
 
 impl FeedSpec {
-    /// The same feeds for `vrfs` besides the default VRF, which have these tables of the kernel.
+    /// The same feeds for `vrfs` besides the default VRF, which use these kernel tables.
     ///
     /// # Errors
-    /// As [`VrfSpec::tables`], and [`ConfigError::Invalid`] for tables when no feed has any.
+    /// The errors of [`VrfSpec::tables`], and [`ConfigError::Invalid`] for tables when no feed provides any.
     pub(crate) fn for_vrfs(self, vrfs: &[VrfSpec], tables: &[NamedTable]) -> Result<Self, ConfigError> {
         if !tables.is_empty() && self.sources.iter().all(|source| *source == FeedSource::Files) {
             return Err(ConfigError::Invalid("--vrf-table needs --fpm or --kernel-routes".to_owned()));
@@ -98,19 +94,15 @@ impl FeedSpec {
     }
 }
 
-/// The kind of a feed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FeedKind {
-    /// Zebra.
     Fpm,
-    /// The kernel's routes.
     Kernel,
-    /// The kernel's links and neighbours alone, for the routes of others.
+    /// Only the kernel's links and neighbours, for other feeds.
     Links,
 }
 
 impl FeedKind {
-    /// Its name in answers.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Fpm => "fpm",
@@ -120,27 +112,22 @@ impl FeedKind {
     }
 }
 
-/// What is known of a feed's source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FeedState {
-    /// It has never said anything.
+    /// It has never connected.
     Waiting,
-    /// It is there.
     Connected,
-    /// It is there, and has said all that it has.
+    /// It is connected, and has announced all its routes.
     Complete,
-    /// It has gone; its routes are stale.
     Gone,
 }
 
-/// A feed.
 struct Feed {
     kind: FeedKind,
     name: String,
-    /// How long its stale routes stay after its source has come back.
+    /// How long stale routes stay after its source reconnects.
     hold: Duration,
     state: FeedState,
-    /// When the source came.
     since: Option<Instant>,
     thread: FeedThread,
 }
@@ -148,35 +135,30 @@ struct Feed {
 /// The state of a feed, for `show feeds`.
 #[derive(Debug)]
 pub(crate) struct FeedStatus {
-    /// Its kind.
     pub(crate) kind: FeedKind,
-    /// Its address.
     pub(crate) name: String,
-    /// In a word.
+    /// One word.
     pub(crate) state: &'static str,
-    /// Seconds until stale routes are withdrawn, if their source is there.
+    /// Seconds until stale routes are withdrawn, if their source is connected.
     pub(crate) sweep_in_s: Option<u64>,
-    /// Its routes.
     pub(crate) routes: SourceRoutes,
-    /// What it has counted.
     pub(crate) counts: FeedCounts,
 }
 
-/// The feeds of a forwarder, and what is known of links.
+/// The feeds of a forwarder, and the interfaces that they report.
 pub(crate) struct Feeds {
     receiver: Receiver<ChangeSet>,
     /// By [`FeedId`].
     feeds: Vec<Feed>,
-    /// Files and those of them that have routes, the most preferred first.
+    /// Files, and the feeds that have routes; in order of preference.
     order: Vec<SourceId>,
-    /// The most routes of a feed.
     routes_max: u64,
     interfaces: Interfaces,
     foreign: ForeignRoutes,
 }
 
 impl Feeds {
-    /// Starts the feeds of `spec`; `None` if there are none.
+    /// Starts the feeds of `spec`; `None` if it has none.
     ///
     /// # Errors
     /// When an address cannot be listened on, or the system refuses a socket or a thread.
@@ -245,13 +227,13 @@ impl Feeds {
         }))
     }
 
-    /// With these interfaces, which are known when the ports are.
+    /// Sets the interfaces, once the ports are known.
     pub(crate) fn over(self, interfaces: Interfaces) -> Self {
         Self { interfaces, ..self }
     }
 
-    /// Gives each VRF what feeds have said, some change sets, and takes note of links, neighbours and addresses. The VRFs commit it.
-    /// Returns whether there was anything.
+    /// Gives the VRFs some change sets, to be committed by them, and records links, neighbours and addresses. Returns whether there was
+    /// work.
     pub(crate) fn give(&mut self, vrfs: &mut [Vrf], ports: &SharedPorts) -> bool {
         let sets: Vec<ChangeSet> = self.receiver.try_iter().take(SETS_PER_COMMIT).collect();
         sets.iter().flat_map(|set| &set.events).for_each(|event| self.interfaces.take(event));
@@ -302,12 +284,11 @@ impl Feeds {
         !sets.is_empty()
     }
 
-    /// The most routes of a feed.
     pub(crate) const fn routes_max(&self) -> u64 {
         self.routes_max
     }
 
-    /// Takes note of what an event says of the state of its feed, which has so many routes in all VRFs.
+    /// Updates the state of a feed by an event; `count` is its number of routes in all VRFs.
     fn note(&mut self, id: FeedId, event: &FeedEvent, count: SourceRoutes) {
         let Some(feed) = self.feeds.get_mut(usize::from(id.0)) else { return };
         let name = feed.kind.name();
@@ -339,22 +320,20 @@ impl Feeds {
         }
     }
 
-    /// Whether the addresses of TAPs may have changed, since the last call.
+    /// Whether the addresses of TAPs may have changed since the last call.
     pub(crate) fn take_new_addresses(&mut self) -> bool {
         std::mem::take(&mut self.interfaces.news.has_addresses)
     }
 
-    /// The interfaces.
     pub(crate) const fn interfaces(&self) -> &Interfaces {
         &self.interfaces
     }
 
-    /// Whether routes without a port are installed as unreachable.
     pub(crate) fn installs_unreachable(&self) -> bool {
         self.foreign == ForeignRoutes::Unreachable
     }
 
-    /// Says that a route of `source` leads to no port. `vrf` is the name of the VRF, unless it is the only one.
+    /// Warns that a route of `source` leads to no port. `vrf` is the name of the VRF, unless it is the only one.
     pub(crate) fn notice_foreign(&self, vrf: Option<&str>, Foreign { prefix, source, ifindex }: &Foreign) {
         let Some((name, _)) = self.sources().find(|(_, of)| of == source) else { return };
         let vrf = vrf.map_or_else(String::new, |vrf| format!("VRF {vrf}: "));
@@ -365,17 +344,17 @@ impl Feeds {
         ));
     }
 
-    /// The names of the feeds, with the sources of routes that they are.
+    /// The names of the feeds, with their ids as sources.
     pub(crate) fn sources(&self) -> impl Iterator<Item = (&'static str, SourceId)> {
         (0..).zip(&self.feeds).map(|(number, feed)| (feed.kind.name(), SourceId::of_feed(number)))
     }
 
-    /// Files and the feeds that have routes, the most preferred first.
+    /// Files, and the feeds that have routes; in order of preference.
     pub(crate) fn order(&self) -> &[SourceId] {
         &self.order
     }
 
-    /// The order of `wanted`. Sources of it that do not run are left out; those that run and that it lacks come after it.
+    /// Converts the order of `wanted`. Stopped sources are skipped; running ones that it lacks follow at the end.
     pub(crate) fn order_like(&self, wanted: &[FeedSource]) -> Vec<SourceId> {
         let source = |wanted: &FeedSource| match wanted {
             FeedSource::Files => Some(SourceId::FILES),
@@ -387,12 +366,11 @@ impl Feeds {
         order
     }
 
-    /// Files and feeds are preferred in this order from now on.
     pub(crate) fn set_order(&mut self, order: Vec<SourceId>) {
         self.order = order;
     }
 
-    /// The state of each feed; `count` says how many routes a source has.
+    /// The state of each feed; `count` returns the numbers of routes of a source.
     pub(crate) fn status(&self, count: impl Fn(SourceId) -> SourceRoutes) -> Vec<FeedStatus> {
         let of = |(id, feed): (u8, &Feed)| {
             let routes = count(SourceId::of_feed(id));

@@ -3,12 +3,12 @@
 use super::*;
 
 impl Feeds {
-    /// The same, which leaves routes without a port out.
+    /// Leaves out routes without a port.
     pub(crate) fn ignoring_foreign(self) -> Self {
         Self { foreign: ForeignRoutes::Ignore, ..self }
     }
 
-    /// Feeds that `sender`'s change sets come from, without threads; the first `before_files` of two are preferred to files.
+    /// Feeds fed by `receiver`, without threads; the first `before_files` of two are preferred to files.
     pub(crate) fn for_test(receiver: Receiver<ChangeSet>, before_files: u8, interfaces: Interfaces) -> Self {
         let mut order: Vec<_> = (0..2).map(SourceId::of_feed).collect();
         order.insert(before_files.into(), SourceId::FILES);

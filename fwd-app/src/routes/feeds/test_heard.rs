@@ -1,16 +1,15 @@
-//! For tests: what a feed has said, as a plain list.
+//! For tests: the routes that a feed has announced, as a plain list.
 
 use super::{FeedEvent, ObjectId, Route};
 use fib::IpPrefix;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The routes that a feed has announced, with whether they are stale.
+/// The announced routes, with whether they are stale, and the resolved objects.
 #[derive(Default)]
 pub(super) struct Heard(BTreeMap<(IpPrefix, u32), (Arc<Route>, bool)>, BTreeMap<ObjectId, Arc<Route>>);
 
 impl Heard {
-    /// Takes what the feed says.
     pub(super) fn take(&mut self, events: &[FeedEvent]) {
         for event in events {
             match event {
@@ -38,11 +37,11 @@ impl Heard {
 
     /// The best route of every prefix.
     pub(super) fn all(&self) -> BTreeMap<IpPrefix, &Route> {
-        // Of one prefix the last entry stays.
+        // The last entry of a prefix remains.
         self.0.iter().rev().map(|((prefix, _), (route, _))| (*prefix, self.meant(route))).collect()
     }
 
-    /// The route, or what the object amounts to that it names.
+    /// The route; for an object, its resolution.
     fn meant<'a>(&'a self, route: &'a Route) -> &'a Route {
         if let Route::Object(object) = route { &self.1[object] } else { route }
     }

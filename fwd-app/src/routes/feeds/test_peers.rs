@@ -1,4 +1,4 @@
-//! What peers of the forwarder's sockets send in tests: routes as zebra encodes them, and what strangers say.
+//! Traffic of peers for the tests of sockets: routes as zebra encodes them, and garbage from strangers.
 //!
 //! The tests of this crate and `tests/datapath_suite` compile this file.
 
@@ -12,10 +12,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 
-/// A user that is neither root nor whoever runs the tests.
+/// A user that is neither root nor the user of the tests.
 pub(crate) const NOBODY: u32 = 65_534;
 
-/// A message's bytes.
 pub(crate) fn encode(message: RouteNetlinkMessage) -> Vec<u8> {
     let mut message = NetlinkMessage::new(NetlinkHeader::default(), NetlinkPayload::from(message));
     message.finalize();
@@ -46,12 +45,11 @@ pub(crate) fn route_message(
     message
 }
 
-/// A route's message.
 pub(crate) fn route_bytes(prefix: IpPrefix, kind: RouteType, attributes: Vec<RouteAttribute>) -> Vec<u8> {
     encode(RouteNetlinkMessage::NewRoute(route_message(prefix, kind, attributes)))
 }
 
-/// The message that a route is gone.
+/// The deletion of a route.
 pub(crate) fn gone_bytes(prefix: IpPrefix) -> Vec<u8> {
     encode(RouteNetlinkMessage::DelRoute(route_message(prefix, RouteType::Unicast, Vec::new())))
 }
@@ -62,19 +60,19 @@ pub(crate) fn fpm_frame(messages: &[u8]) -> Vec<u8> {
     [&[1, 1], &len[..], messages].concat()
 }
 
-/// A process of [`NOBODY`] that connects to `address`, says `bytes` and reads until it is closed; `None` without the right to start one.
+/// A process of [`NOBODY`] that connects to `address`, sends `bytes` and reads until it is closed; `None` without the right to start one.
 pub(crate) fn nobody_says(address: SocketAddr, bytes: &[u8]) -> Option<Child> {
     let script = "exec 3<>/dev/tcp/$0/$1 && cat >&3; cat <&3 >/dev/null";
     let mut command = Command::new("bash");
     command.args(["-c", script, &address.ip().to_string(), &address.port().to_string()]);
     let mut child = command.uid(NOBODY).stdin(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
-    // It may be closed before it has said anything.
+    // The peer may close it before it has sent everything.
     drop(child.stdin.take().map(|mut stdin| stdin.write_all(bytes)));
     Some(child)
 }
 
-/// Connects `count` strangers in turn, each by its number. They say nothing, a part of `message`, anything, or something that is far too
-/// long, and go.
+/// Connects `count` strangers in turn, each by its number. Each sends nothing, a part of `message`, random bytes or far too many bytes, and
+/// leaves.
 pub(crate) fn strangers<S: Write>(count: u32, message: &[u8], mut connect: impl FnMut(u32) -> S) {
     let mut state = SplitMix64(29);
     let mut below = |end: usize| usize::try_from(state.u64() >> 1).unwrap() % end;

@@ -1,7 +1,7 @@
-//! The thread of a feed, and its way to the consumer: a bounded channel of change sets, and counters that others may read.
+//! The thread of a feed: a bounded channel of change sets to the consumer, and counters that others may read.
 //!
-//! The thread does nothing but I/O. It waits for the consumer when the channel is full, and ends within [`POLL`] when it is stopped or
-//! when the consumer is gone.
+//! The thread only does I/O. It waits for the consumer when the channel is full, and ends within [`POLL`] after it is stopped or the
+//! consumer is gone.
 
 use super::{ChangeSet, FeedCounts, FeedEvent, FeedId};
 use crate::threads::spawn;
@@ -14,18 +14,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often a waiting feed looks whether it is to end.
+/// How often a waiting feed checks whether to end.
 pub(super) const POLL: Duration = Duration::from_millis(100);
 
 /// How long a feed waits for the kernel's links, at most.
 const LINKS_WAIT: Duration = Duration::from_secs(5);
 
-/// Held by the feed of the kernel's links until they are sent.
+/// Held by the feed of the kernel's links until it has sent them.
 pub(crate) type LinksUnread = Sender<Infallible>;
 /// The other end, for the feeds whose routes name links.
 pub(crate) type LinksRead = Receiver<Infallible>;
 
-/// What a feed's thread and its owner share.
 #[derive(Debug, Default)]
 struct FeedShared {
     stop: AtomicBool,
@@ -39,29 +38,26 @@ pub(super) struct Outlet {
     shared: Arc<FeedShared>,
 }
 
-/// The thread is to end.
+/// The thread must end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stopped;
 
 impl Outlet {
-    /// Whether the thread is to end.
     pub(super) fn is_stopping(&self) -> bool {
         self.shared.stop.load(Ordering::Acquire)
     }
 
-    /// Waits until the kernel's links have been sent.
     pub(super) fn wait_for(&self, links: &LinksRead) {
         let until = Instant::now() + LINKS_WAIT;
         let is_read = || links.recv_timeout(POLL) == Err(RecvTimeoutError::Disconnected);
         while !self.is_stopping() && !is_read() && Instant::now() < until {}
     }
 
-    /// Publishes the counters.
     pub(super) fn count(&self, counts: FeedCounts) {
         *self.shared.counts.lock().unwrap_or_else(PoisonError::into_inner) = counts;
     }
 
-    /// Sends the events as one change set, and waits while the channel is full. Does nothing without events.
+    /// Sends the events, if present, as one change set; waits while the channel is full.
     pub(super) fn send(&self, events: &mut Vec<FeedEvent>) -> Result<(), Stopped> {
         let events = std::mem::take(events);
         if events.is_empty() {
@@ -78,7 +74,7 @@ impl Outlet {
     }
 }
 
-/// A running feed, as its owner sees it. It ends when this is dropped.
+/// A running feed, as its owner sees it; dropping it ends the thread.
 #[derive(Debug)]
 pub(crate) struct FeedThread {
     shared: Arc<FeedShared>,
@@ -86,7 +82,7 @@ pub(crate) struct FeedThread {
 }
 
 impl FeedThread {
-    /// Starts the thread `name`, which does `work` and sends change sets of `feed` to `sender`.
+    /// Starts the thread `name`, which runs `work` and sends change sets of `feed` to `sender`.
     ///
     /// # Errors
     /// When the system refuses a thread.
@@ -102,12 +98,11 @@ impl FeedThread {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// The counters, as of the feed's last read.
     pub(crate) fn counts(&self) -> FeedCounts {
         *self.shared.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the thread has ended by itself, which it does only when its socket fails.
+    /// Whether the thread has ended unasked, which happens only when its socket fails.
     pub(crate) fn has_ended(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
@@ -122,10 +117,10 @@ impl Drop for FeedThread {
     }
 }
 
-/// Waits until one of `fds` is ready, `until` or for [`POLL`].
+/// Waits until one of `fds` is ready, until `until`, or for [`POLL`], whichever is first.
 pub(super) fn wait(fds: &mut [PollFd<'_>], until: Option<Instant>) {
     let until = until.map_or(POLL, |until| until.saturating_duration_since(Instant::now()).min(POLL));
     let timeout = Timespec::try_from(until).ok();
-    // A signal ends the wait early, which does no harm.
+    // A signal ends the wait early, which is harmless.
     let _ = poll(fds, timeout.as_ref());
 }

@@ -1,8 +1,7 @@
 //! The thread that listens for zebra.
 //!
-//! It accepts connections, moves their bytes to [`Fpm`] and its events to the consumer. While the consumer does not keep up, it reads
-//! nothing, and TCP holds the peer back. A peer that may not announce routes is closed at once, and costs neither the connection in use
-//! nor the one on probation.
+//! It accepts connections and moves bytes to [`Fpm`] and its events to the consumer. While the consumer is behind, it does not read, and
+//! TCP holds the peer back. A peer that may not announce routes is closed at once and affects no other connection.
 
 use super::peers::{FpmPeer, who};
 use super::{ConnectionId, Fpm, FpmOptions};
@@ -15,16 +14,16 @@ use std::io::{self, ErrorKind, Read as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-/// The most bytes of one read, and so the size of a change set.
+/// The most bytes of one read, which bounds a change set.
 const READ_BYTES: usize = 1 << 16;
-/// The most connections that are accepted between two reads.
+/// The most connections accepted between two reads.
 const ACCEPTS_MAX: usize = 64;
 
-/// How often at most a peer that is refused is a warning.
+/// Least interval between warnings of refused peers.
 const WARNING_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Listens on `address` and sends what the peer says to `sender` until the returned value is dropped. Port 0 is any free port.
-/// Connections are accepted once the kernel's links are read, which routes name. Returns the address in use, too.
+/// Listens on `address` and sends the peer's events to `sender` until the returned value is dropped. Port 0 is any free port. Accepts
+/// connections once the kernel's links, which routes name, are read. Also returns the bound address.
 ///
 /// # Errors
 /// When the address cannot be listened on, or the system refuses a thread.
@@ -55,7 +54,6 @@ pub(crate) fn listen(
     Ok((FeedThread::start("fpm", feed, sender, work)?, address))
 }
 
-/// A connection that was let in.
 struct Connection {
     id: ConnectionId,
     stream: TcpStream,
@@ -63,21 +61,19 @@ struct Connection {
     peer: FpmPeer,
 }
 
-/// The listener, its connections (two at most) and the protocol's state.
+/// The listener, its connections (at most two) and the protocol's state.
 struct Server {
     listener: TcpListener,
-    /// Those that may announce routes.
     users: Vec<u32>,
     streams: Vec<Connection>,
     opened: u64,
     fpm: Fpm,
     events: Vec<FeedEvent>,
-    /// When a peer that was refused was a warning.
+    /// Time of the last warning of a refused peer.
     warned: Option<Instant>,
 }
 
 impl Server {
-    /// Waits for something to do and does it.
     fn turn(&mut self, outlet: &Outlet) -> Result<(), Stopped> {
         let mut fds = vec![PollFd::new(&self.listener, PollFlags::IN)];
         fds.extend(self.streams.iter().map(|known| PollFd::new(&known.stream, PollFlags::IN)));
@@ -90,7 +86,7 @@ impl Server {
             outlet.send(&mut self.events)?;
         }
         if is_ready[0] {
-            // As many as have queued up, but not for ever.
+            // Accept queued connections, but let reads continue.
             for _ in 0..ACCEPTS_MAX {
                 if !self.accept() {
                     break;
@@ -102,7 +98,7 @@ impl Server {
         outlet.send(&mut self.events)
     }
 
-    /// Accepts one connection; `false` if there is none. A failure (no descriptors) leaves the listener as it is.
+    /// Accepts one connection; `false` if none waits. A failure, such as a lack of descriptors, is ignored.
     fn accept(&mut self) -> bool {
         let Ok((stream, from)) = self.listener.accept() else { return false };
         let peer = match stream.local_addr().and_then(|local| who(local, from)) {
@@ -141,13 +137,12 @@ impl Server {
         self.streams.push(connection);
     }
 
-    /// Whether the connection in use is that of a peer of another address.
     fn is_used_by_other(&self, from: SocketAddr) -> bool {
         let in_use = self.fpm.in_use();
         self.streams.iter().any(|known| Some(known.id) == in_use && known.from.ip() != from.ip())
     }
 
-    /// Counts a peer that is not let in, and warns of it unless that has just been done.
+    /// Counts a refused peer, and warns of it unless a warning is recent.
     fn refuse(&mut self, from: SocketAddr, why: &str) {
         self.fpm.refused();
         if self.warned.is_none_or(|warned| warned.elapsed() >= WARNING_INTERVAL) {
@@ -156,7 +151,6 @@ impl Server {
         }
     }
 
-    /// Reads once from a connection.
     fn read(&mut self, id: ConnectionId) {
         let mut bytes = [0; READ_BYTES];
         let Some(known) = self.streams.iter_mut().find(|known| known.id == id) else { return };
@@ -225,7 +219,7 @@ mod tests {
         assert_eq!(until(&receiver, is_announce), 1, "after the connection");
     }
 
-    /// Receives events until one is `wanted`, and returns how many came before it.
+    /// Receives events until one is `wanted`, and returns how many preceded it.
     fn until(receiver: &Receiver<ChangeSet>, wanted: impl Fn(&FeedEvent) -> bool) -> usize {
         let mut before = 0;
         loop {
@@ -237,7 +231,7 @@ mod tests {
         }
     }
 
-    /// The connections so far. Of a stranger that goes at once the user may not be known any more.
+    /// Connections so far. The user of a stranger that leaves at once may be unknown.
     fn came(thread: &FeedThread) -> u64 {
         thread.counts().sessions + thread.counts().refused
     }
@@ -253,7 +247,7 @@ mod tests {
         zebra.write_all(&route_frame(1)).unwrap();
         until(&receiver, is_announce);
         strangers(10_000, &route_frame(3), |number| {
-            // Within the listener's backlog, so that no connection waits for a retry of TCP.
+            // Stay within the listener's backlog, so that no connection waits for a retry of TCP.
             while number % 50 == 0 && came(&thread) <= u64::from(number) {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -285,7 +279,7 @@ mod tests {
         zebra.write_all(&route_frame(2)).unwrap();
         assert_eq!(until(&receiver, is_announce), 0, "the stranger caused no events");
         assert_eq!((thread.counts().refused, thread.counts().sessions), (1, 1));
-        // Nor when zebra has gone and its routes are held.
+        // Nor while zebra is gone and its routes are held.
         drop(zebra);
         until(&receiver, |event| *event == FeedEvent::Stale);
         nobody_says(address, &route_frame(3)).unwrap().wait().unwrap();

@@ -1,24 +1,17 @@
 //! FPM: the protocol by which FRR's zebra (`-M dplane_fpm_nl`) announces routes to a forwarder, without I/O and clock.
 //!
 //! A frame is a byte of version (1), a byte of type (1, netlink), 16 bits of length in network order including these four bytes, and
-//! one or more netlink messages. An update of a route is a delete and an add in one frame, so the last word on a prefix within a frame
-//! counts.
+//! netlink messages. A route update is a delete and an add in one frame, so only the last message about a prefix counts.
 //!
-//! **Connections.** One is in use: the last one that has sent a valid frame. A new connection is on probation until its first valid
-//! frame, and only then replaces the one in use. So a port scan does not disturb zebra, and a zebra that has come back need not wait
-//! until its old connection is found dead. Only the newest connection is on probation; older ones are closed. A frame that is not
-//! valid costs the connection; a message that does not decode within a valid frame is counted and skipped.
+//! **Connections.** One is in use. A new connection is on probation until its first valid frame, and then replaces it, so that a port scan
+//! does not disturb zebra, and a restarted zebra need not wait for a timeout of its old connection. A newer connection on probation
+//! replaces an older one. An invalid frame closes the connection; a message that does not decode is counted and skipped. FPM has no
+//! authentication, so of the users of this host only root, our own and [`FpmOptions::users`] may connect. A remote peer does not replace a
+//! connection from another address.
 //!
-//! **Users.** FPM has no authentication, so the listener lets in only those who may change routes: of the processes of this host those of
-//! root, of our own user and of [`FpmOptions::users`]. The user of another host's process is not known: such a peer does not replace a
-//! connection in use from another address.
-//!
-//! **Restarts.** When the connection in use ends, its routes become stale but stay. Zebra announces everything again when it comes
-//! back, but does not say when that is done, and shortly after its own start it knows hardly any routes. So the routes that are still
-//! stale are withdrawn only when the new connection has lasted for [`FpmOptions::hold`] since its first valid frame. Next-hop objects
-//! are forgotten at once, since a new zebra may use their numbers for others.
-//!
-//! Invariant: memory is bounded by two frames, and by the limits on routes and next-hop objects.
+//! **Restarts.** When the connection in use ends, its routes become stale but stay. Zebra does not mark the end of its announcements after
+//! a restart, so stale routes are withdrawn [`FpmOptions::hold`] after the first valid frame. Next-hop objects are discarded at once, since
+//! a new zebra reuses their numbers. Invariant: memory is bounded by two frames and the limits on routes and next-hop objects.
 
 pub(crate) mod listener;
 mod peers;
@@ -30,32 +23,27 @@ use fib::IpPrefix;
 use rustc_hash::FxHashMap;
 use std::time::{Duration, Instant};
 
-/// The bytes before the netlink messages of a frame.
 const HEADER_BYTES: usize = 4;
-/// The header and the shortest netlink message.
 const FRAME_BYTES_MIN: usize = HEADER_BYTES + netlink::HEADER_BYTES;
-/// The version and the type of a frame of netlink messages.
+/// Version and type of a frame of netlink messages.
 const VERSION_AND_TYPE: [u8; 2] = [1, 1];
-/// Zebra announces the best route of a prefix, so its routes have one metric.
+/// Zebra announces only the best route of a prefix, so one metric suffices.
 const METRIC: u32 = 0;
 
-/// How routes from FPM are taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FpmOptions {
-    /// The feed's number.
     pub(crate) feed: FeedId,
-    /// How long stale routes stay after a peer has come back (`--fpm-hold`).
+    /// How long stale routes stay after a peer reconnects (`--fpm-hold`).
     pub(crate) hold: Duration,
-    /// The routing tables whose routes are taken.
     pub(crate) tables: RoutingTables,
     /// The most routes that may name next-hop objects; further ones are left out and counted.
     pub(crate) routes_max: usize,
-    /// The users that may announce routes, besides root and our own (`--fpm-user`).
+    /// Users that may announce routes, besides root and our own (`--fpm-user`).
     pub(crate) users: Vec<u32>,
 }
 
 impl Default for FpmOptions {
-    /// Zebra's own hold time for routes of its predecessor is a good one here, too; four full tables of routes.
+    /// Zebra's own hold time for routes of its predecessor; four full tables of routes.
     fn default() -> Self {
         Self {
             feed: FeedId(0),
@@ -71,32 +59,27 @@ impl Default for FpmOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ConnectionId(pub(crate) u64);
 
-/// Why a connection is closed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FpmError {
-    /// The first bytes are not those of FPM with netlink.
     #[error("version {version}, type {kind} is not FPM with netlink (1, 1)")]
     Header {
         /// The first byte.
         version: u8,
-        /// The second byte.
         kind: u8,
     },
-    /// No frame is that short.
+    /// A frame too short for a message.
     #[error("a frame of {len} bytes has no message")]
     Length {
-        /// The length that the frame gives.
+        /// The length in the header, bytes.
         len: usize,
     },
-    /// The messages do not fill the frame.
     #[error("a frame does not hold whole messages: {0}")]
     Frame(NetlinkError),
 }
 
-/// A connection.
 struct Connection {
     id: ConnectionId,
-    /// The start of a frame that is not complete.
+    /// The start of an incomplete frame.
     partial: Vec<u8>,
 }
 
@@ -112,12 +95,11 @@ pub(crate) struct Fpm {
     counts: FeedCounts,
     /// The messages of a frame, kept for its memory.
     frame: Vec<Message>,
-    /// The last message about each prefix of a table in a frame, likewise.
+    /// The last message of a frame about each prefix of a table; kept for its memory.
     last: FxHashMap<(u32, IpPrefix), usize>,
 }
 
 impl Fpm {
-    /// A feed without connections.
     pub(crate) fn new(options: FpmOptions) -> Self {
         let objects = NextHops::new(options.feed, options.routes_max);
         Self {
@@ -132,32 +114,28 @@ impl Fpm {
         }
     }
 
-    /// The counters.
     pub(crate) fn counts(&self) -> FeedCounts {
         self.counts
     }
 
-    /// A peer was not let in.
     pub(crate) fn refused(&mut self) {
         self.counts.refused += 1;
     }
 
-    /// The connection in use.
     pub(crate) fn in_use(&self) -> Option<ConnectionId> {
         self.current.as_ref().map(|current| current.id)
     }
 
-    /// A peer has connected. Returns another connection, which the caller must close.
+    /// Adds a connection on probation. Returns the replaced one, which the caller must close.
     pub(crate) fn opened(&mut self, id: ConnectionId) -> Option<ConnectionId> {
         self.counts.sessions += 1;
         self.probation.replace(Connection { id, partial: Vec::new() }).map(|before| before.id)
     }
 
-    /// Takes bytes of a connection and appends what they say to `out`. Returns another connection, which the caller must close: the
-    /// one that was in use so far.
+    /// Processes bytes of a connection. Returns the connection that this one has replaced, which the caller must close.
     ///
     /// # Errors
-    /// Why the caller must close this connection. What its earlier frames say has been appended.
+    /// Why the caller must close this connection. The events of its earlier frames have been appended.
     pub(crate) fn received(
         &mut self,
         id: ConnectionId,
@@ -212,7 +190,6 @@ impl Fpm {
         result
     }
 
-    /// A connection has ended.
     pub(crate) fn closed(&mut self, id: ConnectionId, out: &mut Vec<FeedEvent>) {
         if self.probation.take_if(|known| known.id == id).is_none()
             && self.current.take_if(|known| known.id == id).is_some()
@@ -221,7 +198,7 @@ impl Fpm {
         }
     }
 
-    /// Appends what is due at `now`. Call it at [`Self::deadline`] or later.
+    /// Appends the events due at `now`; call it at [`Self::deadline`] or later.
     pub(crate) fn tick(&mut self, now: Instant, out: &mut Vec<FeedEvent>) {
         if self.sweep_at.take_if(|at| *at <= now).is_some() {
             out.push(FeedEvent::Sweep);
@@ -229,7 +206,7 @@ impl Fpm {
         }
     }
 
-    /// When [`Self::tick`] has something to do.
+    /// When [`Self::tick`] is due.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.sweep_at
     }
@@ -246,14 +223,14 @@ impl Fpm {
         replaced
     }
 
-    /// The connection in use has ended.
+    /// Makes the routes of the connection in use stale, after its end.
     fn ended(&mut self, out: &mut Vec<FeedEvent>) {
         self.objects.clear(out);
         self.sweep_at = None;
         out.extend([FeedEvent::Disconnected, FeedEvent::Stale]);
     }
 
-    /// Decodes the messages of a frame into `self.frame`. Returns how many were decoded.
+    /// Decodes the messages of a frame into `self.frame`. Returns their number.
     fn decode(&mut self, frame: &[u8]) -> Result<usize, FpmError> {
         self.frame.clear();
         for message in messages(frame) {
@@ -267,10 +244,9 @@ impl Fpm {
         Ok(self.frame.len())
     }
 
-    /// Applies the decoded messages.
     fn apply(&mut self, out: &mut Vec<FeedEvent>) {
         let mut frame = std::mem::take(&mut self.frame);
-        // Mostly there is one message, or a delete and an add of one prefix.
+        // Most frames have one message, or a delete and an add of one prefix.
         self.last.clear();
         if frame.len() > 1 {
             for (at, message) in frame.iter().enumerate() {
@@ -305,7 +281,7 @@ impl Fpm {
     }
 }
 
-/// The messages of the first frame in `bytes`; `None` when it is not complete. A header is checked as soon as it is there.
+/// The messages of the first frame in `bytes`; `None` while it is incomplete. The header is checked as soon as it has arrived.
 fn first_frame(bytes: &[u8]) -> Result<Option<&[u8]>, FpmError> {
     if let [version, kind, ..] = *bytes
         && [version, kind] != VERSION_AND_TYPE

@@ -1,7 +1,7 @@
-//! Who is at the other end of a connection: the kernel knows the user of a socket of this host (`NETLINK_SOCK_DIAG`).
+//! Identifies the peer of a connection: the kernel knows the user of a local socket (`NETLINK_SOCK_DIAG`).
 //!
-//! The request names the addresses and ports of the peer's own socket, in the network namespace of the calling thread; a peer on a
-//! loopback address is always in it.
+//! The request names the addresses and ports of the peer's socket, in the network namespace of the calling thread; a peer on a loopback
+//! address is always in it.
 
 use netlink_packet_core::{NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
 use netlink_packet_sock_diag::SockDiagMessage;
@@ -13,21 +13,18 @@ use rustix::io::Errno;
 use std::io;
 use std::net::SocketAddr;
 
-/// The user of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FpmPeer {
-    /// A process of this user on this host.
     User(u32),
-    /// A process of this host that has closed its socket already, so that its user is not known.
+    /// A local process that has closed its socket, so that its user is unknown.
     Gone,
-    /// Another host.
     Remote,
 }
 
-/// Who has connected to `local` from `peer`.
+/// Identifies the process that has connected to `local` from `peer`.
 ///
 /// # Errors
-/// When the kernel does not tell.
+/// When the kernel does not answer.
 pub(super) fn who(local: SocketAddr, peer: SocketAddr) -> io::Result<FpmPeer> {
     let (local, peer) = (canonical(local), canonical(peer));
     let socket = Socket::new(NETLINK_SOCK_DIAG)?;
@@ -38,12 +35,12 @@ pub(super) fn who(local: SocketAddr, peer: SocketAddr) -> io::Result<FpmPeer> {
     Ok(owner(&answer)?.unwrap_or(if is_here { FpmPeer::Gone } else { FpmPeer::Remote }))
 }
 
-/// An IPv4 address that came to an IPv6 socket is that of an IPv4 socket.
+/// An IPv4 address on an IPv6 socket belongs to an IPv4 socket of the peer.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// The request for the socket at `from` that is connected to `to`.
+/// Requests the socket at `from` that is connected to `to`.
 fn request(from: SocketAddr, to: SocketAddr) -> Vec<u8> {
     let request = InetRequest {
         family: if from.is_ipv4() { AF_INET } else { AF_INET6 },
@@ -67,14 +64,14 @@ fn request(from: SocketAddr, to: SocketAddr) -> Vec<u8> {
     bytes
 }
 
-/// What an answer says about a socket; `None` if there is no such socket.
+/// The owner of the socket in an answer; `None` if no such socket exists.
 fn owner(answer: &[u8]) -> io::Result<Option<FpmPeer>> {
     let unknown = || io::Error::other("an unknown answer about a socket");
     let message = NetlinkMessage::<SockDiagMessage>::deserialize(answer).map_err(|_| unknown())?;
     match message.payload {
         NetlinkPayload::InnerMessage(SockDiagMessage::InetResponse(socket)) => {
             let is_in_use = socket.header.state == TCP_ESTABLISHED && socket.header.inode != 0;
-            // One that is closing, or listens, belongs to no process, and the kernel says user 0.
+            // A socket that is closing or listening belongs to no process; the kernel then reports user 0.
             Ok(Some(if is_in_use { FpmPeer::User(socket.header.uid) } else { FpmPeer::Gone }))
         }
         NetlinkPayload::Error(error) if error.to_io().raw_os_error() == Some(Errno::NOENT.raw_os_error()) => {
@@ -116,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_peer_that_has_closed_its_socket_has_no_user() {
-        // Its socket is gone or waits for our end; the kernel says that such a socket is root's.
+        // Its socket is gone or waits for our end; the kernel reports root as its user.
         let (theirs, ours) = connected("127.0.0.1");
         drop(ours);
         assert_eq!(who_is(&theirs).unwrap(), FpmPeer::Gone);
@@ -131,7 +128,7 @@ mod tests {
         let local = theirs.local_addr().unwrap();
         assert_eq!(who(local, "127.0.0.9:1".parse().unwrap()).unwrap(), FpmPeer::Gone);
         assert_eq!(who(local, "192.0.2.1:1".parse().unwrap()).unwrap(), FpmPeer::Remote);
-        // A listener is nobody's end of a connection.
+        // A listening socket is no end of a connection.
         assert_eq!(who("127.0.0.1:1".parse().unwrap(), local).unwrap(), FpmPeer::Gone);
     }
 }

@@ -15,33 +15,29 @@ fn prefix(number: u32) -> IpPrefix {
     IpPrefix::V4(Prefix4::truncating(0x0a00_0000 + (number << 8), 24))
 }
 
-/// A frame that announces the route with this number.
 pub(crate) fn route_frame(number: u32) -> Vec<u8> {
     frame(&direct(number, 1))
 }
 
-/// A route by interface.
 fn direct(number: u32, ifindex: u32) -> Vec<u8> {
     route_bytes(prefix(number), RouteType::Unicast, vec![RouteAttribute::Oif(ifindex)])
 }
 
-/// A route by object.
 fn by_object(number: u32, id: u32) -> Vec<u8> {
     route_bytes(prefix(number), RouteType::Unicast, vec![RouteAttribute::NhId(id)])
 }
 
-/// An object by interface.
 fn object(id: u32, ifindex: u32) -> Vec<u8> {
     next_hop_bytes(id, 2, &[(5, &ifindex.to_ne_bytes())])
 }
 
-/// What an object amounts to.
+/// The event that resolves an object.
 fn is(number: u32, ifindex: u32) -> FeedEvent {
     let FeedEvent::Announce { route, .. } = announce(0, ifindex) else { unreachable!() };
     FeedEvent::Object { object: ObjectId { feed: FeedId(0), epoch: 0, number }, route: Some(route) }
 }
 
-/// A route that names an object.
+/// The announcement of a route that names an object.
 fn names(at: u32, number: u32) -> FeedEvent {
     let route = Arc::new(Route::Object(ObjectId { feed: FeedId(0), epoch: 0, number }));
     FeedEvent::Announce { vrf: 0, prefix: prefix(at), metric: METRIC, route }
@@ -61,7 +57,7 @@ fn withdraw(number: u32) -> FeedEvent {
     FeedEvent::Withdraw { vrf: 0, prefix: prefix(number), metric: METRIC }
 }
 
-/// A feed with one connection, whose first frame is still to come.
+/// A feed with one connection, before its first frame.
 struct Peer {
     fpm: Fpm,
     now: Instant,
@@ -93,7 +89,7 @@ fn the_last_word_on_a_prefix_within_a_frame_counts() {
     let update = [gone_bytes(prefix(1)), direct(1, 5), gone_bytes(prefix(2))].concat();
     assert_eq!(peer.send(FIRST, &frame(&update)), Ok(None));
     assert_eq!(peer.events(), [FeedEvent::Connected, announce(1, 5), withdraw(2)]);
-    // An object that is not known yet is no gap either.
+    // A route to an unknown object leaves no gap either.
     let update = [gone_bytes(prefix(1)), by_object(1, 7)].concat();
     peer.send(FIRST, &frame(&update)).unwrap();
     assert_eq!(peer.events(), []);
@@ -131,7 +127,7 @@ fn each_vrf_has_the_routes_of_its_table() {
         FeedEvent::Withdraw { prefix, metric, .. } => FeedEvent::Withdraw { vrf, prefix, metric },
         other => other,
     };
-    // The last word on a prefix is that on the prefix of a table.
+    // The last message about a prefix counts separately for each table.
     let updates = [
         in_table(1000, RouteAttribute::Oif(6)),
         direct(1, 5),
@@ -143,7 +139,7 @@ fn each_vrf_has_the_routes_of_its_table() {
     let wanted = [FeedEvent::Connected, of(2, announce(1, 6)), of(1, announce(1, 7)), withdraw(1)];
     assert_eq!(peer.events(), wanted);
     assert_eq!(peer.fpm.counts().ignored, 1);
-    // An object is one for all tables, and the routes that name it are not.
+    // Tables share objects, but not the routes that name them.
     let objects = [10, 1000].map(|table| in_table(table, RouteAttribute::NhId(3)));
     peer.send(FIRST, &frame(&[object(3, 9), objects.concat()].concat())).unwrap();
     assert_eq!(peer.events(), [is(3, 9), of(1, names(1, 3)), of(2, names(1, 3))]);
@@ -237,7 +233,7 @@ fn garbage_costs_the_connection_and_earlier_frames_count() {
     assert_eq!(peer.fpm.counts().errors, 1);
 }
 
-/// A message of a stream: mostly valid ones about few prefixes and objects.
+/// Messages of a stream: mostly valid, about few prefixes and objects.
 fn any_message() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         4 => (0..6_u32, 1..4_u32).prop_map(|(number, ifindex)| direct(number, ifindex)),

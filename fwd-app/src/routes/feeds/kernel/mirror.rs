@@ -1,18 +1,15 @@
-//! The kernel's routes by their keys, several of one key in the kernel's order.
+//! Mirror of the kernel's routes by key; several routes of a key are in the kernel's order.
 //!
-//! The kernel may have several routes of one prefix and metric (`ip route append`, one subnet on two interfaces) and uses the first.
-//! The mirror keeps every route and reports the first of a key when it changes. Few keys have further routes, so these are in a
-//! second map.
+//! The kernel may have several routes of one prefix and metric (`ip route append`, one subnet on two interfaces) and uses the first. The
+//! mirror keeps all and reports the first of a key when it changes. Few keys have more than one route, so further ones are in a second map.
+//! A digest in each entry distinguishes IPv4 routes that differ only in attributes besides the next hops.
 //!
-//! The flags of a notification give the place of a new route: `NLM_F_REPLACE` replaces the first, `NLM_F_APPEND` follows the last,
-//! `NLM_F_CREATE` alone precedes the first, and `NLM_F_EXCL` is the only one. IPv6 routes with a gateway are paths of one route; other
-//! IPv6 routes follow the last. A dump has the routes of a key one after another.
+//! The flags of a notification give the position of a new route: `NLM_F_REPLACE` replaces the first, `NLM_F_APPEND` follows the last,
+//! `NLM_F_CREATE` alone precedes the first, and `NLM_F_EXCL` is the only one. IPv6 routes with a gateway are paths of one route; other IPv6
+//! routes follow the last. A dump lists the routes of a key consecutively.
 //!
-//! Routes of a key may have the same next hops: the kernel compares more attributes of IPv4 routes, and an entry has a digest of these.
-//!
-//! Each route has the number of the last pass that contained it. A dump replaces the routes of a key; [`Mirror::sweep`] removes what the pass
-//! did not contain. The kernel fills a part of a dump without a lock, so a notification may come before a part that is older. Hence the
-//! notifications of a running pass are repeated on what its dump has of their keys.
+//! A dump replaces the routes of a key; [`Mirror::sweep`] removes routes missing from the pass. The kernel fills parts of a dump without a
+//! lock, so a notification may precede an older part. Therefore a pass replays its notifications on the dumped routes of each key.
 
 use crate::routes::feeds::nexthops::{RouteKey, Told};
 use crate::routes::feeds::{Path, Route};
@@ -21,18 +18,16 @@ use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE}
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 
-/// Unused distinct routes are not looked for below this number.
+/// Below this number of distinct routes, unused ones are not dropped.
 const DISTINCT_MIN: usize = 1 << 10;
-/// The most notifications of a key that are repeated. After more of them its dump counts no longer.
+/// The most notifications of a key that are replayed. With more of them its dump is ignored.
 const REPEATED_MAX: usize = 16;
 
-/// A route of a key.
 #[derive(Clone, Debug)]
 struct Entry {
     told: Told,
     /// [`RouteMessage::digest`](crate::routes::feeds::netlink::RouteMessage::digest).
     digest: u32,
-    /// The last pass that contained it.
     pass: u32,
 }
 
@@ -52,7 +47,7 @@ impl Entry {
         }
     }
 
-    /// Its paths, none of an object.
+    /// Its paths; empty for an object.
     fn paths(&self) -> &[Path] {
         match &self.told {
             Told::Is(route) => match &**route {
@@ -64,10 +59,9 @@ impl Entry {
     }
 }
 
-/// The routes of a family.
 struct Table<K: Key> {
     first: FxHashMap<(usize, Prefix<K>, u32), Entry>,
-    /// The further routes of keys, in order.
+    /// Further routes of keys, in order.
     behind: FxHashMap<(usize, Prefix<K>, u32), Vec<Entry>>,
 }
 
@@ -78,7 +72,7 @@ impl<K: Key> Default for Table<K> {
 }
 
 impl<K: Key> Table<K> {
-    /// Appends the routes of a key to `list`.
+    /// Appends the routes of a key to `list`; [`Self::put`] stores them again.
     fn take(&mut self, key: (usize, Prefix<K>, u32), list: &mut Vec<Entry>) {
         list.extend(self.first.get(&key).cloned());
         if !self.behind.is_empty() {
@@ -98,7 +92,7 @@ impl<K: Key> Table<K> {
         }
     }
 
-    /// The keys with routes that no pass from `pass` on has contained.
+    /// The keys with routes from before `pass`.
     fn stale(&self, pass: u32) -> impl Iterator<Item = RouteKey> {
         let first = self.first.iter().filter(move |(_, entry)| entry.pass != pass).map(|(key, _)| key);
         let is_stale = move |entries: &[Entry]| entries.iter().any(|entry| entry.pass != pass);
@@ -106,7 +100,7 @@ impl<K: Key> Table<K> {
         first.chain(behind).map(|&(vrf, prefix, metric)| (vrf, K::wrap(prefix), metric))
     }
 
-    /// The keys of which a route behind the first names an object.
+    /// The keys with a route after the first that names an object.
     fn behind_of(&self, object: u32) -> impl Iterator<Item = RouteKey> {
         let names = move |entries: &[Entry]| entries.iter().any(|entry| entry.told == Told::Object(object));
         let behind = self.behind.iter().filter(move |(_, entries)| names(entries));
@@ -116,14 +110,12 @@ impl<K: Key> Table<K> {
 
 /// A notification about the routes of a key.
 enum Edit {
-    /// A route, and the flags of its message.
     Add(Entry, u16),
-    /// A route is gone, or paths of it; `None` if the message names no next hop.
+    /// A deleted route or path; `None` if the message names no next hop.
     Remove(Option<Entry>),
 }
 
 impl Edit {
-    /// The route that is added.
     fn added(&self) -> Option<&Entry> {
         match self {
             Self::Add(entry, _) => Some(entry),
@@ -131,7 +123,6 @@ impl Edit {
         }
     }
 
-    /// Changes the routes of a key.
     fn apply(&self, list: &mut Vec<Entry>, is_v6: bool) {
         match self {
             Self::Add(entry, flags) => add(list, entry, *flags, is_v6),
@@ -142,7 +133,7 @@ impl Edit {
 
 fn add(list: &mut Vec<Entry>, entry: &Entry, flags: u16, is_v6: bool) {
     let is_lone = flags & NLM_F_EXCL != 0;
-    // Also sent when the hardware's state or the paths of its object change.
+    // The kernel also sends it when the hardware state, or the paths of its object, change.
     if let Some(known) = list.iter_mut().find(|known| !is_lone && known.is_same(entry)) {
         known.pass = entry.pass;
         return;
@@ -162,7 +153,7 @@ fn add(list: &mut Vec<Entry>, entry: &Entry, flags: u16, is_v6: bool) {
     }
 }
 
-/// Removes a route, or paths of one. Returns whether there was such a route.
+/// Removes a route, or paths of one. Returns whether it existed.
 fn remove(list: &mut Vec<Entry>, gone: Option<&Entry>, is_v6: bool) -> bool {
     let Some(gone) = gone else { return false };
     let names = |path: &Path| {
@@ -184,8 +175,8 @@ fn remove(list: &mut Vec<Entry>, gone: Option<&Entry>, is_v6: bool) -> bool {
     true
 }
 
-/// The routes of a key in a dump, after the notifications of the pass, which it may be older or newer than. Routes that the mirror has as well
-/// are there, in its order, and so are those of a notification. Others, which it lacks, are there unless a notification removes them.
+/// Replays the notifications of the pass on the dumped routes of a key. The dump may be older or newer than each notification, so routes in
+/// the mirror keep its order, announced routes are kept, and routes unknown to the mirror are kept unless a notification removes them.
 fn caught_up(dumped: &[Entry], mirror: &[Entry], edits: &[Edit], is_v6: bool) -> Vec<Entry> {
     let has = |list: &[Entry], entry: &Entry| list.iter().any(|of| of.is_same(entry));
     let is_added = |entry: &Entry| edits.iter().filter_map(Edit::added).any(|added| added.is_same(entry));
@@ -208,53 +199,47 @@ fn caught_up(dumped: &[Entry], mirror: &[Entry], edits: &[Edit], is_v6: bool) ->
     all.into_iter().cloned().collect()
 }
 
-/// The notifications about a key in the running pass.
 enum Edits {
-    /// All of them.
     All(Vec<Edit>),
-    /// Later ones replace earlier ones: the mirror is right without the dump.
+    /// Too many, or the only route: the mirror is right without the dump.
     Whole,
 }
 
-/// The first route of a key has changed.
 pub(super) struct Change {
     pub(super) key: RouteKey,
-    /// The first route now.
     pub(super) first: Option<Told>,
 }
 
-/// The routes of the kernel.
 pub(super) struct Mirror {
     v4: Table<u32>,
     v6: Table<u128>,
-    /// How many keys each VRF has.
+    /// Numbers of keys by VRF.
     keys: FxHashMap<usize, usize>,
     /// The most keys of a VRF.
     keys_max: usize,
-    /// Routes left out because of this limit.
+    /// Routes left out at this limit.
     pub(super) over_limit: u64,
-    /// Routes by content, so that equal ones share their memory.
+    /// Routes by content, so that equal ones share memory.
     distinct: FxHashSet<Arc<Route>>,
-    /// The number of distinct routes at which unused ones are looked for.
+    /// The number of distinct routes at which unused ones are dropped.
     prune_at: usize,
     pass: u32,
-    /// The notifications of the running pass by key; `None` while no pass is running.
+    /// The notifications of the running pass by key; `None` between passes.
     edits: Option<FxHashMap<RouteKey, Edits>>,
-    /// Whether a key with notifications was not known before, so that the order of its routes may be another one.
+    /// Whether a notification concerned a key unknown before, so that the order of its routes is uncertain.
     is_doubtful: bool,
-    /// The last key of the running dump and its routes, of which more may come.
+    /// The last key of the running dump and its routes so far.
     run: Option<RouteKey>,
     run_entries: Vec<Entry>,
     /// Keys whose routes the running pass has changed.
     mended: u64,
-    /// Changes for the caller to take.
+    /// Taken by the caller.
     pub(super) changes: Vec<Change>,
     /// Kept for its memory.
     list: Vec<Entry>,
 }
 
 impl Mirror {
-    /// No routes. A VRF has at most `keys_max` keys.
     pub(super) fn new(keys_max: usize) -> Self {
         Self {
             v4: Table::default(),
@@ -275,7 +260,6 @@ impl Mirror {
         }
     }
 
-    /// Begins a pass.
     pub(super) fn begin(&mut self) {
         self.pass = self.pass.wrapping_add(1);
         self.mended = 0;
@@ -283,17 +267,15 @@ impl Mirror {
         self.is_doubtful = false;
     }
 
-    /// Whether another pass is needed to be sure of the routes of this one.
+    /// Whether another pass must confirm the routes of this one.
     pub(super) fn is_doubtful(&self) -> bool {
         self.is_doubtful
     }
 
-    /// The pass has ended.
     pub(super) fn end(&mut self) {
         self.edits = None;
     }
 
-    /// Whether there is a route of this key.
     pub(super) fn has(&self, (vrf, prefix, metric): RouteKey) -> bool {
         match prefix {
             IpPrefix::V4(prefix) => self.v4.first.contains_key(&(vrf, prefix, metric)),
@@ -301,7 +283,7 @@ impl Mirror {
         }
     }
 
-    /// Takes a route of a notification with these flags.
+    /// Applies a notification of a new route.
     pub(super) fn announced(&mut self, key: RouteKey, told: Told, digest: u32, flags: u16) {
         let add = Edit::Add(self.entry(told, digest), flags);
         let (is_passing, mut replaced) = (self.edits.is_some(), Vec::new());
@@ -315,7 +297,6 @@ impl Mirror {
         self.note(key, add);
     }
 
-    /// Takes a route of a dump.
     pub(super) fn dumped(&mut self, key: RouteKey, told: Told, digest: u32) {
         if self.run != Some(key) {
             self.end_run();
@@ -325,7 +306,7 @@ impl Mirror {
         self.run_entries.push(entry);
     }
 
-    /// Removes a route of this key, or a path of it. `told` is the route as in the kernel's message. Returns whether the mirror had it.
+    /// Removes a route of this key, or a path of it, as the kernel's message names it. Returns whether the mirror had it.
     pub(super) fn gone(&mut self, key: RouteKey, told: Option<Told>, digest: u32) -> bool {
         let mut gone = told.map(|told| Entry { told, digest, pass: self.pass });
         let mut is_known = true;
@@ -336,7 +317,7 @@ impl Mirror {
             }
             match list.len() {
                 0 => {}
-                // The message may name no next hop, or one that was dead.
+                // The message may name no next hop, or a dead one.
                 1 if !(is_v6(key) && has_paths) => gone = list.pop(),
                 _ => is_known = false,
             }
@@ -345,7 +326,7 @@ impl Mirror {
         is_known
     }
 
-    /// Notes a notification, to be repeated on what the running pass has of this key.
+    /// Records a notification, to be replayed on the dumped routes of its key.
     fn note(&mut self, key: RouteKey, edit: Edit) {
         let Some(edits) = &mut self.edits else { return };
         let edits = edits.entry(key).or_insert_with(|| Edits::All(Vec::new()));
@@ -361,7 +342,7 @@ impl Mirror {
         }
     }
 
-    /// An object is gone, and with it the routes that name it; `first` are those that are the first of their keys.
+    /// Removes the routes that name a deleted object; `first` are the keys whose first route names it.
     pub(super) fn object_gone(&mut self, object: u32, first: Vec<RouteKey>) {
         let is_other = |entry: &Entry| entry.told != Told::Object(object);
         self.run_entries.retain(is_other);
@@ -374,7 +355,7 @@ impl Mirror {
         }
     }
 
-    /// The running dump has ended, or the key of its last route has no more of them.
+    /// Ends the run of routes of one key in a dump.
     pub(super) fn end_run(&mut self) {
         let Some(key) = self.run.take() else { return };
         let mut entries = std::mem::take(&mut self.run_entries);
@@ -400,7 +381,7 @@ impl Mirror {
         self.run_entries = entries;
     }
 
-    /// The pass has ended: removes the routes that it did not contain. Returns how many keys it has changed in all.
+    /// Ends a pass: removes the routes missing from it. Returns how many keys the pass has changed.
     pub(super) fn sweep(&mut self) -> u64 {
         self.end();
         let pass = self.pass;
@@ -412,7 +393,6 @@ impl Mirror {
         std::mem::take(&mut self.mended)
     }
 
-    /// A route of the running pass.
     fn entry(&mut self, told: Told, digest: u32) -> Entry {
         let told = match told {
             Told::Is(route) => Told::Is(self.shared(route)),
@@ -421,7 +401,7 @@ impl Mirror {
         Entry { told, digest, pass: self.pass }
     }
 
-    /// The route with this content.
+    /// The shared copy of a route.
     fn shared(&mut self, route: Arc<Route>) -> Arc<Route> {
         if let Some(known) = self.distinct.get(&route) {
             return Arc::clone(known);
@@ -434,8 +414,7 @@ impl Mirror {
         route
     }
 
-    /// Changes the routes of a key, and notes the first of them if it is another one then. Returns false for a key beyond the limit, which
-    /// is left out.
+    /// Changes the routes of a key, and records a change of the first. Returns false for a key beyond the limit, which is left out.
     fn edit(&mut self, key: RouteKey, change: impl FnOnce(&mut Vec<Entry>)) -> bool {
         let (vrf, prefix, metric) = key;
         let Self { v4, v6, list, .. } = self;

@@ -1,26 +1,21 @@
 //! The kernel's routes, neighbours, links and addresses, by rtnetlink, without I/O and clock.
 //!
-//! A pass asks for a dump of each table in turn, on the socket that also gets the notifications: what the kernel sends comes in the
-//! order in which it happened. All that the kernel has is mirrored here, each object with the number of the last pass that contained it.
-//! So the differences alone are announced, and what a pass did not contain is gone: routes, next-hop objects, links, neighbours and
-//! addresses.
+//! A pass dumps each table in turn, on the socket of the notifications, so all messages arrive in order. A mirror of the kernel's state
+//! marks each object with its last pass. Only differences are announced; an object missing from a pass is gone.
 //!
-//! **Passes.** The first is at the start. Another follows when the kernel has dropped notifications (`ENOBUFS`), when a pass was
-//! interrupted by changes or refused, and when a link goes down or comes up, or an address goes: the kernel removes IPv4 routes and next-hop
-//! objects along with these, and gives routes their paths back, without a notification. Such passes begin at least [`PASS_INTERVAL`] apart,
-//! with each overrun or interrupted pass twice as long, up to [`PASS_INTERVAL_MAX`], until there was none for twice that time.
-//! A feed without routes has no dumps of them, and no such passes. [`RECONCILE_INTERVAL`] after a pass another one compares the mirror with
-//! the kernel, and what differs is counted: there should be nothing.
+//! **Passes** follow the start, an overrun (`ENOBUFS`), an interrupted or refused pass, a link going up or down, and a removed address: the
+//! kernel then removes IPv4 routes and next-hop objects, or revives paths, without a notification. They start at least [`PASS_INTERVAL`]
+//! apart; each overrun or interrupted pass doubles this interval, up to [`PASS_INTERVAL_MAX`], until twice the interval passes without one.
+//! A feed without routes neither dumps them nor makes these passes. [`RECONCILE_INTERVAL`] after a pass, another one counts the differences
+//! between mirror and kernel; there should be none.
 //!
-//! **Routes** of the VRFs' tables are taken, those that depend on a source prefix or a TOS left out. Routes of one prefix with different
-//! metrics are announced one by one, and of those with the same metric the first ([`mirror`]). A notification that an IPv6 route is gone may
-//! be about one of its paths; the others stay. With a next-hop object go the routes that name it, mostly without a notification. Link-local
-//! and multicast destinations are never forwarded, and their routes are left out unless local ones are wanted.
+//! **Routes** of the VRFs' tables are announced, except those with a source prefix or a TOS, and those to link-local and multicast
+//! destinations unless local ones are wanted. Each metric is announced separately; of routes with equal metrics, the first ([`mirror`]). A
+//! deletion of an IPv6 route may concern only one of its paths. A next-hop object takes its routes with it, mostly without a notification.
 //!
-//! **What the wire says** is left out: anyone on a link can send router advertisements and redirects. So an address counts if it is
-//! permanent, and neither the routes of these two protocols do nor IPv6 routes to prefixes on a link, which the kernel makes of
-//! advertisements as it does of addresses, unless a permanent address has the prefix. Such a route comes before its address, so
-//! another pass follows an address.
+//! Anyone on a link can send router advertisements and redirects, so routes of these protocols are ignored, and addresses count only if
+//! permanent. The kernel makes IPv6 prefix routes from advertisements as well as addresses; such a route counts only if a permanent address
+//! has the prefix. The route precedes its address, so a new address starts a pass.
 
 mod mirror;
 mod pass;
@@ -38,38 +33,33 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 use tracked::Tracked;
 
-/// The least time between the starts of two passes, so that a link that comes and goes does not keep us dumping.
+/// Least time between the starts of two passes, so that a flapping link does not cause continuous dumps.
 pub(crate) const PASS_INTERVAL: Duration = Duration::from_secs(1);
-/// The same while notifications come faster than they are read, so that the dumps do not add to them.
+/// Limit of the interval while notifications overrun the socket, so that dumps do not add to them.
 const PASS_INTERVAL_MAX: Duration = Duration::from_secs(32);
 /// How long after a pass the mirror is compared with the kernel.
 pub(crate) const RECONCILE_INTERVAL: Duration = Duration::from_secs(300);
-/// The kernel's number of the table of local addresses.
 const TABLE_LOCAL: u32 = 255;
 /// Who made a route (`RTPROT_*`): a redirect, the kernel itself, a router advertisement.
 const REDIRECTED: u8 = 1;
 const BY_KERNEL: u8 = 2;
 const ADVERTISED: u8 = 9;
-/// A message that belongs to a dump which changes have made inconsistent.
+/// Flags a dump as inconsistent because of concurrent changes.
 const NLM_F_DUMP_INTR: u16 = 0x10;
 
-/// Which routes of the kernel are taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KernelOptions {
-    /// The feed's number.
     pub(crate) feed: FeedId,
-    /// The routing tables.
     pub(crate) tables: RoutingTables,
-    /// Whether to take the kernel's own local, broadcast and multicast routes as well, those of the table `local` in VRF 0.
+    /// Whether to include the kernel's own local, broadcast and multicast routes; the table `local` belongs to VRF 0.
     pub(crate) is_local_wanted: bool,
-    /// Routes made by these (`RTPROT_*`) are left out: those that another feed announces anyway, such as zebra's.
+    /// Routes of these protocols (`RTPROT_*`) are left out, since another feed announces them, such as zebra's.
     pub(crate) protocols_left_out: Vec<u8>,
     /// The most routes of a VRF; further ones are left out and counted.
     pub(crate) routes_max: usize,
 }
 
 impl KernelOptions {
-    /// Whether any routes are taken.
     fn has_routes(&self) -> bool {
         self.is_local_wanted || !self.tables.is_empty()
     }
@@ -87,16 +77,16 @@ impl Default for KernelOptions {
     }
 }
 
-/// What is known of the kernel's tables, and how far the running pass is.
+/// The mirror of the kernel's tables, and the state of the running pass.
 pub(crate) struct Kernel {
     options: KernelOptions,
     pass: Pass,
     links: Tracked<u32, Link>,
-    /// The permanent ones, each with the other end of its link.
+    /// Permanent addresses, each with the other end of its link.
     addresses: Tracked<super::LinkAddress, IpAddr>,
     neighbours: Tracked<(IpAddr, u32), MacAddr>,
     objects: NextHops,
-    /// The numbers of these objects.
+    /// The numbers of the objects.
     numbers: Tracked<u32, ()>,
     routes: Mirror,
     counts: FeedCounts,
@@ -105,7 +95,7 @@ pub(crate) struct Kernel {
 impl Kernel {
     /// A feed whose first pass is due at `now`.
     pub(crate) fn new(options: KernelOptions, now: Instant) -> Self {
-        // The mirror has the limit.
+        // The mirror enforces the limit.
         let (objects, routes) = (NextHops::new(options.feed, usize::MAX), Mirror::new(options.routes_max));
         Self {
             pass: Pass::new(options.has_routes(), now),
@@ -120,7 +110,6 @@ impl Kernel {
         }
     }
 
-    /// The counters.
     pub(crate) fn counts(&self) -> FeedCounts {
         FeedCounts { over_limit: self.counts.over_limit + self.routes.over_limit, ..self.counts }
     }
@@ -141,7 +130,7 @@ impl Kernel {
         self.pass.request()
     }
 
-    /// When [`Self::request`] has something to send, apart from after [`Self::received`].
+    /// When [`Self::request`] is due, apart from after [`Self::received`].
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.pass.deadline()
     }
@@ -151,13 +140,12 @@ impl Kernel {
         self.pass.has_links()
     }
 
-    /// The kernel has dropped notifications.
+    /// Schedules a pass after the kernel dropped notifications.
     pub(crate) fn overrun(&mut self, now: Instant) {
         self.counts.overruns += 1;
         self.pass.overrun(now);
     }
 
-    /// Takes a datagram of the kernel and appends what it says to `out`.
     pub(crate) fn received(&mut self, datagram: &[u8], now: Instant, out: &mut Vec<FeedEvent>) {
         for message in messages(datagram) {
             let Ok(Envelope { flags, sequence, message }) = message else {
@@ -177,7 +165,7 @@ impl Kernel {
                 Message::Route(route) => self.route(route, is_answer, flags, now),
                 Message::NextHop { id, .. } if self.numbers.is_outdated(id, is_answer) => {}
                 Message::NextHop { id, object } => {
-                    // A new object has the number of a known one: that went with its link, without a notification.
+                    // The kernel reused the number: the known object went with its link, without a notification.
                     let is_new = !is_answer && flags & (NLM_F_EXCL | NLM_F_REPLACE) == NLM_F_EXCL;
                     if is_new && self.objects.has(id) {
                         self.object_gone(id, out);
@@ -197,14 +185,13 @@ impl Kernel {
         }
     }
 
-    /// Announces the changes of the mirror.
     fn announce(&mut self, out: &mut Vec<FeedEvent>) {
         for Change { key, first } in self.routes.changes.drain(..) {
             self.objects.put(key, first, &mut self.counts, out);
         }
     }
 
-    /// A next-hop object is gone: the kernel has removed the routes that name it.
+    /// Removes a next-hop object; the kernel has removed the routes that name it.
     fn object_gone(&mut self, id: u32, out: &mut Vec<FeedEvent>) {
         self.routes.object_gone(id, self.objects.routes_of(id));
         self.announce(out);
@@ -212,14 +199,14 @@ impl Kernel {
         self.numbers.remove(&id, false);
     }
 
-    /// The running dump has been refused, or its request could not be sent.
+    /// Ends the running dump, which was refused or whose request could not be sent.
     pub(crate) fn refused(&mut self, now: Instant, out: &mut Vec<FeedEvent>) {
         self.counts.errors += 1;
         self.pass.is_refused(self.numbers.entries().next().is_some());
         self.step_ended(now, out);
     }
 
-    /// The kernel may have changed routes without a notification.
+    /// Schedules a pass: the kernel may have changed routes without a notification.
     fn routes_have_changed(&mut self, now: Instant) {
         if self.options.has_routes() {
             self.pass.is_needed(now);
@@ -260,11 +247,11 @@ impl Kernel {
         }
     }
 
-    /// A message about something else than routes and next-hop objects. `is_answer`: it is part of a dump, which routes follow.
+    /// Processes messages except routes and next-hop objects. `is_answer`: the message is part of a dump, and routes follow.
     fn message(&mut self, message: Message, is_answer: bool, now: Instant, out: &mut Vec<FeedEvent>) {
         match message {
             Message::Link(link) => {
-                // The kernel removes next-hop objects and routes of a link without a carrier, and says nothing of them.
+                // The kernel silently removes next-hop objects and routes of a link without a carrier.
                 let before = self.links.get(&link.ifindex);
                 let has_changed = before
                     .is_some_and(|before| (before.is_up, before.is_running) != (link.is_up, link.is_running));
@@ -302,11 +289,11 @@ impl Kernel {
         }
     }
 
-    /// An address; `is_answer` as for [`Self::message`].
+    /// `is_answer` as for [`Self::message`].
     fn address(&mut self, message: AddressMessage, is_answer: bool, now: Instant, out: &mut Vec<FeedEvent>) {
         let AddressMessage { address, peer, is_permanent } = message;
         if !is_permanent {
-            // One that was permanent before has a lifetime now. The others are repeated with every advertisement, which costs no pass.
+            // An address may lose its permanence. Each advertisement repeats the other ones, which must not start a pass.
             if self.addresses.remove(&address, is_answer) {
                 out.push(FeedEvent::AddressGone(address));
                 self.routes_have_changed(now);
@@ -320,7 +307,7 @@ impl Kernel {
         }
     }
 
-    /// Whether a route may come from what others have sent on a link.
+    /// Whether a route may stem from a message of another host on a link.
     fn is_of_the_wire(&self, route: &RouteMessage) -> bool {
         let is_prefix = |prefix: Prefix6, address: IpAddr, len| match address {
             IpAddr::V6(address) => Prefix6::truncating(address.into(), len) == prefix,
@@ -334,7 +321,7 @@ impl Kernel {
         };
         match (route.protocol, route.prefix, &route.says) {
             (REDIRECTED | ADVERTISED, ..) => true,
-            // One that goes may go with its address.
+            // A deleted route may go with its address.
             (BY_KERNEL, IpPrefix::V6(prefix), RouteSays::Is(Route::Paths(paths))) if !route.is_gone => {
                 paths.iter().any(|path| !on_link(prefix, path.ifindex))
             }
@@ -342,7 +329,7 @@ impl Kernel {
         }
     }
 
-    /// The VRF that takes a route, if any does.
+    /// The VRF of a route; `None` if it is left out.
     fn vrf(&self, route: &RouteMessage) -> Option<usize> {
         let KernelOptions { tables, is_local_wanted, protocols_left_out, .. } = &self.options;
         let local = (*is_local_wanted && route.table == TABLE_LOCAL).then_some(0);
@@ -351,12 +338,12 @@ impl Kernel {
         tables.vrf(route.table).or(local).filter(|_| is_kept && (*is_local_wanted || !is_local))
     }
 
-    /// A route; `is_answer` as for [`Self::message`].
+    /// `is_answer` as for [`Self::message`].
     fn route(&mut self, route: RouteMessage, is_answer: bool, flags: u16, now: Instant) {
         let RouteMessage { prefix, metric, digest, is_gone, .. } = route;
         let Some(vrf) = self.vrf(&route) else {
             self.counts.ignored += 1;
-            // A route that is left out may have replaced one that is not.
+            // A route that is left out may have replaced one in the mirror.
             let is_replacing = !is_answer && !is_gone && flags & NLM_F_REPLACE != 0;
             let vrf = self.options.tables.vrf(route.table).filter(|_| is_replacing);
             if vrf.is_some_and(|vrf| self.routes.has((vrf, prefix, metric))) {
@@ -370,7 +357,7 @@ impl Kernel {
             paths.sort_unstable(); // their order changes from one message to the next
         }
         match Told::of(says, &mut self.counts) {
-            // Its object went while the dump was made.
+            // Its object was deleted during the dump.
             Some(Told::Object(id)) if is_answer && !self.objects.has(id) => self.counts.ignored += 1,
             Some(told) if is_answer => self.routes.dumped(key, told, digest),
             Some(told) if !is_gone => self.routes.announced(key, told, digest, flags),

@@ -1,13 +1,12 @@
-//! A pass over the kernel's tables: one dump after another, since a socket can have only one in progress.
+//! A pass over the kernel's tables: one dump at a time, since a socket can have only one in progress.
 
 use super::{PASS_INTERVAL, PASS_INTERVAL_MAX, RECONCILE_INTERVAL};
 use crate::routes::feeds::netlink::HEADER_BYTES;
 use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkBuffer};
 use std::time::{Duration, Instant};
 
-/// The dumps of a pass: the type of the request, the length of its header, and the address family, which is the header's first byte.
-/// Links come first and routes last, so that what an event names has mostly been announced before. A feed without routes needs the first
-/// [`WITHOUT_ROUTES`] alone.
+/// The dumps of a pass: type of the request, length of its header, and address family, the header's first byte. Links come first and routes
+/// last, so that most events name objects already announced. A feed without routes needs only the first [`WITHOUT_ROUTES`].
 const DUMPS: [(u16, usize, u8); 6] = [
     (18, 16, 0),  // RTM_GETLINK, ifinfomsg
     (22, 8, 0),   // RTM_GETADDR, ifaddrmsg
@@ -16,49 +15,42 @@ const DUMPS: [(u16, usize, u8); 6] = [
     (26, 12, 2),  // RTM_GETROUTE, rtmsg, IPv4
     (26, 12, 10), // and IPv6
 ];
-/// Dumps that are not about routes.
 const WITHOUT_ROUTES: usize = 3;
-/// The kernels without next-hop objects refuse this dump, which does no harm.
+/// Kernels without next-hop objects refuse this dump, which is harmless.
 const NEXT_HOPS: usize = 3;
 
-/// How far a pass is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PassStep {
-    /// Another dump follows.
     More,
-    /// The pass has ended, and what it did not contain is gone.
+    /// The pass has ended; objects that it did not contain are gone.
     Complete,
-    /// The pass has ended but is not the whole truth; another one follows.
+    /// The pass was inconsistent; another one follows.
     Torn,
 }
 
-/// The running pass and the next one.
 pub(super) struct Pass {
-    /// How many of [`DUMPS`] it has.
+    /// How many of [`DUMPS`] a pass has.
     dumps: usize,
-    /// The index of the running dump.
     dump: Option<usize>,
-    /// Whether its request has been handed out.
+    /// Whether its request has been returned.
     is_sent: bool,
     sequence: u32,
     is_torn: bool,
     began: Option<Instant>,
-    /// When the next pass begins; a running one ends first.
+    /// When the next pass is due; a running one ends first.
     due: Option<Instant>,
-    /// The least time between the starts of two passes with a reason.
+    /// Least time between the starts of two passes with a reason.
     interval: Duration,
     /// Whether notifications were lost, or a pass was torn, since the last pass began.
     is_troubled: bool,
-    /// When one begins without a reason.
+    /// When the next periodic pass is due.
     reconcile_at: Option<Instant>,
-    /// Whether nothing is known that the running pass could find.
+    /// Whether the running pass is periodic, and should find no difference.
     is_reconciling: bool,
-    /// Whether the first dump of the first pass has ended.
     has_links: bool,
 }
 
 impl Pass {
-    /// The first pass is due at `now`.
     pub(super) fn new(has_routes: bool, now: Instant) -> Self {
         let dumps = if has_routes { DUMPS.len() } else { WITHOUT_ROUTES };
         Self {
@@ -77,20 +69,19 @@ impl Pass {
         }
     }
 
-    /// Another pass is needed, after the running one.
+    /// Schedules another pass after the running one.
     pub(super) fn is_needed(&mut self, now: Instant) {
         self.is_reconciling = false;
         let earliest = self.began.and_then(|began| began.checked_add(self.interval));
         self.due = self.due.or(Some(earliest.map_or(now, |earliest| earliest.max(now))));
     }
 
-    /// The kernel has dropped notifications: another pass is needed.
+    /// Schedules another pass, after the kernel dropped notifications.
     pub(super) fn overrun(&mut self, now: Instant) {
         self.is_troubled = true;
         self.is_needed(now);
     }
 
-    /// When a pass begins.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.due.or(self.reconcile_at).filter(|_| self.dump.is_none())
     }
@@ -135,27 +126,25 @@ impl Pass {
         self.dump.is_some() && self.is_sent && sequence == self.sequence
     }
 
-    /// The running dump is not consistent.
+    /// Marks the running dump as inconsistent.
     pub(super) fn is_torn(&mut self) {
         self.is_torn = true;
     }
 
-    /// The running dump was refused. `has_objects`: next-hop objects are known.
+    /// Marks the running dump as refused. `has_objects`: next-hop objects are known.
     pub(super) fn is_refused(&mut self, has_objects: bool) {
         self.is_torn |= self.dump != Some(NEXT_HOPS) || has_objects;
     }
 
-    /// Whether nothing is known that the running pass could find.
+    /// Whether the running pass is periodic, and should find no difference.
     pub(super) fn is_reconciling(&self) -> bool {
         self.is_reconciling
     }
 
-    /// Whether the first dump of the first pass has ended.
     pub(super) fn has_links(&self) -> bool {
         self.has_links
     }
 
-    /// The running dump has ended.
     pub(super) fn advance(&mut self, now: Instant) -> PassStep {
         self.has_links = true;
         let next = self.dump.map_or(0, |dump| dump + 1);

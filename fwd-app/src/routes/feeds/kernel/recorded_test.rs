@@ -8,7 +8,7 @@ use crate::routes::feeds::test_peers::route_bytes;
 use netlink_packet_route::route::{RouteAttribute, RouteMetric, RouteType};
 use proptest::prelude::*;
 
-/// Datagrams of the kernel, with and without `net.ipv4.nexthop_compat_mode`; `README.md` says how it was recorded.
+/// Datagrams of the kernel, with and without `net.ipv4.nexthop_compat_mode`; `README.md` describes the recording.
 const RECORDINGS: [&[u8]; 2] =
     [include_bytes!("rtnetlink-compat.bin"), include_bytes!("rtnetlink-plain.bin")];
 /// The type of a record that ends a step, with the step's name.
@@ -65,7 +65,6 @@ fn the_mirror_is_what_the_kernel_has_after_every_step() {
                         watch.now += PASS_INTERVAL;
                         watch.pass_with(2, answer);
                     }
-                    // A feed that starts now.
                     let mut fresh = KernelRig::new(KernelOptions::default());
                     fresh.pass_with(2, answer);
                     fresh.events();
@@ -106,7 +105,7 @@ fn the_mirror_is_what_the_kernel_has_after_every_step() {
     }
 }
 
-/// The message that a route is gone.
+/// The deletion of a route.
 fn without(mut message: Vec<u8>) -> Vec<u8> {
     message[4..6].copy_from_slice(&25_u16.to_ne_bytes());
     message
@@ -134,10 +133,9 @@ fn a_notification_wins_over_an_older_dump() {
     watch.overtaking = vec![with_flags(new.clone(), 0x500)];
     watch.pass(std::slice::from_ref(&old), 2);
     assert!(is_new(&mut watch));
-    // The replaced route is not behind it.
+    // The replaced route is not listed after it.
     watch.hear(&without(new.clone()));
     assert!(!watch.has("10.0.0.0/8"));
-    // Many changes of one route.
     watch.now += RECONCILE_INTERVAL;
     let there_and_back = [with_flags(old.clone(), 0x600), with_flags(new.clone(), 0x500), without(new)];
     watch.overtaking = there_and_back.iter().cycle().take(3 * 100).cloned().collect();
@@ -232,11 +230,11 @@ fn ipv4_routes_that_differ_in_attributes_alone_are_different_routes() {
     }
 }
 
-/// A route of the kernel's list in [`a_list_is_followed`]: its gateway's last byte, and who made it.
+/// A route of the list in [`a_list_is_followed`]: its gateway's last byte, and its protocol.
 type Listed = (u8, u8);
 
 proptest! {
-    /// Against the kernel's rules for IPv4 routes of one key, in a plain list. Passes come in between, whose dumps may be older than
+    /// Against the kernel's rules for IPv4 routes of one key, in a plain list. Passes intervene whose dumps may be older than
     /// notifications.
     #[test]
     fn a_list_is_followed(steps in prop::collection::vec((0..8_u8, (1..5_u8, 3..5_u8)), 0..40)) {

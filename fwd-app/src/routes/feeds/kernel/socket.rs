@@ -1,5 +1,3 @@
-//! The thread with the rtnetlink socket.
-
 use super::{Kernel, KernelOptions};
 use crate::routes::feeds::thread::{FeedThread, LinksUnread, Outlet, Stopped, wait};
 use crate::routes::feeds::{ChangeSet, FeedEvent};
@@ -18,15 +16,15 @@ const GROUPS: [u32; 4] = [1, 3, 5, 9];
 const ROUTE_GROUPS: [u32; 2] = [7, 11];
 /// The group of next-hop objects, which kernels before 5.3 lack.
 const NEXT_HOP_GROUP: u32 = 32;
-/// The receive buffer, which holds a burst of notifications: each overrun costs a dump of all tables.
+/// Receive buffer for a burst of notifications: each overrun costs a dump of all tables.
 const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 /// The largest datagram: the kernel fills dumps up to 32 KiB.
 const DATAGRAM_BYTES: usize = 1 << 17;
 /// The most datagrams in a change set.
 const DATAGRAMS_MAX: usize = 64;
 
-/// Watches the tables of the kernel in the current network namespace and sends changes to `sender` until the returned value
-/// is dropped. `links` is dropped once the links are sent.
+/// Watches the kernel's tables in the current network namespace and sends changes to `sender` until the returned value is dropped. Drops
+/// `links` once the links are sent.
 ///
 /// # Errors
 /// When the socket cannot be made, or the system refuses a thread.
@@ -50,7 +48,6 @@ pub(crate) fn watch(
     FeedThread::start("kernel", feed, sender, work)
 }
 
-/// A socket of no group.
 fn open() -> io::Result<Socket> {
     let mut socket = Socket::new(NETLINK_ROUTE)?;
     socket.bind_auto()?;
@@ -61,18 +58,16 @@ fn open() -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// The socket and the feed's state.
 struct Watcher {
     socket: Socket,
     kernel: Kernel,
     datagram: Vec<u8>,
     events: Vec<FeedEvent>,
-    /// Until the links are sent.
+    /// Held until the links are sent.
     links: Option<LinksUnread>,
 }
 
 impl Watcher {
-    /// Sends a request that is due, waits for datagrams and passes them on.
     fn turn(&mut self, outlet: &Outlet) -> Result<(), Stopped> {
         let now = Instant::now();
         if let Some(request) = self.kernel.request(now, &mut self.events)
@@ -84,7 +79,7 @@ impl Watcher {
         for _ in 0..DATAGRAMS_MAX {
             self.datagram.clear();
             match self.socket.recv_from(&mut self.datagram, 0) {
-                // Others than the kernel (port 0) have nothing to say.
+                // Ignore senders besides the kernel (port 0).
                 Ok((_, from)) if from.port_number() != 0 => {}
                 Ok(_) => self.kernel.received(&self.datagram, Instant::now(), &mut self.events),
                 Err(error) if error.raw_os_error() == Some(Errno::NOBUFS.raw_os_error()) => {
@@ -114,7 +109,7 @@ mod tests {
             eprintln!("SKIPPED: wants CAP_NET_ADMIN: {error}");
             return;
         }
-        // The kernel doubles it, for its own records.
+        // The kernel doubles the size, for its own records.
         let granted = sockopt::socket_recv_buffer_size(open().unwrap()).unwrap();
         assert_eq!(granted, 2 * RECEIVE_BUFFER_BYTES);
     }

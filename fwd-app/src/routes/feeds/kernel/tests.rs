@@ -1,4 +1,4 @@
-//! Datagrams in, events out: passes, interrupted passes, what a pass did not contain, and paths of IPv6 routes.
+//! Datagrams in, events out: passes, interrupted passes, objects missing from a pass, and paths of IPv6 routes.
 
 use super::*;
 use crate::routes::feeds::heard::Heard;
@@ -10,15 +10,13 @@ use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use netlink_packet_route::route::{RouteAttribute, RouteNextHop, RouteNextHopFlags, RouteType};
 use proptest::prelude::*;
 
-/// A feed and the consumer of its routes.
 pub(super) struct KernelRig {
     pub(super) kernel: Kernel,
     pub(super) now: Instant,
     pub(super) out: Vec<FeedEvent>,
     pub(super) table: Heard,
-    /// Whether the link is up in dumps.
     is_up: bool,
-    /// Notifications that come before the next dump of IPv4 routes.
+    /// Notifications that precede the next dump of IPv4 routes.
     pub(super) overtaking: Vec<Vec<u8>>,
 }
 
@@ -68,7 +66,7 @@ impl KernelRig {
         self.table.best(prefix(text)).is_some()
     }
 
-    /// Whether a pass is due that has a reason.
+    /// Whether a pass with a reason is due.
     pub(super) fn is_due(&self) -> bool {
         self.kernel.deadline().is_some_and(|at| at <= self.now + PASS_INTERVAL)
     }
@@ -83,7 +81,7 @@ impl KernelRig {
         })
     }
 
-    /// Answers every request of a pass, with the messages that `answer` has for its type and family.
+    /// Answers every request of a pass by `answer`, given the request's type and family.
     pub(super) fn pass_with(&mut self, flags: u16, answer: impl Fn(u16, u8) -> Vec<u8>) -> usize {
         let mut requests = 0;
         while let Some(request) = self.kernel.request(self.now, &mut self.out) {
@@ -109,7 +107,6 @@ impl KernelRig {
 
 use crate::routes::feeds::netlink::HEADER_BYTES;
 
-/// `IFA_F_PERMANENT`.
 const PERMANENT: u8 = 0x80;
 
 /// A route of `protocol` on interface 2, by fe80::1 if it has a gateway.
@@ -145,7 +142,7 @@ fn a_router_advertisement_and_a_redirect_are_neither_addresses_nor_routes() {
         watch.hear(&datagram);
     }
     assert_eq!((watch.events(), watch.kernel.counts().ignored, watch.is_due()), (vec![], 6, false));
-    // The same routes of an operator, of whose default route an advertisement takes nothing away.
+    // The same routes from an operator; an advertisement does not affect their default route.
     watch.hear(&of_protocol("::/0", 4, true));
     let mut gone = of_protocol("::/0", ADVERTISED, true);
     gone[4..6].copy_from_slice(&25_u16.to_ne_bytes());
@@ -324,12 +321,12 @@ fn an_object_takes_its_routes_along() {
     assert!(!watch.has("10.0.0.0/8") && !watch.is_due());
     watch.hear(&object(7, [192, 0, 2, 2]));
     assert!(!watch.has("10.0.0.0/8"), "it is another object");
-    // One that went with its link is not said to be gone; a new one has no routes.
+    // An object that went with its link is not reported; a new one with its number has no routes.
     watch.hear(&by_object("10.0.0.0/8", 7));
     assert!(watch.has("10.0.0.0/8"));
     watch.hear(&with_flags(object(7, [192, 0, 2, 3]), NLM_F_EXCL | 0x400));
     assert!(!watch.has("10.0.0.0/8"));
-    // Nor is it in the next pass, although a route names it.
+    // Nor is the route in the next pass, although one names the object.
     watch.hear(&by_object("10.0.0.0/8", 7));
     watch.events();
     watch.kernel.overrun(watch.now);
@@ -405,7 +402,7 @@ fn a_route_that_is_left_out_may_replace_another() {
     assert!(!watch.has("10.0.0.0/8"));
 }
 
-/// The gateways of a route, or what else it is.
+/// The gateways of a route as text, or its kind.
 pub(super) fn shown(route: Option<&Route>) -> String {
     let of = |path: &Path| path.gateway.map_or_else(|| "link".to_owned(), |gateway| gateway.to_string());
     match route {
@@ -437,7 +434,7 @@ fn a_path_that_comes_back_with_its_link_is_looked_for() {
     };
     watch.pass(&[of(RouteNextHopFlags::empty())], 2);
     assert_eq!(paths(&mut watch), 2);
-    // With its link a path goes, and comes back; the kernel says neither.
+    // The kernel removes and revives a path with its link, without a notification.
     for (is_up, flags, left) in [(false, RouteNextHopFlags::Dead, 1), (true, RouteNextHopFlags::empty(), 2)] {
         watch.is_up = is_up;
         watch.hear(&link(is_up));
@@ -523,7 +520,7 @@ fn each_vrf_has_the_routes_of_its_table() {
             other => panic!("{other:?}"),
         })
         .collect();
-    // A path of the IPv6 route in one table is gone, and the routes of the others stay as they were.
+    // A path of the IPv6 route in one table is deleted; the routes of the others stay.
     let wanted = [
         (0, "10.0.0.0/8", 2),
         (1, "10.0.0.0/8", 2),
@@ -556,7 +553,7 @@ fn a_path_of_an_ipv6_route_goes_and_the_others_stay() {
     watch.events();
     let left = Route::Paths(Box::new([Path { gateway: Some(gateway(2)), ifindex: 2, weight: 1 }]));
     assert_eq!(watch.table.best(at), Some(&left));
-    // A path that the mirror lacks takes no other with it, and one that is dead (RTNH_F_DEAD) goes alone.
+    // Deleting a path unknown to the mirror affects no other path; a dead one (RTNH_F_DEAD) goes alone.
     watch.hear(&gone);
     watch.hear(&route_bytes(at, RouteType::Unicast, vec![RouteAttribute::MultiPath(vec![path(1), path(2)])]));
     gone[HEADER_BYTES + 8] |= 1;

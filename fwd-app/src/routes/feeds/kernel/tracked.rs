@@ -1,4 +1,4 @@
-//! A small table of the kernel, with what each pass contains.
+//! A small table of the kernel, with the last pass of each entry.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::hash::Hash;
@@ -7,7 +7,7 @@ use std::hash::Hash;
 pub(super) struct Tracked<K, V> {
     entries: FxHashMap<K, (V, u64)>,
     pass: u64,
-    /// The keys of notifications in the running pass, whose dump may be older; `None` while no pass is running.
+    /// Keys of notifications in the running pass, whose dump may be older; `None` between passes.
     notified: Option<FxHashSet<K>>,
 }
 
@@ -18,28 +18,24 @@ impl<K, V> Default for Tracked<K, V> {
 }
 
 impl<K: Copy + Eq + Hash, V: PartialEq> Tracked<K, V> {
-    /// Begins a pass.
     pub(super) fn begin(&mut self) {
         self.pass += 1;
         self.notified = Some(FxHashSet::default());
     }
 
-    /// The pass has ended.
     pub(super) fn end(&mut self) {
         self.notified = None;
     }
 
-    /// The value of an entry.
     pub(super) fn get(&self, key: &K) -> Option<&V> {
         self.entries.get(key).map(|(value, _)| value)
     }
 
-    /// The entries.
     pub(super) fn entries(&self) -> impl Iterator<Item = (&K, &V)> {
         self.entries.iter().map(|(key, (value, _))| (key, value))
     }
 
-    /// Whether a message, which is a notification or if `is_answer` part of a dump, may be older than a notification about the same entry.
+    /// Whether a message is part of a dump (`is_answer`) that may be older than a notification about the same entry.
     pub(super) fn is_outdated(&mut self, key: K, is_answer: bool) -> bool {
         match &mut self.notified {
             Some(notified) if is_answer => notified.contains(&key),
@@ -61,12 +57,11 @@ impl<K: Copy + Eq + Hash, V: PartialEq> Tracked<K, V> {
         !before
     }
 
-    /// Removes an entry, unless the message is outdated. Returns whether it was there.
+    /// Removes an entry, unless the message is outdated. Returns whether it existed.
     pub(super) fn remove(&mut self, key: &K, is_answer: bool) -> bool {
         !self.is_outdated(*key, is_answer) && self.entries.remove(key).is_some()
     }
 
-    /// Removes the entries that this pass did not contain.
     pub(super) fn sweep(&mut self) -> impl Iterator<Item = K> {
         self.end();
         let pass = self.pass;

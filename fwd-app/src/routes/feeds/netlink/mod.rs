@@ -1,8 +1,8 @@
-//! Decodes rtnetlink messages, as the kernel and zebra send them.
+//! Decodes rtnetlink messages of the kernel and of zebra.
 //!
-//! Framing, attributes and fixed headers are those of the netlink crates. Attributes are picked one by one instead of decoding a
-//! whole message: an attribute that is not needed here must neither cost the message nor be a way in for garbage, and routes come by
-//! the million. `netlink-packet-route` has no next-hop objects, so their header is decoded here.
+//! The netlink crates provide framing, attributes and fixed headers. Attributes are decoded one by one instead of whole messages: unused
+//! attributes should neither cost time, since full tables have a million routes, nor reject a message. `netlink-packet-route` lacks
+//! next-hop objects, so their header is decoded here.
 //!
 //! Invariant: any bytes give messages or a [`NetlinkError`], and never a panic.
 
@@ -18,101 +18,81 @@ use rustc_hash::FxHasher;
 use std::hash::{Hash as _, Hasher as _};
 use std::net::IpAddr;
 
-/// Why a message was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NetlinkError {
-    /// The length of a message is impossible, so that nothing behind it can be found.
+    /// A message's length is impossible, so the rest cannot be parsed.
     #[error("a netlink message of {len} bytes where {room} bytes are left")]
     Framing {
-        /// The length that the header gives; 0 when there is no room for a header.
+        /// The length in the header; 0 when there is no room for a header.
         len: usize,
-        /// The bytes left.
         room: usize,
     },
-    /// A message does not decode.
     #[error("netlink message of type {kind}: {what} is wrong or missing")]
     Content {
         /// The message's type.
         kind: u16,
-        /// The field.
         what: &'static str,
     },
-    /// A route's prefix does not exist.
+    /// A route's prefix is invalid.
     #[error("netlink route: {0}")]
     Prefix(#[from] PrefixError),
 }
 
-/// A message and the fields of its header that matter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Envelope {
     /// `NLM_F_*`.
     pub(crate) flags: u16,
     /// The number of the request that it answers.
     pub(crate) sequence: u32,
-    /// The message.
     pub(crate) message: Message,
 }
 
-/// A message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Message {
-    /// A route.
     Route(RouteMessage),
-    /// A next-hop object that is new or has changed.
+    /// A new or changed next-hop object.
     NextHop {
-        /// Its number.
         id: u32,
-        /// What it is.
         object: NextHopObject,
     },
-    /// A next-hop object is gone.
     NextHopGone(u32),
-    /// A link that is new or has changed.
+    /// A new or changed link.
     Link(Link),
-    /// A link is gone.
     LinkGone(u32),
     /// A neighbour with a usable Ethernet address.
     Neighbour(LinkNeighbour),
-    /// A neighbour without one.
+    /// A neighbour without a usable Ethernet address.
     NeighbourGone(IpAddr, u32),
-    /// An address of this host.
     Address(AddressMessage),
-    /// This host no longer has the address.
     AddressGone(LinkAddress),
     /// The end of a dump.
     Done,
     /// A request failed with this errno; 0 acknowledges it.
     Error(i32),
-    /// The route cannot be represented: it depends on more than the destination.
+    /// A route that cannot be represented: it depends on more than the destination.
     Unsupported,
     /// A message of another family or type.
     Ignored,
 }
 
-/// A route, as a message names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RouteMessage {
-    /// The prefix.
     pub(crate) prefix: IpPrefix,
-    /// The routing table.
     pub(crate) table: u32,
-    /// The metric; the lowest is the best.
+    /// The lowest is preferred.
     pub(crate) metric: u32,
     /// Who made the route (`RTPROT_*`).
     pub(crate) protocol: u8,
-    /// A digest of further attributes that distinguish routes of one key with the same next hops: the protocol, and for IPv4 also the type, scope,
-    /// flags, preferred source, metrics such as the MTU, and realms.
+    /// Digest of the further attributes that distinguish routes of one key with equal next hops: the protocol, and for IPv4 also the type,
+    /// scope, flags, preferred source, metrics such as the MTU, and realms.
     pub(crate) digest: u32,
-    /// Whether the route is gone, or the paths of it that are named.
+    /// Whether the route, or the named paths of it, were deleted.
     pub(crate) is_gone: bool,
-    /// The route, or the route that is gone.
     pub(crate) says: RouteSays,
 }
 
-/// An address, as a message names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AddressMessage {
-    /// The address.
     pub(crate) address: LinkAddress,
     /// The other end of a point-to-point link, else the address itself.
     pub(crate) peer: IpAddr,
@@ -120,27 +100,22 @@ pub(crate) struct AddressMessage {
     pub(crate) is_permanent: bool,
 }
 
-/// What a message says about a route.
+/// The next hops that a message gives for a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RouteSays {
-    /// It is this route.
     Is(Route),
-    /// It leads to the next-hop object with this number. Paths in the same message are the object's.
+    /// The next-hop object with this number. Paths in the same message are the object's.
     Object(u32),
-    /// It is there but none of its paths is alive.
+    /// The route exists, but none of its paths is alive.
     Dead,
-    /// It has an encapsulation.
     Encapsulated,
-    /// A route that is gone, without its next hop.
+    /// A deleted route, without its next hop.
     Unnamed,
 }
 
-/// A next-hop object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NextHopObject {
-    /// One path.
     Path(Path),
-    /// Packets are dropped.
     Blackhole,
     /// Other objects, with their weights.
     Group(Vec<(u32, u16)>),
@@ -148,10 +123,9 @@ pub(crate) enum NextHopObject {
     Unsupported,
 }
 
-/// The length of a message's header.
 pub(super) const HEADER_BYTES: usize = 16;
 
-/// The messages in `bytes`, one after another. The iterator ends after a [`NetlinkError::Framing`].
+/// The messages in `bytes`. The iterator ends after a [`NetlinkError::Framing`].
 pub(crate) fn messages(bytes: &[u8]) -> impl Iterator<Item = Result<Envelope, NetlinkError>> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
@@ -189,7 +163,6 @@ const RTM_DELNEIGH: u16 = 29;
 const RTM_NEWNEXTHOP: u16 = 104;
 const RTM_DELNEXTHOP: u16 = 105;
 
-/// The lengths of the fixed headers.
 const ROUTE_HEADER_BYTES: usize = 12;
 const PATH_HEADER_BYTES: usize = 8;
 const NEXT_HOP_HEADER_BYTES: usize = 8;
@@ -199,18 +172,14 @@ const ADDRESS_HEADER_BYTES: usize = 8;
 const ATTRIBUTE_HEADER_BYTES: usize = 4;
 /// The realms of a route or a path (`RTA_FLOW`).
 const REALMS: u16 = 11;
-/// The flags of a path that the kernel compares to distinguish IPv4 routes: `RTNH_F_PERVASIVE` and `RTNH_F_ONLINK`. Others are its state.
+/// The path flags that the kernel compares to distinguish IPv4 routes: `RTNH_F_PERVASIVE` and `RTNH_F_ONLINK`. The others are state.
 const FLAGS_COMPARED: u32 = 0x2 | 0x4;
 
-/// What is wrong with the body of a message.
 enum Wrong {
-    /// This field is wrong or missing.
     Field(&'static str),
-    /// The prefix does not exist.
     Prefix(PrefixError),
 }
 
-/// The message of this type with this body.
 fn decode(kind: u16, body: &[u8]) -> Result<Message, Wrong> {
     match kind {
         RTM_NEWROUTE | RTM_DELROUTE => route(body, kind == RTM_NEWROUTE),
@@ -219,7 +188,7 @@ fn decode(kind: u16, body: &[u8]) -> Result<Message, Wrong> {
         RTM_NEWLINK | RTM_DELLINK => link(body, kind == RTM_NEWLINK),
         RTM_NEWADDR | RTM_DELADDR => address(body, kind == RTM_NEWADDR),
         NLMSG_DONE | NLMSG_ERROR => {
-            // A dump that fails halfway ends with an error code, too.
+            // A dump that fails halfway also ends with an error code.
             let code = body.first_chunk().map_or(0, |code| i32::from_ne_bytes(*code).saturating_neg());
             Ok(if kind == NLMSG_DONE && code == 0 { Message::Done } else { Message::Error(code) })
         }
@@ -274,13 +243,14 @@ fn route(body: &[u8], is_new: bool) -> Result<Message, Wrong> {
             _ => {}
         }
     }
-    // A path that goes is named, be it dead.
+    // A deletion may name a dead path.
     let is_dead = is_new && header.flags.contains(RouteFlags::Dead);
     if any_path && !any_multipath && !is_dead {
         paths.push(single);
     }
     let says = match (header.kind, object) {
-        // With net.ipv4.nexthop_compat_mode the kernel adds the paths that the object has now. A route to a blackhole object has that type.
+        // With net.ipv4.nexthop_compat_mode the message also has the object's current paths. A route to a blackhole object has the type
+        // BlackHole.
         (RouteType::Unicast | RouteType::BlackHole, Some(object)) => RouteSays::Object(object),
         (RouteType::Unicast, _) if has_encap => RouteSays::Encapsulated,
         (RouteType::Unicast, _) if !paths.is_empty() => RouteSays::Is(Route::Paths(paths.into())),
@@ -290,7 +260,7 @@ fn route(body: &[u8], is_new: bool) -> Result<Message, Wrong> {
             RouteSays::Is(Route::Local)
         }
         (RouteType::BlackHole, _) => RouteSays::Is(Route::Blackhole),
-        // `throw` leads to another table. There is one table here, which then has no route.
+        // `throw` continues in another table; a VRF has only one, so the packet has no route.
         (RouteType::Unreachable | RouteType::Throw, _) => RouteSays::Is(Route::Unreachable),
         (RouteType::Prohibit, _) => RouteSays::Is(Route::Prohibit),
         _ if is_new => return Ok(Message::Unsupported),
@@ -302,12 +272,11 @@ fn route(body: &[u8], is_new: bool) -> Result<Message, Wrong> {
     Ok(Message::Route(RouteMessage { prefix, table, metric, protocol, digest, is_gone, says }))
 }
 
-/// The attributes of a route that its digest is made of.
+/// The attributes of a route that enter its digest.
 #[derive(Default)]
 struct Compared<'a> {
     preferred_source: &'a [u8],
     metrics: &'a [u8],
-    /// The flags and realms of the paths.
     paths: FxHasher,
 }
 
@@ -318,7 +287,7 @@ impl Compared<'_> {
         all.write_u8(header.protocol.into());
         if header.address_family == AddressFamily::Inet {
             (u8::from(header.scope), self.preferred_source, self.metrics).hash(&mut all);
-            // The type and paths of an object are in its routes' messages, and change with it.
+            // The routes' messages repeat the type and paths of their object, which may change.
             if !has_object {
                 (header.flags.bits() & FLAGS_COMPARED).hash(&mut self.paths);
                 (u8::from(header.kind), self.paths.finish()).hash(&mut all);
@@ -328,8 +297,8 @@ impl Compared<'_> {
     }
 }
 
-/// Appends the paths of a multipath attribute, with `only_live` those that are not dead, and hashes by what else the kernel compares them.
-/// Returns whether one has an encapsulation.
+/// Appends the paths of a multipath attribute, with `only_live` without dead ones, and hashes the other attributes that the kernel
+/// compares. Returns whether a path has an encapsulation.
 fn multipath(
     mut value: &[u8],
     family: IpFamily,
@@ -376,7 +345,6 @@ fn next_hop(body: &[u8], is_new: bool) -> Result<Message, Wrong> {
     const FDB: u16 = 11;
     let (&family, _) =
         body.get(..NEXT_HOP_HEADER_BYTES).and_then(<[u8]>::split_first).ok_or(Wrong::Field("the header"))?;
-    // A group or a blackhole has no family.
     let family = ip_family(AddressFamily::from(family));
     let mut id = None;
     let mut path = Path { gateway: None, ifindex: 0, weight: 1 };
@@ -514,7 +482,6 @@ fn address(body: &[u8], is_new: bool) -> Result<Message, Wrong> {
     Ok(Message::Address(AddressMessage { address, peer: peer.unwrap_or(own), is_permanent }))
 }
 
-/// The two address families that are routed.
 #[derive(Clone, Copy)]
 enum IpFamily {
     V4,
@@ -558,7 +525,7 @@ fn number(value: &[u8]) -> Result<u32, Wrong> {
     value.try_into().map(u32::from_ne_bytes).map_err(|_| Wrong::Field("a number"))
 }
 
-/// The attributes behind a fixed header of `header_bytes`: kind and value of each.
+/// The attributes after a fixed header of `header_bytes`: kind and value of each.
 fn attributes(body: &[u8], header_bytes: usize) -> impl Iterator<Item = Result<(u16, &[u8]), Wrong>> {
     let rest = body.get(header_bytes..).unwrap_or_default();
     NlasIterator::new(rest).map(|attribute| {

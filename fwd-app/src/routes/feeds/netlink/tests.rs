@@ -31,7 +31,6 @@ pub(crate) fn raw(kind: u16, header: &[u8], attributes: &[(u16, &[u8])]) -> Vec<
     [&len.to_ne_bytes()[..], &kind.to_ne_bytes(), &[0; 10], &body].concat()
 }
 
-/// A next-hop object.
 pub(crate) fn next_hop_bytes(id: u32, family: u8, attributes: &[(u16, &[u8])]) -> Vec<u8> {
     let id = id.to_ne_bytes();
     let attributes: Vec<_> = std::iter::once((1, &id[..])).chain(attributes.iter().copied()).collect();
@@ -69,7 +68,7 @@ fn paths(prefix: IpPrefix) -> impl Strategy<Value = Vec<Path>> {
     prop::collection::vec(path, 1..6)
 }
 
-/// The attribute of a gateway, which is `RTA_VIA` when its family is not the route's.
+/// The attribute of a gateway, which is `RTA_VIA` when its family differs from the route's.
 fn gateway(prefix: IpPrefix, gateway: IpAddr) -> RouteAttribute {
     match (prefix, gateway) {
         (IpPrefix::V4(_), IpAddr::V6(_)) => RouteAttribute::Via(RouteVia::from(gateway)),
@@ -118,7 +117,7 @@ proptest! {
     fn any_bytes_are_messages_or_errors(mut bytes in prop::collection::vec(any::<u8>(), 0..300), kind in 0..120_u16) {
         let all = messages(&bytes).count();
         prop_assert!(all <= bytes.len() / HEADER_BYTES + 1);
-        // The same with a header that is right.
+        // The same with a correct header.
         if bytes.len() >= HEADER_BYTES {
             let len = u32::try_from(bytes.len()).unwrap();
             bytes[..4].copy_from_slice(&len.to_ne_bytes());
@@ -155,7 +154,7 @@ fn types_of_routes() {
     assert_eq!(of(RouteType::Local), RouteSays::Is(Route::Local));
     let with = |attributes| says(&route_bytes(prefix, RouteType::Unicast, attributes));
     assert_eq!(with(vec![RouteAttribute::NhId(7)]), RouteSays::Object(7));
-    // With net.ipv4.nexthop_compat_mode the message has the paths of the object, too.
+    // With net.ipv4.nexthop_compat_mode the message also has the paths of the object.
     assert_eq!(with(vec![RouteAttribute::Oif(1), RouteAttribute::NhId(7)]), RouteSays::Object(7));
     let encapsulated = vec![RouteAttribute::Oif(1), RouteAttribute::EncapType(RouteLwEnCapType::Mpls)];
     assert_eq!(with(encapsulated), RouteSays::Encapsulated);
