@@ -48,7 +48,6 @@ pub(crate) struct TableArgs {
 }
 
 impl TableArgs {
-    /// The spec for the control side.
     pub(crate) fn spec(&self) -> TableSpec {
         let engine = self.engine.clone();
         let routes_max = engine.routes_max;
@@ -251,7 +250,6 @@ pub(crate) struct ForwardArgs {
 }
 
 impl ForwardArgs {
-    /// The spec for the control side.
     pub(crate) fn spec(&self) -> ForwardSpec {
         let Self { topology, rx_burst, batch, flush_us, .. } = *self;
         ForwardSpec { config: self.config.clone(), topology, rx_burst, batch, flush_us }
@@ -284,7 +282,6 @@ pub(crate) struct UpdateArgs {
 }
 
 impl UpdateArgs {
-    /// The spec for the control side.
     pub(crate) fn spec(&self) -> UpdateSpec {
         UpdateSpec { rate: self.update_rate, loops: self.update_loops, per_commit: self.update_batch }
     }
@@ -385,8 +382,7 @@ pub(crate) struct FeedArgs {
 }
 
 impl FeedArgs {
-    /// The spec for the control side, for one VRF: sources are preferred in this order, and a feed has at most `routes_max` routes. With
-    /// `taps` the links of TAPs are followed.
+    /// The feeds of one VRF. `order` is the order of preference, `routes_max` limits each feed, `taps` also follows the links of TAPs.
     pub(crate) fn spec(&self, order: &SourceOrder, routes_max: Option<u64>, taps: bool) -> FeedSpec {
         let source = |option: &SourceOption| match option {
             SourceOption::Fib => Some(FeedSource::Files),
@@ -472,7 +468,6 @@ pub(crate) struct PortArgs {
 }
 
 impl PortArgs {
-    /// The spec for the control side.
     pub(crate) fn spec(&self) -> PortSpec {
         let Self { promiscuous, max_pkt_len, rx_queue_size, tx_queue_size, mbufs, .. } = *self;
         let Self { mtu, eth_dest, address, .. } = self.clone();
@@ -490,7 +485,6 @@ impl PortArgs {
         }
     }
 
-    /// The TAPs.
     pub(crate) fn taps(&self) -> TapSpec {
         let netns = self.tap_netns.as_deref().map(netns::path_of);
         TapSpec { taps: self.tap.clone(), netns, persist: self.tap_persist }
@@ -611,7 +605,7 @@ pub(crate) struct HarnessArgs {
 }
 
 impl HarnessArgs {
-    /// The spec for the harness, which applies updates as `updates` says and searches as `search` does.
+    /// The spec for the harness, including `updates` and `search`.
     pub(crate) fn spec(&self, updates: UpdateSpec, search: &SearchArgs) -> HarnessSpec {
         let Self {
             ports, loops, duration, rate, spread, lcores, tx_slow, tx_rate, mbufs, warmup, ramp, ..
@@ -637,13 +631,11 @@ impl HarnessArgs {
         }
     }
 
-    /// Which packets of the capture `path` are replayed, and with which changes.
     pub(crate) fn trace(&self, path: &Path, changes: FrameChanges) -> TraceSpec {
         TraceSpec { path: path.to_owned(), limit: self.limit, port_of: self.port_of.clone(), changes }
     }
 }
 
-/// Examples below `fwd-app run --help`.
 pub(crate) const RUN_EXAMPLES: &str = "\
 Examples:
   fwd-app run --fib routes.txt --config '(0,0,1),(1,0,2)' -- -l 1,2 -a 0000:03:00.0 -a 0000:03:00.1
@@ -658,7 +650,6 @@ A gateway without a `neigh ADDR lladdr MAC dev PORT` line gets no packet, unless
 id's MAC is made of its number. What stands behind -- goes to DPDK as it is. Ctrl-C stops receiving, drains, and prints the
 summary; a second one exits at once.";
 
-/// Examples below `fwd-app replay --help`.
 pub(crate) const REPLAY_EXAMPLES: &str = "\
 Examples:
   fwd-app replay trace.pcap --fib routes.txt

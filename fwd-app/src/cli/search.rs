@@ -54,13 +54,12 @@ pub(crate) struct SearchArgs {
     pub(crate) search_max: Option<OfferedRate>,
 }
 
-/// The first trials are this part of the last ones.
+/// Length of the first trials relative to the last ones.
 const INITIAL_PART: f64 = 0.2;
-/// Trials that are enough to judge a rate, when nothing else is said.
+/// Trials that suffice to judge a rate, by default.
 const SUM_TRIALS: f64 = 5.0;
 
 impl SearchArgs {
-    /// The search, if there is to be one.
     pub(crate) fn spec(&self) -> Option<SearchSpec> {
         if self.search.is_empty() && !self.curve {
             return None;

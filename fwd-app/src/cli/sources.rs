@@ -1,4 +1,4 @@
-//! The order in which the sources of routes are preferred: that of `--prefer`, else that of their options on the command line.
+//! The order of preference of the sources of routes: by `--prefer`, else by the order of their options on the command line.
 
 use clap::parser::ValueSource;
 use clap::{ArgGroup, ArgMatches, Args, Command, FromArgMatches, ValueEnum};
@@ -15,7 +15,6 @@ pub(crate) enum SourceOption {
 }
 
 impl SourceOption {
-    /// Its name, as that of its option.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Fib => "fib",
@@ -25,8 +24,8 @@ impl SourceOption {
     }
 }
 
-/// Which sources are given: those that `--prefer` names in its order, then the others in the order in which each is named first. It reads the options of other groups, so it stands before them in
-/// its command's struct.
+/// The given sources: first by `--prefer`, then by their first mention. It reads options of other groups, so it precedes them in its
+/// command's struct.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SourceOrder(pub(crate) Vec<SourceOption>);
 
@@ -36,7 +35,7 @@ impl FromArgMatches for SourceOrder {
             let is_given = matches.value_source(id) == Some(ValueSource::CommandLine);
             is_given.then(|| matches.index_of(id)).flatten()
         };
-        // The routes of an update stream are the files'.
+        // The routes of an update stream belong to the files.
         let mut order = vec![
             (first("fib").or_else(|| first("updates")), SourceOption::Fib),
             (first("fpm"), SourceOption::Fpm),
@@ -57,7 +56,6 @@ impl FromArgMatches for SourceOrder {
 
 impl Args for SourceOrder {
     fn augment_args(command: Command) -> Command {
-        // One source is enough.
         command.group(
             ArgGroup::new("sources").args(["fib", "fpm", "kernel_routes"]).required(true).multiple(true),
         )
@@ -107,7 +105,7 @@ mod tests {
         let all = "--fib a --kernel-routes --fpm 127.0.0.1:1";
         let line = format!("run {all} --prefer fpm,kernel-routes,fib");
         assert_eq!(order(&line), Ok(vec![Fpm, KernelRoutes, Fib]));
-        // Those that are not in it come after it, and those that are not given not at all.
+        // Unlisted sources follow; sources that are not given are skipped.
         assert_eq!(order(&format!("run --prefer fpm {all}")), Ok(vec![Fpm, Fib, KernelRoutes]));
         assert_eq!(order("run --prefer fpm,fib --fib a"), Ok(vec![Fib]));
         assert!(order("run --fib a --prefer bgp").unwrap_err().contains("kernel-routes"));

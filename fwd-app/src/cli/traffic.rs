@@ -1,4 +1,4 @@
-//! The options of `replay` for packets that are made, and for changes to those of a trace.
+//! The options of `replay` for generated packets, and for changes to the packets of a trace.
 
 use super::values;
 use crate::harness::make::FrameChanges;
@@ -62,17 +62,15 @@ pub(crate) struct TrafficArgs {
 }
 
 impl TrafficArgs {
-    /// The sizes of frames, if they are said.
     pub(crate) fn sizes(&self) -> Option<SizeMix> {
         if self.imix { Some(SizeMix::imix()) } else { self.sizes.clone() }
     }
 
-    /// The seed, if anything is drawn from it.
+    /// The seed, if an option uses it.
     pub(crate) fn seed_used(&self) -> Option<u64> {
         (self.generate.is_some() || self.remap || self.imix || self.sizes.is_some()).then_some(self.seed)
     }
 
-    /// The changes to frames, over the routes of `rib`.
     pub(crate) fn changes(&self, rib: &Rib) -> FrameChanges {
         FrameChanges::new(self.sizes().as_ref(), self.remap.then_some(rib), self.seed)
     }

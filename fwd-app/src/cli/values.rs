@@ -1,5 +1,4 @@
-//! Parsers of option values. Each gives a message that says what was wanted and what was there; clap turns it into exit
-//! code 2.
+//! Parsers of option values. An error states the expected form and the given value; clap exits with code 2.
 
 use crate::harness::interfaces::PortOf;
 use crate::harness::{OfferedRate, RateUnit};
@@ -15,84 +14,62 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Dropped packets that `--capture-drops` writes when it does not say how many.
+/// Default number of packets of `--capture-drops`.
 const CAPTURE_PACKETS: NonZeroU64 = NonZeroU64::new(10_000).unwrap();
 
-/// Why a value was refused; the option's name is put before it by clap.
+/// Why a value was refused; clap prefixes the option's name.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(crate) enum ValueError {
-    /// A tuple of `--config` is not three numbers.
     #[error("'{tuple}' is not (port,queue,lcore) such as (0,0,1), nor (port,auto)")]
     Tuple { tuple: String },
-    /// There is no tuple at all.
     #[error("no (port,queue,lcore) in it, such as (0,0,1)")]
     NoTuple,
-    /// Tuples that are no map of queues.
+    /// The tuples are no valid map of queues.
     #[error(transparent)]
     Map(#[from] QueueMapError),
-    /// Not a number of bytes.
     #[error("'{text}' is not a number of bytes such as 4096, 64K, 512M or 2G")]
     Bytes { text: String },
-    /// Not a count.
     #[error("'{text}' is not a whole number such as 100, 10k or 2M")]
     NoCount { text: String },
-    /// A number outside its range.
     #[error("{text} is not in {min}..={max}")]
     Range { text: String, min: u64, max: u64 },
-    /// Not a rate.
     #[error(
         "'{text}' is not a rate: max, original, xF (times the original, F above 0), N% of the rate without loss, or N, Nk, NM or NG with pps or \
          bps, such as 100kpps or 5Gbps; from one to another: 1Mpps..5Mpps"
     )]
     Rate { text: String },
-    /// Not a load.
     #[error("'{text}' is not a rate such as 100kpps or 5Gbps: N, Nk, NM or NG with pps or bps")]
     Load { text: String },
-    /// Not a part.
     #[error("'{text}' is not a part from 0 to less than 1, such as 0, 0.001 or 0.1%")]
     Part { text: String },
-    /// Not a time in seconds.
     #[error("'{text}' is not a number of seconds above 0, such as 1 or 0.5")]
     Seconds { text: String },
-    /// Not `[ADDRESS:]PORT`.
     #[error("'{text}' is not PORT or ADDRESS:PORT such as 9100, 0.0.0.0:9100 or [::1]:9100")]
     MetricsAddress { text: String },
-    /// No port between two commas.
     #[error("a port is a name, a PCI address or an index, such as 0000:03:00.0 or 1")]
     Port,
-    /// Not `PORT,MAC`.
     #[error("'{text}' is not PORT,MAC such as 0,02:00:00:00:00:01")]
     EthDest { text: String },
-    /// Not `FILE[,N]`.
     #[error("'{text}' is not FILE or FILE,N with N packets, 1 or more")]
     CaptureDrops { text: String },
-    /// Not `PORT=IFNAME`.
     #[error("'{text}' is not PORT=IFNAME such as 0=eth1")]
     KernelInterface { text: String },
-    /// Not `PORT=NAME`.
     #[error("'{text}' is not PORT=NAME such as 0=tap0")]
     Tap { text: String },
-    /// Not `PORT=NAME`, or no name of a port.
     #[error(
         "'{text}' is not PORT=NAME such as 0=uplink: a name has up to 32 letters, digits, '-' and '_', is no number, and not 'all'"
     )]
     PortName { text: String },
-    /// Not `IFACE=PORT`.
     #[error("'{text}' is not IFACE=PORT such as eth1=1, with the index of a port")]
     PortOf { text: String },
-    /// Not `PORT=BYTES`.
     #[error("'{text}' is not PORT=BYTES such as 0=1400, with 68 to 65535 bytes")]
     PortMtu { text: String },
-    /// Not `PORT=ADDRESS/LENGTH`.
     #[error("'{text}' is not PORT=ADDRESS/LENGTH such as 0=192.0.2.1/24")]
     PortAddress { text: String },
-    /// Not a user.
     #[error("'{text}' is neither the name of a user of this host nor a user's number")]
     User { text: String },
-    /// Not a group.
     #[error("'{text}' is neither the name of a group of this host nor a group's number")]
     Group { text: String },
-    /// Not `NAME=VALUE`.
     #[error("'{text}' is not NAME=VALUE")]
     EngineArg { text: String },
 }
@@ -140,25 +117,22 @@ pub(crate) fn queue_tuple(tuple: &str) -> Result<QueueEntry, ValueError> {
     }
 }
 
-/// A port of `--ports`.
 pub(crate) fn port(text: &str) -> Result<PortRef, ValueError> {
     let text = text.trim();
     if text.is_empty() { Err(ValueError::Port) } else { Ok(PortRef::parse(text)) }
 }
 
-/// A number of digits only: `u16::from_str` would take a `+`.
+/// A number of digits only; `u16::from_str` accepts a `+`.
 fn digits<T: FromStr>(text: &str) -> Option<T> {
     if text.bytes().all(|b| b.is_ascii_digit()) { text.parse().ok() } else { None }
 }
 
-/// The value of `--rate`.
 pub(crate) fn rate(text: &str) -> Result<OfferedRate, ValueError> {
     let lower = text.to_ascii_lowercase();
     let rate = match lower.as_str() {
         "max" => Some(OfferedRate::Max),
         "original" => Some(OfferedRate::Times(1.0)),
         _ => match (lower.strip_prefix('x'), lower.split_once("..")) {
-            // A factor has no unit.
             (Some(factor), _) if !factor.ends_with(['k', 'm', 'g']) => {
                 units::rate(factor).map(OfferedRate::Times)
             }
@@ -178,11 +152,11 @@ pub(crate) fn rate(text: &str) -> Result<OfferedRate, ValueError> {
     rate.ok_or_else(|| ValueError::Rate { text: text.to_owned() })
 }
 
-/// A rate in lower case with its unit behind it.
+/// A rate in lower case, followed by its unit.
 fn rate_and_unit(text: &str) -> Option<(f64, RateUnit)> {
     let units = [("pps", RateUnit::Pps), ("bps", RateUnit::Bps), ("%", RateUnit::Percent)];
     let (number, unit) = units.iter().find_map(|(suffix, unit)| Some((text.strip_suffix(suffix)?, *unit)))?;
-    // A percentage has no thousands.
+    // A percentage takes no `k`, `m` or `g`.
     let is_plain = unit != RateUnit::Percent || !number.ends_with(['k', 'm', 'g']);
     units::rate(number).filter(|_| is_plain).map(|rate| (rate, unit))
 }
@@ -193,7 +167,7 @@ pub(crate) fn load(text: &str) -> Result<OfferedRate, ValueError> {
     load.ok_or_else(|| ValueError::Load { text: text.to_owned() })
 }
 
-/// A part of a whole from 0 to less than 1, or in percent.
+/// A fraction from 0 to less than 1, or in percent.
 pub(crate) fn part(text: &str) -> Result<f64, ValueError> {
     let (number, whole) = text.strip_suffix('%').map_or((text, 1.0), |percent| (percent, 100.0));
     let is_plain = number.starts_with(|c: char| c.is_ascii_digit() || c == '.');
@@ -213,7 +187,7 @@ pub(crate) fn count<T: TryFrom<u64>>(
     move |text| in_range(text, units::count(text), &range)
 }
 
-/// The same for bytes: powers of 1024.
+/// A parser of bytes in a range, with an optional `K`, `M` or `G` (powers of 1024).
 pub(crate) fn bytes_in<T: TryFrom<u64>>(
     range: RangeInclusive<u64>,
 ) -> impl Fn(&str) -> Result<T, ValueError> + Clone {
@@ -236,7 +210,7 @@ pub(crate) fn bytes(text: &str) -> Result<u64, ValueError> {
     units::size(text).ok_or_else(|| ValueError::Bytes { text: text.to_owned() })
 }
 
-/// The value of `--metrics`, `[ADDRESS:]PORT`: an address of this host alone unless one is given.
+/// The value of `--metrics`, `[ADDRESS:]PORT`; the default address is the loopback address.
 pub(crate) fn metrics_address(text: &str) -> Result<SocketAddr, ValueError> {
     let port = |text: &str| Some(SocketAddr::from((Ipv4Addr::LOCALHOST, digits(text)?)));
     let parsed = port(text.strip_prefix(':').unwrap_or(text)).or_else(|| text.parse().ok());
@@ -252,7 +226,6 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, ValueError> {
         .ok_or_else(|| ValueError::Seconds { text: text.to_owned() })
 }
 
-/// The value of `--eth-dest`, `PORT,MAC`.
 pub(crate) fn eth_dest(text: &str) -> Result<EthDest, ValueError> {
     let parsed = text.split_once(',').and_then(|(port, mac)| {
         Some(EthDest { port: self::port(port).ok()?, mac: mac.trim().parse().ok()? })
@@ -271,12 +244,10 @@ pub(crate) fn capture_drops(text: &str) -> Result<(String, NonZeroU64), ValueErr
     if file.is_empty() { Err(wrong()) } else { Ok((file.to_owned(), packets)) }
 }
 
-/// The value of `--kernel-interface`, `PORT=IFNAME`.
 pub(crate) fn kernel_interface(text: &str) -> Result<(PortRef, String), ValueError> {
     port_and_name(text).ok_or_else(|| ValueError::KernelInterface { text: text.to_owned() })
 }
 
-/// The value of `--tap`, `PORT=NAME`.
 pub(crate) fn tap(text: &str) -> Result<(PortRef, String), ValueError> {
     port_and_name(text).ok_or_else(|| ValueError::Tap { text: text.to_owned() })
 }
@@ -296,7 +267,6 @@ fn port_and_name(text: &str) -> Option<(PortRef, String)> {
     Some((PortRef::parse(port), name.to_owned()))
 }
 
-/// The value of `--port-of`, `IFACE=PORT`.
 pub(crate) fn port_of(text: &str) -> Result<PortOf, ValueError> {
     let parsed = text.rsplit_once('=').filter(|(interface, _)| !interface.is_empty());
     let parsed = parsed.and_then(|(interface, port)| Some((interface.to_owned(), digits(port)?)));
@@ -305,7 +275,7 @@ pub(crate) fn port_of(text: &str) -> Result<PortOf, ValueError> {
         .ok_or_else(|| ValueError::PortOf { text: text.to_owned() })
 }
 
-/// The value of `--mtu`, `PORT=BYTES`. IPv4 forwards 68 bytes in one piece on every link (RFC 791 3.2).
+/// The value of `--mtu`, `PORT=BYTES`. Every IPv4 link forwards 68 bytes unfragmented (RFC 791 3.2).
 pub(crate) fn port_mtu(text: &str) -> Result<(PortRef, u16), ValueError> {
     let parsed = text.split_once('=').and_then(|(port, bytes)| {
         let bytes = u16::try_from(units::size(bytes)?).ok().filter(|bytes| *bytes >= 68)?;
@@ -314,7 +284,6 @@ pub(crate) fn port_mtu(text: &str) -> Result<(PortRef, u16), ValueError> {
     parsed.ok_or_else(|| ValueError::PortMtu { text: text.to_owned() })
 }
 
-/// The value of `--address`, `PORT=ADDRESS/LENGTH`.
 pub(crate) fn port_address(text: &str) -> Result<PortAddress, ValueError> {
     let parsed = text.split_once('=').and_then(|(port, cidr)| {
         let (address, prefix_len) = cidr.trim().split_once('/')?;
@@ -328,19 +297,17 @@ pub(crate) fn port_address(text: &str) -> Result<PortAddress, ValueError> {
 /// The value of `--fpm-user`, a user's name or number.
 pub(crate) fn user(text: &str) -> Result<u32, ValueError> {
     let named = || User::from_name(text).ok().flatten().map(|user| user.uid.as_raw());
-    // The last number is that of no user.
+    // The highest number is reserved for no user.
     let number = digits(text).filter(|number| *number != u32::MAX);
     number.or_else(named).ok_or_else(|| ValueError::User { text: text.to_owned() })
 }
 
-/// The value of `--ctl-group`, a group's name or number.
 pub(crate) fn group(text: &str) -> Result<u32, ValueError> {
     let named = || Group::from_name(text).ok().flatten().map(|group| group.gid.as_raw());
     let number = digits(text).filter(|number| *number != u32::MAX);
     number.or_else(named).ok_or_else(|| ValueError::Group { text: text.to_owned() })
 }
 
-/// `NAME=VALUE`, a parameter that an engine knows by name.
 pub(crate) fn engine_arg(text: &str) -> Result<(String, String), ValueError> {
     units::named_value(text).ok_or_else(|| ValueError::EngineArg { text: text.to_owned() })
 }
@@ -375,7 +342,6 @@ mod tests {
         assert_eq!(map.entries().len(), 4);
         assert_eq!(map.entries()[1], QueueEntry::Queue { port: PortRef::Index(0), queue: 1, lcore: 2 });
         assert_eq!(map.to_string(), "(0,0,1),(0,1,2),(net_null0,0,1),(0000:03:00.0,auto)");
-        // Queue order within the text is free.
         assert!(queue_spec("(0,1,2),(0,0,1)").is_ok());
     }
 
@@ -522,7 +488,6 @@ mod tests {
         let parsed = |text: &str| capture_drops(text).ok().map(|(file, packets)| (file, packets.get()));
         assert_eq!(parsed("d.pcapng,25"), Some(("d.pcapng".to_owned(), 25)));
         assert_eq!(parsed("d.pcapng"), Some(("d.pcapng".to_owned(), 10_000)));
-        // A comma may be part of the name.
         assert_eq!(parsed("a,b"), Some(("a,b".to_owned(), 10_000)));
         assert_eq!(parsed("a,b,7"), Some(("a,b".to_owned(), 7)));
         for text in ["", ",5", "x,0", "x,99999999999999999999"] {

@@ -19,21 +19,16 @@ pub(crate) struct VrfArgs {
     pub(crate) vrf_fib: Vec<NamedFile>,
 }
 
-/// Why a value was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum VrfValueError {
-    /// Not `NAME=PORT,..`.
     #[error("'{text}' is not NAME=PORT,.. such as red=0,1; a name has letters, digits, '-' and '_'")]
     Vrf { text: String },
-    /// Not `NAME=FILE`.
     #[error("'{text}' is not NAME=FILE such as red=routes.txt")]
     File { text: String },
-    /// Not `NAME=TABLE`.
     #[error("'{text}' is not NAME=TABLE such as red=10; a table is a number above 0")]
     Table { text: String },
 }
 
-/// The value of `--vrf`.
 fn vrf(text: &str) -> Result<VrfSpec, VrfValueError> {
     let is_name = |name: &str| {
         !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
@@ -46,14 +41,12 @@ fn vrf(text: &str) -> Result<VrfSpec, VrfValueError> {
     parsed.filter(has_ports).ok_or_else(|| VrfValueError::Vrf { text: text.to_owned() })
 }
 
-/// The value of `--vrf-fib`.
 pub(super) fn named_file(text: &str) -> Result<NamedFile, VrfValueError> {
     let parsed = text.split_once('=').filter(|(vrf, file)| !vrf.is_empty() && !file.is_empty());
     let (vrf, file) = parsed.ok_or_else(|| VrfValueError::File { text: text.to_owned() })?;
     Ok(NamedFile { vrf: vrf.to_owned(), file: file.into() })
 }
 
-/// The value of `--vrf-table`.
 pub(super) fn named_table(text: &str) -> Result<NamedTable, VrfValueError> {
     let parsed = text.split_once('=').filter(|(vrf, _)| !vrf.is_empty());
     let parsed = parsed.and_then(|(vrf, table)| Some((vrf, table.parse().ok().filter(|table| *table > 0)?)));

@@ -1,5 +1,5 @@
-//! Reads a file into [`Setting`]s: tables of options by name, and three forms for what belongs together: `[[port]]`, `[vrf.NAME]` and
-//! `sources.prefer`, which become `--address`, `--vrf` and so on. Values are only translated here; their options' parsers check them.
+//! Reads a file into [`Setting`]s: tables of options by name, and three special forms: `[[port]]`, `[vrf.NAME]` and `sources.prefer`, which
+//! become `--address`, `--vrf` and so on. It only translates values; their options' parsers check them.
 
 use super::place::{self, Place};
 use super::{COMMANDS, ConfigMistake, Origin, PortPlace, Setting, check, is_flag, is_list, nearest};
@@ -9,15 +9,14 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// The table of ports, in which each has its options, and that of VRFs.
+/// The table of ports, one for each port, and the table of VRFs.
 pub(super) const PORT: &str = "port";
 pub(super) const VRF: &str = "vrf";
-/// The value of `ports.ports` with which DPDK's ports are all used, in its order, and not those with a `[[port]]` alone.
+/// The value of `ports.ports` that selects all ports, in DPDK's order, and not only those with a `[[port]]`.
 pub(super) const ALL: &str = "all";
-/// The value of a port's `queues` for which lcores are chosen.
+/// The value of a port's `queues` that lets `run` choose the lcores.
 pub(super) const AUTO: &str = "auto";
 
-/// The key of a port's queues.
 const QUEUES_KEY: &str = "port.queues";
 
 /// Keys of `[[port]]`, with the ids of their options, and whether a port may have several values.
@@ -31,7 +30,7 @@ pub(super) const PORT_KEYS: [(&str, &str, bool); 8] = [
     ("eth-dest", "eth_dest", false),
     ("kernel-interface", "kernel_interface", true),
 ];
-/// Keys of `[vrf.NAME]`, in the same way.
+/// Keys of `[vrf.NAME]`, in the same form.
 pub(super) const VRF_KEYS: [(&str, &str, bool); 4] = [
     ("ports", "vrf", true),
     ("fib", "vrf_fib", true),
@@ -41,7 +40,7 @@ pub(super) const VRF_KEYS: [(&str, &str, bool); 4] = [
 
 type Value<'t> = Spanned<DeValue<'t>>;
 
-/// The settings of `text`, the contents of the file `path`, for `command`. What only the other commands of `program` know is left out.
+/// The settings of `text`, the contents of the file `path`, for `command`. Skips options that only other commands of `program` have.
 ///
 /// # Errors
 /// [`ConfigMistake`] for the first line that is wrong.
@@ -73,7 +72,6 @@ fn one_line(text: &str) -> String {
     text.lines().map(str::trim).collect::<Vec<_>>().join(", ")
 }
 
-/// Refuses a second value of an option that has one.
 fn once_each(command: &Command, settings: &[Setting]) -> Result<(), ConfigMistake> {
     for (at, Setting { id, key, origin, .. }) in settings.iter().enumerate() {
         let is_single = command.get_arguments().any(|arg| arg.get_id() == id.as_str() && !is_list(arg));
@@ -86,11 +84,10 @@ fn once_each(command: &Command, settings: &[Setting]) -> Result<(), ConfigMistak
     Ok(())
 }
 
-/// A VRF as far as it is known.
 struct VrfTable {
     name: String,
     span: Range<usize>,
-    /// Its ports, with their places and the keys that name them.
+    /// Its ports, with their positions and the keys that name them.
     ports: Vec<(usize, String, String)>,
 }
 
@@ -99,13 +96,12 @@ struct FileReader<'a> {
     command: &'a Command,
     path: &'a Path,
     text: &'a str,
-    /// With their places in the text, by which they are put in order.
+    /// With their positions in the text, which determine the order.
     settings: Vec<(usize, Setting)>,
     vrfs: Vec<VrfTable>,
 }
 
 impl FileReader<'_> {
-    /// The line of a byte, from 1.
     fn line(&self, at: usize) -> usize {
         1 + self.text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count()
     }
@@ -171,7 +167,7 @@ impl FileReader<'_> {
         Ok(())
     }
 
-    /// This command, then the others whose options files have.
+    /// This command first, then the others that read files.
     fn all_commands(&self) -> impl Iterator<Item = &Command> {
         let others = COMMANDS.iter().filter_map(|name| self.program.find_subcommand(name));
         std::iter::once(self.command).chain(others)
@@ -184,7 +180,6 @@ impl FileReader<'_> {
         self.mistake(at, name, format_args!("no such table{nearest}"))
     }
 
-    /// A table of options.
     fn table(&mut self, table: &str, keys: &DeTable<'_>) -> Result<(), ConfigMistake> {
         for (name, value) in in_order(keys) {
             let (at, key) = (name.span().start, name.get_ref().as_ref());
@@ -209,7 +204,7 @@ impl FileReader<'_> {
         Ok(())
     }
 
-    /// The values of an option, with their places.
+    /// The values of an option, with their positions.
     fn values(&self, arg: &Arg, key: &str, value: &Value<'_>) -> Result<Vec<(usize, String)>, ConfigMistake> {
         let at = value.span().start;
         if is_flag(arg) {
@@ -227,7 +222,7 @@ impl FileReader<'_> {
         }
     }
 
-    /// One value or, if there may be several, a list of them, with their places.
+    /// One value or, with `is_list`, also a list, with positions.
     fn one_or_list(
         &self,
         is_list: bool,
@@ -248,7 +243,6 @@ impl FileReader<'_> {
         values.iter().map(|value| Ok((value.span().start, self.text(key, "a value", value)?))).collect()
     }
 
-    /// A string, or a number as it is written.
     fn text(&self, key: &str, wanted: &str, value: &Value<'_>) -> Result<String, ConfigMistake> {
         match value.get_ref() {
             DeValue::String(text) => Ok(text.as_ref().to_owned()),
@@ -260,7 +254,7 @@ impl FileReader<'_> {
         }
     }
 
-    /// The ports. Unless there is a list of them, these are the ones that are used, in this order.
+    /// Reads the ports. Without a list in `ports.ports`, they are the ports to use, in this order.
     fn ports<'v>(
         &mut self,
         ports: impl Iterator<Item = &'v Value<'v>>,
@@ -287,11 +281,11 @@ impl FileReader<'_> {
                     if name.is_empty() { "it is empty" } else { "there is a [[port]] with this device" };
                 return Err(self.mistake(at, &key, format_args!("'{name}': {why}")));
             }
-            // An index of DPDK's is the place in the list of those that are used from then on.
+            // Other options name a port that is given by DPDK's index by its position among the ports in use.
             let is_index = name.parse::<u16>().is_ok();
             let reference = if is_index && !has_list { position.to_string() } else { name.clone() };
             let is_list = self.command.get_arguments().any(|arg| arg.get_id() == "ports" && is_list(arg));
-            // Messages have its number and its name.
+            // Messages may use its number or its name.
             let label = keys.get("name").and_then(|label| label.get_ref().as_str()).map(str::to_owned);
             let number = (!has_list).then(|| position.to_string());
             let names: Vec<_> = [Some(reference), number, label].into_iter().flatten().collect();
@@ -319,7 +313,7 @@ impl FileReader<'_> {
         Ok(())
     }
 
-    /// A key of a port, which options refer to by the first of `names`.
+    /// Reads a key of a port; options refer to the port by the first of `names`.
     fn port_key(
         &mut self,
         names: &[String],
@@ -352,7 +346,7 @@ impl FileReader<'_> {
     fn port_queues(&self, port: &str, value: &Value<'_>) -> Result<Vec<(usize, String)>, ConfigMistake> {
         let tuples = self.queues(port, QUEUES_KEY, value)?;
         for (at, tuple) in &tuples {
-            // One alone has gaps among its queues.
+            // A single tuple would leave gaps among the queues, so it is not checked as a map.
             if !tuple.ends_with(",auto)") && crate::cli::values::queue_tuple(tuple).is_err() {
                 let why =
                     format_args!("'{tuple}' is not (port,queue,lcore) with numbers of a queue and an lcore");
@@ -398,16 +392,15 @@ impl FileReader<'_> {
         }
     }
 
-    /// The place of a VRF in the list, which a port may name before its table comes; that has a span.
+    /// The index of a VRF in the list; a port may name it before its table appears.
     fn vrf_index(&mut self, name: &str, at: usize) -> usize {
         self.vrfs.iter().position(|vrf| vrf.name == name).unwrap_or_else(|| {
-            // A span that is empty: nothing but a port names it yet.
+            // An empty span: only ports have named it.
             self.vrfs.push(VrfTable { name: name.to_owned(), span: at..at, ports: Vec::new() });
             self.vrfs.len() - 1
         })
     }
 
-    /// The table of a VRF.
     fn vrf(&mut self, vrf: &str, at: usize, keys: &DeTable<'_>) -> Result<(), ConfigMistake> {
         let index = self.vrf_index(vrf, at);
         self.vrfs[index].span = at..at + 1;
@@ -428,7 +421,7 @@ impl FileReader<'_> {
         Ok(())
     }
 
-    /// The settings of the VRFs, whose ports are known now.
+    /// Adds the settings of the VRFs, after all their ports are known.
     fn vrfs(&mut self) -> Result<(), ConfigMistake> {
         let vrfs = std::mem::take(&mut self.vrfs);
         for VrfTable { name, span, ports } in &vrfs {
@@ -456,19 +449,16 @@ impl FileReader<'_> {
     }
 }
 
-/// The tuples of `--config` as its value.
 fn joined(tuples: &[(usize, String)]) -> String {
     tuples.iter().map(|(_, tuple)| tuple.as_str()).collect::<Vec<_>>().join(",")
 }
 
-/// The entries of a table in the order of the text.
 fn in_order<'v, 't>(table: &'v DeTable<'t>) -> Vec<(&'v Spanned<std::borrow::Cow<'t, str>>, &'v Value<'t>)> {
     let mut entries: Vec<_> = table.iter().collect();
     entries.sort_by_key(|(name, _)| name.span().start);
     entries
 }
 
-/// What there is in place of something else.
 fn there(value: &Value<'_>) -> String {
     match value.get_ref() {
         DeValue::String(text) => format!("there is the string '{text}'"),

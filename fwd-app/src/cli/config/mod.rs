@@ -1,14 +1,8 @@
-//! Where options come from: the command line, the environment, a TOML file.
+//! Options from the command line, the environment and a TOML file.
 //!
-//! The file and the environment are translated to options of the same clap command. Those that the command line does not give itself
-//! are put before its words, and clap parses the whole, so that every rule about options holds wherever they stand. Each value is first
-//! checked alone, with the parser of its own option, so that a mistake is reported with the line of the file that it stands on.
-//!
-//! | module | what lives there |
-//! |---|---|
-//! | [`place`] | the table and key of each option |
-//! | [`file`] | reads a file into settings |
-//! | [`show`] | the result as TOML, each value with its origin |
+//! File and environment are translated to options of the same clap command. Options that the command line lacks are put before its words,
+//! and clap parses the whole, so that all rules between options hold for all origins. First each value is checked separately with its
+//! option's parser, so that a mistake is reported with its line of the file.
 
 pub(crate) mod file;
 mod place;
@@ -25,27 +19,21 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// The file that `run` and `config` read when none is named and it exists.
+/// The file that `run` and `config` read by default, if it exists.
 pub(crate) const DEFAULT_FILE: &str = "/etc/fwd-app/fwd-app.toml";
-/// What environment variables begin with: `FWD_APP_RX_BURST` is `--rx-burst`.
+/// Prefix of environment variables: `FWD_APP_RX_BURST` is `--rx-burst`.
 const PREFIX: &str = "FWD_APP_";
-/// The commands whose options a file may have.
 const COMMANDS: [&str; 2] = ["run", "replay"];
-/// The command that shows what `run` would do.
+/// The command that shows the effective options of `run`.
 pub(crate) const SHOW: &str = "config";
-/// The id of `--config-file`, which no file has.
+/// The id of `--config-file`, which no file may set.
 const FILE_OPTION: &str = "config_file";
 
-/// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// The command line.
     Flag,
-    /// An environment variable.
     Environment(String),
-    /// A line of a file, from 1.
     File(PathBuf, usize),
-    /// Nobody gives it.
     Default,
 }
 
@@ -60,15 +48,13 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A mistake in a file or in the environment.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{at}: {what}{why}", what = key.as_deref().map(|key| format!("{key}: ")).unwrap_or_default())]
 pub(crate) struct ConfigMistake {
     /// `FILE:LINE`, the file, or the variable.
     at: String,
-    /// The key that is wrong.
     key: Option<String>,
-    /// What was wanted, and what was there.
+    /// The expected form, and the given value.
     why: String,
 }
 
@@ -78,29 +64,23 @@ impl ConfigMistake {
     }
 }
 
-/// A value of an option.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Setting {
-    /// The option's id in clap.
     pub(crate) id: String,
     /// Its key in a file, such as `forwarder.rx-burst`.
     pub(crate) key: String,
-    /// The value as the command line has it; that of a flag is `true` or `false`.
+    /// The value as on the command line; `true` or `false` for a flag.
     pub(crate) value: String,
-    /// Where it comes from.
     pub(crate) origin: Origin,
-    /// The ports in the value, of a table of ports or of VRFs.
+    /// The ports in a value from a table of ports or of VRFs.
     pub(crate) ports: Vec<PortPlace>,
 }
 
-/// Where a file names a port, for a value that is about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PortPlace {
-    /// Its names in messages; the first one is also in the value.
+    /// Its names in messages; the value contains the first one.
     names: Vec<String>,
-    /// The key that is about it.
     key: String,
-    /// The line of the key.
     origin: Origin,
 }
 
@@ -114,18 +94,17 @@ impl PortPlace {
     }
 }
 
-/// What a file and the environment say of the options that the command line does not give.
+/// Settings of a file and the environment for options that the command line lacks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Layers {
-    /// The file, if one was read.
     pub(crate) file: Option<PathBuf>,
-    /// In the order in which they become words.
+    /// In the order of the resulting words.
     pub(crate) settings: Vec<Setting>,
 }
 
 impl Layers {
-    /// Reads what `words`, a command line with the program's name, leaves open: from the environment, then from the file that
-    /// `--config-file` names or from `default`. Empty for commands without such a file, and for a command line that asks for help.
+    /// Reads the options that `words`, a command line with the program's name, lacks: from the environment, then from the file of
+    /// `--config-file` or `default`. Empty for commands that read no file, and for a command line that asks for help.
     ///
     /// # Errors
     /// [`ConfigMistake`].
@@ -138,7 +117,7 @@ impl Layers {
         let Some(command) = words.get(1).and_then(|name| options_of(program, name.to_str()?)) else {
             return Ok(Self::default());
         };
-        // What is wrong in it is said when the whole is parsed.
+        // Its errors are reported when the whole is parsed.
         let relaxed = command.clone().ignore_errors(true).no_binary_name(true);
         let Ok(given) = relaxed.try_get_matches_from(&words[2..]) else { return Ok(Self::default()) };
         let is_given = |id: &str| {
@@ -190,10 +169,10 @@ impl Layers {
         merged
     }
 
-    /// The key, and the line of the file or the variable, that a message about an option is about. The message names the option; it
-    /// may also name the value or the port.
+    /// The key, and its origin, that a message about an option concerns. The message names the option; it may also name the value or the
+    /// port.
     pub(crate) fn blame(&self, program: &Command, message: &str) -> Option<(&String, &Origin)> {
-        // The ports that exist are listed after these words.
+        // After these words the message lists the existing ports.
         let message = message.split("there are: ").next().unwrap_or_default();
         let option = |rest: &str| {
             let name =
@@ -209,7 +188,7 @@ impl Layers {
             let words = setting.value.split(['=', ',', '/', '(', ')']).filter(|word| !word.is_empty());
             let words = words.filter(|word| has_word(message, word)).count();
             let has_port = setting.ports.iter().any(|port| port.is_in(message));
-            // Of two values that the message is about, the later one is wrong.
+            // If the message names two values, the later one is wrong.
             let later = if has_port || words > 0 { position } else { usize::MAX - position };
             Some((has_word(message, &setting.value), Reverse(place), has_port, words, later))
         };
@@ -222,8 +201,8 @@ impl Layers {
         Some(port.map_or((&setting.key, &setting.origin), |port| (&port.key, &port.origin)))
     }
 
-    /// The setting to blame for `error`, which clap has for the whole: the one without which it takes the words, so that it needs or
-    /// excludes another option.
+    /// The setting to blame for `error`, which clap reports for the whole: clap accepts the words without it, so it needs or excludes
+    /// another option.
     pub(crate) fn mistake(
         &self,
         program: &Command,
@@ -239,12 +218,11 @@ impl Layers {
         Some(ConfigMistake::new(&setting.origin, Some(&setting.key), paragraph(error)))
     }
 
-    /// Where the first value of an option comes from.
     pub(crate) fn origin(&self, id: &str, matches: &ArgMatches) -> Origin {
         self.origin_of(id, 0, matches)
     }
 
-    /// Where the value of an option with this position among its values comes from.
+    /// The origin of the value at `position` of an option.
     fn origin_of(&self, id: &str, position: usize, matches: &ArgMatches) -> Origin {
         let of_option = || self.settings.iter().filter(|setting| setting.id == id);
         match (of_option().nth(position).or(of_option().next()), matches.value_source(id)) {
@@ -254,7 +232,7 @@ impl Layers {
         }
     }
 
-    /// Where the part of a value of an option comes from that is about `port`.
+    /// The origin of the part of an option's value that names `port`.
     fn origin_of_port(&self, id: &str, port: &str, matches: &ArgMatches) -> Origin {
         let mut ports =
             self.settings.iter().filter(|setting| setting.id == id).flat_map(|setting| &setting.ports);
@@ -262,10 +240,10 @@ impl Layers {
         place.map_or_else(|| self.origin(id, matches), |place| place.origin.clone())
     }
 
-    /// Checks that the files which options name are there.
+    /// Checks that the files which options name exist.
     ///
     /// # Errors
-    /// [`ConfigMistake`] for the first that is not.
+    /// [`ConfigMistake`] for the first missing file.
     pub(crate) fn check_files(&self) -> Result<(), ConfigMistake> {
         for Setting { id, key, value, origin, .. } in &self.settings {
             let file = match id.as_str() {
@@ -280,7 +258,7 @@ impl Layers {
     }
 }
 
-/// The clap command whose options `name` takes from files: those of `config` are those of `run`.
+/// The clap command whose options `name` takes from files; `config` takes the options of `run`.
 fn options_of(program: &Command, name: &str) -> Option<Command> {
     let is_one = COMMANDS.contains(&name) || name == SHOW;
     let command = is_one.then(|| program.find_subcommand(name)).flatten()?;
@@ -292,13 +270,13 @@ fn has_word(text: &str, word: &str) -> bool {
     let goes_on = |c: char| c.is_alphanumeric() || "-_".contains(c);
     text.match_indices(word).any(|(at, _)| {
         let (before, after) = (&text[..at], &text[at + word.len()..]);
-        // A dot or a colon ends a sentence or is within a word.
+        // A dot or a colon ends a sentence, or is part of a word.
         let after = after.strip_prefix(['.', ':']).unwrap_or(after);
         !before.ends_with(|c| goes_on(c) || c == '.' || c == ':') && !after.starts_with(goes_on)
     })
 }
 
-/// The words of an option.
+/// An option as written on the command line; `None` for a flag that is off.
 fn word(arg: &Arg, value: &str) -> Option<OsString> {
     let long = arg.get_long()?;
     match (is_flag(arg), value) {
@@ -317,7 +295,6 @@ fn is_list(arg: &Arg) -> bool {
     matches!(arg.get_action(), ArgAction::Append)
 }
 
-/// The options of `command` that a file may have.
 fn options(command: &Command) -> impl Iterator<Item = &Arg> {
     let is_one = |arg: &&Arg| {
         let acts = matches!(arg.get_action(), ArgAction::Set | ArgAction::Append | ArgAction::SetTrue);
@@ -326,7 +303,7 @@ fn options(command: &Command) -> impl Iterator<Item = &Arg> {
     command.get_arguments().filter(is_one)
 }
 
-/// The file to read: that of the option, of the environment, or the default one. `none` is no file.
+/// The file to read: from the option, else the environment, else the default. `none` means no file.
 fn file_of(given: &ArgMatches, variables: &[Setting], default: Option<&Path>) -> Option<PathBuf> {
     let variable = variables.iter().find(|setting| setting.id == FILE_OPTION);
     let named = given.get_one::<PathBuf>(FILE_OPTION).cloned();
@@ -336,14 +313,12 @@ fn file_of(given: &ArgMatches, variables: &[Setting], default: Option<&Path>) ->
     }
 }
 
-/// The variable of an option.
 fn variable(arg: &Arg) -> String {
     let name = arg.get_long().unwrap_or(arg.get_id().as_str());
     format!("{PREFIX}{}", name.replace('-', "_").to_ascii_uppercase())
 }
 
-/// The settings of environment variables. Blanks separate the values of an option that may be given several times. A variable of the other
-/// command is left alone.
+/// The settings of environment variables. Blanks separate the values of a repeatable option. Variables of the other command are skipped.
 fn of_environment(
     program: &Command,
     command: &Command,
@@ -385,7 +360,7 @@ fn of_environment(
     Ok(settings)
 }
 
-/// `; the nearest is X`, of the names that are known.
+/// A hint at the most similar known name.
 fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     let scored = known.map(|other| (strsim::jaro(name, other), other));
     match scored.max_by(|(one, _), (other, _)| one.total_cmp(other)) {
@@ -394,7 +369,6 @@ fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     }
 }
 
-/// Checks one value, with the parser of its option.
 fn check(command: &Command, setting: &Setting) -> Result<(), ConfigMistake> {
     let Some(arg) = command.get_arguments().find(|arg| arg.get_id() == setting.id.as_str()) else {
         return Ok(());
@@ -402,7 +376,7 @@ fn check(command: &Command, setting: &Setting) -> Result<(), ConfigMistake> {
     let Some(word) = word(arg, &setting.value) else { return Ok(()) };
     let alone = command.clone().no_binary_name(true).try_get_matches_from([word.clone()]);
     match alone {
-        // Whether another option is wanted beside it is seen when the whole is parsed.
+        // A missing companion option is reported when the whole is parsed.
         Err(error) if is_about_value(&error) => {
             let why = said(&error, arg);
             Err(ConfigMistake::new(&setting.origin, Some(&setting.key), why))
@@ -418,14 +392,14 @@ fn is_about_value(error: &clap::Error) -> bool {
     )
 }
 
-/// What clap says before its hints, in a line.
+/// The text of a clap error before its hints, in one line.
 fn paragraph(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     text.lines().take_while(|line| !line.is_empty()).map(str::trim).collect::<Vec<_>>().join(" ")
 }
 
-/// What clap says of a value, without the option's name and the usage.
+/// The text of a clap error about a value, without the option's name and the usage.
 fn said(error: &clap::Error, arg: &Arg) -> String {
     let text = paragraph(error);
     match text.split_once(&format!(" for '--{}", arg.get_long().unwrap_or_default())) {
@@ -442,7 +416,7 @@ pub(crate) fn environment() -> Vec<(String, String)> {
     ours.filter_map(|(name, value)| Some((text(name)?, text(value)?))).collect()
 }
 
-/// A program with the commands that have files, for tests and fuzz targets.
+/// A program with the commands that read files, for tests and fuzz targets.
 #[cfg(any(test, feature = "testing"))]
 pub(crate) fn test_program() -> Command {
     use crate::cli::args::{ReplayArgs, RunArgs};
@@ -451,7 +425,7 @@ pub(crate) fn test_program() -> Command {
     Command::new("fwd-app").subcommand(run).subcommand(ReplayArgs::augment_args(Command::new("replay")))
 }
 
-/// What is shown of `text` as the only file of a command, without origins.
+/// The effective options of `text` as the only file of a command, without origins.
 ///
 /// # Errors
 /// The message about a mistake.

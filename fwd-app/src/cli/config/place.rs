@@ -1,15 +1,12 @@
-//! The table and key of each option in a file: the table follows from the heading that the option has in `--help`, the key is its long
-//! name. So an option that is added has its place in the file, too.
+//! The table and key of each option in a file: the table follows from the option's heading in `--help`, the key is its long name. So a new
+//! option has its place in the file automatically.
 
 use clap::{Arg, Command};
 use std::fmt;
 
-/// A table of a file, and a key in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
-    /// The table.
     pub(super) table: String,
-    /// The key.
     pub(super) key: String,
 }
 
@@ -19,7 +16,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// The headings whose tables have another name.
+/// Headings whose tables have a different name.
 const TABLES: [(&str, &str); 4] =
     [("Routes and engine", "engine"), ("Feeds", "sources"), ("VRFs", "vrfs"), ("DPDK", "eal")];
 
@@ -32,7 +29,7 @@ const PLACES: [(&str, &str, &str); 5] = [
     ("ctl", "ctl", "socket"),
 ];
 
-/// Tables of their own for options that begin with their name: `--metrics ADDR` is `address` in `[metrics]`.
+/// Tables of options by name prefix: `--metrics ADDR` is `address` in `[metrics]`.
 const OWN_TABLES: [&str; 2] = ["ctl", "metrics"];
 
 /// The place of an option; `None` without a heading.
@@ -54,13 +51,11 @@ pub(super) fn of(arg: &Arg) -> Option<Place> {
     Some(Place { table, key: name.to_owned() })
 }
 
-/// The option of `command` at a place.
 pub(super) fn find<'c>(command: &'c Command, table: &str, key: &str) -> Option<&'c Arg> {
     let is_there = |arg: &&Arg| of(arg).is_some_and(|place| place.table == table && place.key == key);
     super::options(command).find(is_there)
 }
 
-/// The tables of `command`, each once, in the order of `--help`.
 pub(super) fn tables(command: &Command) -> Vec<String> {
     let mut tables = Vec::new();
     for Place { table, .. } in super::options(command).filter_map(of) {
@@ -71,7 +66,6 @@ pub(super) fn tables(command: &Command) -> Vec<String> {
     tables
 }
 
-/// The keys of a table of `command`.
 pub(super) fn keys(command: &Command, table: &str) -> Vec<String> {
     let places = super::options(command).filter_map(of).filter(|place| place.table == table);
     places.map(|place| place.key).collect()

@@ -1,4 +1,4 @@
-//! The result as TOML: what options are, in the tables and keys of a file, each with its origin. Read again it gives the same options.
+//! Writes the effective options as TOML, in the tables and keys of a file, each with its origin. Read again, it gives the same options.
 
 use super::file::{ALL, AUTO, PORT, PORT_KEYS, VRF, VRF_KEYS};
 use super::{Layers, Origin, is_flag, is_list, options, place};
@@ -9,21 +9,17 @@ use clap::{Arg, ArgMatches, Command, FromArgMatches as _};
 use fib::PortRef;
 use std::fmt::Write as _;
 
-/// The id of `config --from-flags`, which no file has.
+/// The id of `config --from-flags`, which no file may set.
 pub(crate) const FROM_FLAGS: &str = "from_flags";
 
-/// The table that a value stands in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Section {
-    /// A table of options.
     Options(String),
-    /// That of a port, by its device.
     Port(String),
-    /// That of a VRF.
     Vrf(String),
 }
 
-/// What an option is, in one table.
+/// The values of an option in one table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shown {
     section: Section,
@@ -31,9 +27,8 @@ pub(crate) struct Shown {
     values: Vec<String>,
     is_list: bool,
     is_flag: bool,
-    /// Whether it must be there when nobody gives it, for the others to mean the same.
+    /// Whether to write it although it is a default, since other values depend on it.
     is_needed: bool,
-    /// Where it comes from.
     pub(crate) origin: Origin,
 }
 
@@ -47,7 +42,7 @@ impl Shown {
         }
     }
 
-    /// The value as TOML: numbers where all values are.
+    /// The value as TOML; numbers if all values are.
     pub(crate) fn value(&self) -> toml::Value {
         let number = |text: &String| text.parse::<i64>().ok().filter(|number| number.to_string() == *text);
         let are_numbers = self.values.iter().all(|text| number(text).is_some());
@@ -64,7 +59,7 @@ impl Shown {
     }
 }
 
-/// What each option of `command` is after `matches`, in the order of the output.
+/// The options of `command` after `matches`, in the order of the output.
 pub(crate) fn shown(command: &Command, matches: &ArgMatches, layers: &Layers) -> Vec<Shown> {
     let mut showing = Showing {
         shown: Vec::new(),
@@ -94,13 +89,13 @@ pub(crate) fn shown(command: &Command, matches: &ArgMatches, layers: &Layers) ->
         Section::Vrf(_) => (1, None),
         Section::Options(table) => (2, place::tables(command).iter().position(|known| known == table)),
     };
-    // Stable: the VRFs stay in their order, and so do the keys of a table.
+    // Stable: VRFs and the keys of a table keep their order.
     showing.shown.sort_by_key(place_of);
     group_vrfs(&mut showing.shown);
     showing.shown
 }
 
-/// Puts the keys of each VRF together; the VRFs stay in the order in which they come first.
+/// Puts the keys of each VRF together; the VRFs stay in the order of their first keys.
 fn group_vrfs(shown: &mut [Shown]) {
     let vrfs: Vec<_> = shown
         .iter()
@@ -113,34 +108,32 @@ fn group_vrfs(shown: &mut [Shown]) {
     shown[start..end].sort_by_key(|shown| at(&shown.section));
 }
 
-/// The values of an option as they were written; `None` if it has none.
+/// The values of an option as written; `None` if it has none.
 fn raw(matches: &ArgMatches, id: &str) -> Option<Vec<String>> {
     let values: Vec<_> = matches.get_raw(id)?.map(|value| value.to_string_lossy().into_owned()).collect();
     Some(values).filter(|values| !values.is_empty())
 }
 
-/// The ports that options speak of.
 struct DeviceNames {
     names: Vec<String>,
-    /// Whether they are those of `--ports`: an index is a place in the list then.
+    /// Whether `--ports` lists them, so that an index is a position in the list.
     are_listed: bool,
 }
 
 impl DeviceNames {
-    /// The device that `port` refers to.
     fn of(&self, port: &str) -> Option<String> {
         let device = match PortRef::parse(port) {
             PortRef::Index(index) if self.are_listed => self.names.get(usize::from(index)),
             _ => self.names.iter().find(|name| *name == port),
         };
-        // By the name of a device that is given by index it would not be found again.
+        // A device that was given by index would not be found by its name.
         device.filter(|name| name.parse::<u16>().is_err() || port.parse::<u16>().is_ok()).cloned()
     }
 }
 
 struct Showing {
     shown: Vec<Shown>,
-    /// Whether there are options of ports, so that ports have tables.
+    /// Whether the command has options of ports, so that ports have tables.
     has_ports: bool,
 }
 
@@ -151,11 +144,11 @@ impl Showing {
         self.shown.push(Shown { section, key, values, is_list, is_flag: false, is_needed, origin });
     }
 
-    /// The ports with a table: those of `--ports`, or else those that an option names.
+    /// The ports with a table: the list of `--ports`, else the ports that an option names.
     fn devices(&mut self, command: &Command, matches: &ArgMatches, layers: &Layers) -> DeviceNames {
         let listed = if self.has_ports { raw(matches, "ports").unwrap_or_default() } else { Vec::new() };
         let listed: Vec<_> = listed.iter().map(|port| port.trim().to_owned()).collect();
-        // One that is named twice cannot have two tables.
+        // A port named twice cannot have two tables.
         self.has_ports &= (1..listed.len()).all(|at| !listed[..at].contains(&listed[at]));
         if !self.has_ports {
             return DeviceNames { names: Vec::new(), are_listed: false };
@@ -191,7 +184,7 @@ impl Showing {
         DeviceNames { names, are_listed }
     }
 
-    /// Shows an option of ports in the tables of the ports. Returns whether that can be.
+    /// Adds an option of ports to the tables of the ports. Returns false if it does not fit there.
     fn of_ports(
         &mut self,
         id: &str,
@@ -228,7 +221,7 @@ impl Showing {
         true
     }
 
-    /// Shows `--config` in the tables of the ports, if the queues of each are in order, and the ports are in theirs.
+    /// Adds `--config` to the tables of the ports, if ports and queues are in order.
     fn queues(
         &mut self,
         text: &str,
@@ -265,7 +258,7 @@ impl Showing {
         true
     }
 
-    /// Shows an option of VRFs in their tables. Returns whether that can be: two VRFs of one name are a mistake, which stays one.
+    /// Adds an option of VRFs to their tables. Returns false if it does not fit there: two VRFs of one name remain an error.
     fn of_vrf(&mut self, id: &str, values: &[String], (matches, layers): (&ArgMatches, &Layers)) -> bool {
         let Some((key, _, is_list)) = VRF_KEYS.iter().find(|(_, known, _)| *known == id) else {
             return false;
@@ -311,7 +304,7 @@ impl Showing {
         });
     }
 
-    /// Shows the order of several sources: the list of preferences, then the others in the order of their options.
+    /// Adds the order of several sources: `--prefer`, then the others in the order of their options.
     fn preference(&mut self, matches: &ArgMatches, layers: &Layers) {
         let order = SourceOrder::from_arg_matches(matches).unwrap_or_default().0;
         let mut names = raw(matches, "prefer").unwrap_or_default();
@@ -334,7 +327,6 @@ impl Showing {
     }
 }
 
-/// The ports that a value of an option is about.
 fn ports_of(id: &str, value: &str) -> Vec<String> {
     match (id, values::queue_spec(value)) {
         ("config", Ok(spec)) => spec.entries().iter().map(|entry| entry.port().to_string()).collect(),
@@ -342,14 +334,13 @@ fn ports_of(id: &str, value: &str) -> Vec<String> {
     }
 }
 
-/// The port that a value is about, and the rest.
 fn port_and_value(id: &str, value: &str) -> Option<(String, String)> {
     let (port, rest) = match id {
         "vrf" | "config" => return None,
         "eth_dest" => value.split_once(',')?,
         _ => value.split_once('=')?,
     };
-    // As these options' own parsers do.
+    // These options' parsers trim, too.
     let is_trimmed = ["address", "eth_dest"].contains(&id);
     Some(if is_trimmed {
         (port.trim().to_owned(), rest.trim().to_owned())
@@ -358,7 +349,7 @@ fn port_and_value(id: &str, value: &str) -> Option<(String, String)> {
     })
 }
 
-/// A file with these values. `with_origins`: each with its origin, and those that nobody gives as comments; else without them.
+/// A file with these values. `with_origins`: each value has its origin, and defaults appear as comments.
 pub(crate) fn toml(shown: &[Shown], with_origins: bool) -> String {
     let mut text = String::new();
     let mut last = None;

@@ -7,7 +7,6 @@ use clap::FromArgMatches;
 use std::collections::BTreeMap;
 use tempfile::TempDir;
 
-/// The words of an option with a value that is not its default.
 fn sample(arg: &Arg) -> Vec<String> {
     let id = arg.get_id().as_str();
     let long = arg.get_long().unwrap_or_default();
@@ -81,7 +80,7 @@ fn sample(arg: &Arg) -> Vec<String> {
     values.iter().map(|value| format!("--{long}={value}")).collect()
 }
 
-/// The words of a command with samples of the options that `is_wanted` names by id; EAL's arguments come last.
+/// A command line with samples of the options that `is_wanted` accepts by id; EAL's arguments come last.
 fn line(command: &str, is_wanted: impl Fn(&str) -> bool) -> Vec<OsString> {
     let program = test_program();
     let mut args: Vec<_> = options(program.find_subcommand(command).unwrap()).collect();
@@ -91,7 +90,7 @@ fn line(command: &str, is_wanted: impl Fn(&str) -> bool) -> Vec<OsString> {
     ["fwd-app", command].map(str::to_owned).into_iter().chain(words).map(OsString::from).collect()
 }
 
-/// What a command line comes to, with a file: the arguments of the command as text, and what is shown of them.
+/// Parses a command line, with a file: the arguments of the command as text, and the shown options.
 fn outcome(words: &[OsString], environment: &[(&str, &str)]) -> Result<(String, Vec<Shown>), String> {
     let program = test_program();
     let environment: Vec<_> =
@@ -112,13 +111,12 @@ fn outcome(words: &[OsString], environment: &[(&str, &str)]) -> Result<(String, 
     Ok((text, shown(program.find_subcommand(name).unwrap(), given, &layers)))
 }
 
-/// What is shown, by path; without what nobody gives.
 fn values(shown: &[Shown]) -> BTreeMap<String, String> {
     let given = shown.iter().filter(|shown| shown.origin != Origin::Default);
     given.map(|shown| (shown.path(), shown.value().to_string())).collect()
 }
 
-/// Checks that the file for a command line gives what the line gives. Returns the file.
+/// Checks that the file for a command line gives the same result as the line. Returns the file.
 fn check_round_trip(folder: &TempDir, words: &[OsString]) -> String {
     let (args, from_flags) = outcome(words, &[]).unwrap_or_else(|error| panic!("{words:?}: {error}"));
     let text = toml(&from_flags, false);
@@ -128,7 +126,7 @@ fn check_round_trip(folder: &TempDir, words: &[OsString]) -> String {
     let (again, from_file) =
         outcome(&alone, &[]).unwrap_or_else(|error| panic!("{words:?}: {error}\n{text}"));
     assert_eq!(again, args, "{words:?}\n{text}");
-    // What is shown is the same but for its origins, which are lines of the file now.
+    // Only the origins differ, which are now lines of the file.
     assert_eq!(toml(&from_file, false), text, "{words:?}");
     assert_eq!(values(&from_file), values(&from_flags));
     for shown in from_file.iter().filter(|shown| shown.origin != Origin::Default) {
@@ -136,7 +134,7 @@ fn check_round_trip(folder: &TempDir, words: &[OsString]) -> String {
         assert_eq!(*file, path);
         let key = shown.path().rsplit('.').next().unwrap().to_owned();
         let there = text.lines().nth(line - 1).unwrap();
-        // A VRF's ports are those of its table and of the tables of ports, so its line is that of the table.
+        // A VRF's ports come from its table and from the tables of ports, so their line is the line of its table.
         assert!(
             there.starts_with(&format!("{key} = ")) || there.starts_with('['),
             "{key}: line {line}, {there}\n{text}"
@@ -150,15 +148,14 @@ fn every_option_goes_into_a_file_and_back() {
     let folder = tempfile::tempdir().unwrap();
     let program = test_program();
     for command in COMMANDS {
-        // A replay lasts either for a duration or for a number of loops, and its packets are those of a trace, or made; they are
-        // dealt by flow or by interface.
+        // A replay has either a duration or a number of loops, packets of a trace or generated ones, dealt by flow or by interface.
         let made = ["generate", "packets", "v6_share"];
         let others = ["duration", "imix", "spread"];
         let all = line(command, |id| command == "run" || !others.contains(&id) && !made.contains(&id));
         let text = check_round_trip(&folder, &all);
         for arg in options(program.find_subcommand(command).unwrap()) {
             let id = arg.get_id().as_str();
-            // Alone, with a source of routes and with what replay must have; then with the options that it may need.
+            // With a source of routes and replay's required options; then with all that it may require.
             let source = if made.contains(&id) { "generate" } else { "trace" };
             let least = ["fib", source];
             let more = ["fib", source, "vrf", "tap", "fpm", "updates", "remap"];
@@ -170,7 +167,6 @@ fn every_option_goes_into_a_file_and_back() {
             };
             check_round_trip(&folder, &words);
         }
-        // Ports, VRFs and queues stand in their own tables.
         let own: &[_] = if command == "run" {
             &["[[port]]", "[vrf.red]", "queues = [\"1\"", "ports = [\"net_null1\""]
         } else {
@@ -215,7 +211,7 @@ fn ports_that_are_named_in_several_ways_go_back_as_they_were() {
     }
 }
 
-/// A file in a folder of its own, and `run` with it and `words`.
+/// Runs `run` with `words` and a file in a temporary folder.
 fn with_file(text: &str, words: &str, environment: &[(&str, &str)]) -> Result<(String, Vec<Shown>), String> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("f.toml");
@@ -255,7 +251,7 @@ fn a_flag_comes_before_the_environment_and_that_before_the_file() {
     is("ports.promiscuous", "false", "env FWD_APP_PROMISCUOUS");
     is("engine.stall-us", "100000", "default");
     assert!(args.contains("promiscuous: false") && args.contains("batch: Some(\n            32,"), "{args}");
-    // A list of the command line replaces that of the file.
+    // A list of the command line replaces the list of the file.
     let (args, _) = with_file(file, "--fib c", &[]).unwrap();
     assert!(
         args.contains("fib: [\n            \"c\",\n        ]") && args.contains("promiscuous: true"),
@@ -334,7 +330,7 @@ loops = 9
     let mut wanted = wanted.map(str::to_owned).to_vec();
     wanted.sort_unstable();
     assert_eq!(run, wanted);
-    // A replay has ports of its own, and leaves out what it does not know.
+    // A replay has different ports, and ignores unknown options.
     assert_eq!(
         merged("replay")
             .iter()
@@ -439,11 +435,11 @@ const MISTAKES: &[(&str, &str)] = &[
 fn a_mistake_is_said_with_its_line() {
     let sources = "[sources]\nfib = \"a\"\n";
     for (text, wanted) in MISTAKES {
-        // Whatever is wrong is said before anything that is missing.
+        // A wrong value is reported before a missing one.
         let error = with_file(text, "", &[]).unwrap_err();
         assert!(error.starts_with(wanted), "{text}\n{error}\n{wanted}");
         assert_eq!(error.lines().count(), 1, "{error}");
-        // Also with a flag, which the mistake is not about.
+        // Also with a flag that the mistake does not concern.
         assert_eq!(with_file(text, "--fib b --neigh-age 5", &[]).unwrap_err(), error);
     }
     let with_environment = |name: &str, value: &str| with_file(sources, "", &[(name, value)]).unwrap_err();
@@ -459,7 +455,7 @@ fn a_mistake_is_said_with_its_line() {
         with_environment("FWD_APP_PROMISCUOUS", "1"),
         "FWD_APP_PROMISCUOUS: wanted true or false, there is '1'"
     );
-    // What the command line gives itself is not looked at, and neither is a file that is switched off.
+    // Values that the command line overrides are not checked, nor is a file that is switched off.
     assert!(with_file("[forwarder]\nrx-burst = 9999\n", "--fib a --rx-burst 8", &[]).is_ok());
     assert!(with_file("[zzz]", "--config-file none --fib a", &[]).is_err());
 }
@@ -480,7 +476,6 @@ fn files_that_cannot_be_read_are_named() {
     assert!(read(folder.path()).unwrap_err().contains("Is a directory"));
     std::fs::write(&absent, b"\xff").unwrap();
     assert!(read(&absent).unwrap_err().contains("invalid utf-8"));
-    // The default file may be absent.
     let words: Vec<OsString> = vec!["fwd-app".into(), "run".into()];
     let default = folder.path().join("none");
     assert_eq!(Layers::read(&program, &words, &[], Some(&default)), Ok(Layers::default()));
@@ -526,7 +521,6 @@ fn what_needs_another_option_and_what_is_wrong_later_has_its_line() {
     assert_eq!(blamed("--config names port 9"), None);
 }
 
-/// Three ports and two VRFs, one key a line.
 const THREE_PORTS: &str = "\
 [[port]]
 device = \"p0\"
@@ -576,7 +570,7 @@ fib = \"a\"
 fpm = \"127.0.0.1:2620\"
 ";
 
-/// The line of [`THREE_PORTS`] that begins with `start`, the last one of several.
+/// The last line of [`THREE_PORTS`] that begins with `start`.
 fn line_of(start: &str) -> usize {
     1 + THREE_PORTS
         .lines()
