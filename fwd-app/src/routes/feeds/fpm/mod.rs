@@ -211,7 +211,7 @@ impl Fpm {
         self.sweep_at
     }
 
-    /// Puts the connection on probation in use. Returns the one that it replaces.
+    /// Puts the connection on probation in use. Returns the replaced connection.
     fn promote(&mut self, now: Instant, out: &mut Vec<FeedEvent>) -> Option<ConnectionId> {
         let replaced = self.current.take().map(|known| known.id);
         if replaced.is_some() {
