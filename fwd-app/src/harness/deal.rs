@@ -1,4 +1,4 @@
-//! Which input each frame goes to, and which VRF it is in there.
+//! Assigns each frame its input and its VRF.
 
 use super::reference::checked;
 use super::trace::Trace;
@@ -8,17 +8,16 @@ use crate::topology::plan::Input;
 use rustc_hash::FxHasher;
 use std::hash::{Hash as _, Hasher as _};
 
-/// Deals frames over the inputs of their port, or over all inputs with `--spread`.
+/// Distributes frames over the inputs of their port, or over all inputs with `--spread`.
 #[derive(Clone, Debug)]
 pub(crate) struct Dealer {
-    /// By port that a frame arrives on; with `--spread` all are at 0.
+    /// Inputs by arrival port; with `--spread` entry 0 holds them all.
     inputs: Vec<Vec<u16>>,
-    /// By input: the VRFs of its port.
     vrfs: Vec<PortVrfs>,
 }
 
 impl Dealer {
-    /// Over `inputs`, whose ports have these VRFs; a port that is not there is in the first.
+    /// `vrfs` is indexed by port; a port beyond its end uses the default VRF.
     pub(crate) fn new(inputs: &[Input], spread: bool, vrfs: &[PortVrfs]) -> Self {
         let group = |input: &Input| if spread { 0 } else { usize::from(input.port) };
         let mut by_port = vec![Vec::new(); inputs.iter().map(group).max().unwrap_or(0) + 1];
@@ -29,13 +28,13 @@ impl Dealer {
         Self { inputs: by_port, vrfs: inputs.iter().map(vrfs_of).collect() }
     }
 
-    /// VRFs that frames can be in: their numbers are below this.
+    /// VRF numbers are below this.
     pub(crate) fn vrfs(&self) -> usize {
         let numbers = self.vrfs.iter().flat_map(|vrfs| vrfs.vlans.values().chain([&vrfs.own]));
         1 + numbers.copied().max().unwrap_or(0)
     }
 
-    /// Writes the input of each frame of `trace` to `ring_of`, and its VRF's number to `vrf_of`.
+    /// Replaces `ring_of` by the input of each frame of `trace`, and `vrf_of` by the number of its VRF.
     pub(crate) fn deal(&self, trace: &Trace, ring_of: &mut Vec<u16>, vrf_of: &mut Vec<usize>) {
         ring_of.clear();
         vrf_of.clear();
@@ -48,21 +47,21 @@ impl Dealer {
         }
     }
 
-    /// The input of a frame that arrives on `port`: by its addresses, so that a flow (fragments included) stays in one; what is no IP packet
-    /// goes to the first.
+    /// Selects the input by source and destination address, so that a flow, its fragments included, stays on one input. Frames that are
+    /// not IP go to the first input.
     fn input(&self, frame: &[u8], port: u16) -> u16 {
         let inputs = &self.inputs[usize::from(port)];
         let addresses = if inputs.len() > 1 { addresses(frame) } else { None };
         let Some(addresses) = addresses else { return inputs[0] };
         let mut hasher = FxHasher::default();
         addresses.hash(&mut hasher);
-        // The upper bits are the good ones of this hash.
+        // FxHash mixes its upper bits best.
         let at = (u128::from(hasher.finish()) * inputs.len() as u128) >> 64;
         inputs[usize::try_from(at).unwrap_or(0)]
     }
 }
 
-/// Source and destination of an IP packet, as they are in the frame.
+/// Source and destination address of an IP packet, in network byte order.
 fn addresses(frame: &[u8]) -> Option<&[u8]> {
     let checked = checked(frame).ok()?;
     let ip_at = usize::from(checked.ip_at);
@@ -72,7 +71,7 @@ fn addresses(frame: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// The VLAN id of the tag that follows the MACs of a frame (IEEE 802.1Q 9.6): the outermost one.
+/// The id of the outermost VLAN tag (IEEE 802.1Q 9.6).
 fn vlan(frame: &[u8]) -> Option<u16> {
     let word = |at: usize| Some(u16::from(*frame.get(at)?) << 8 | u16::from(*frame.get(at + 1)?));
     matches!(word(12)?, 0x8100 | 0x88a8 | 0x9100).then(|| word(14))?.map(|tci| tci % 4096)

@@ -1,4 +1,4 @@
-//! The ports, rings and pools of a replay, and what becomes of them.
+//! Builds the ports, rings and pools of a replay, runs it and collects the outcome.
 
 use super::HarnessSpec;
 use super::feeder::Feeder;
@@ -35,59 +35,45 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A replay that is ready to run.
 pub(crate) struct Replay<'a> {
-    /// What is wanted.
     pub(crate) spec: &'a HarnessSpec,
-    /// Sizes of bursts and batches.
     pub(crate) settings: Settings,
-    /// Which lcores there are.
     pub(crate) lcores: &'a Lcores,
-    /// What runs on them.
     pub(crate) plan: &'a LcorePlan,
-    /// Rings and pools.
     pub(crate) sizes: Sizes,
-    /// The update stream, if there is one.
     pub(crate) updates: Option<&'a Arc<[VrfUpdate]>>,
-    /// VRFs that packets can be in: their numbers are below this.
+    /// VRF numbers are below this.
     pub(crate) vrfs: usize,
 }
 
-/// What came of it.
 pub(crate) struct ReplayOutcome {
-    /// What the forwarder left behind.
     pub(crate) ended: Ended,
-    /// The tables, as they are now.
+    /// Handed back with its tables in their final state.
     pub(crate) forwarder: Forwarder,
-    /// Packets fed.
     pub(crate) fed: u64,
-    /// Packets that were overtaken, if the sink saw them leave.
+    /// Packets that left out of order; `None` without a sink.
     pub(crate) reordered: Option<u64>,
-    /// What the trials came to.
     pub(crate) conducted: Conducted,
-    /// Results against the oracle.
     pub(crate) verified: Verified,
-    /// Why the updates ended before their time, if they did.
+    /// Why the updates stopped early.
     pub(crate) update_error: Option<anyhow::Error>,
-    /// What is known of the capture.
     pub(crate) trace: TraceFacts,
-    /// How a capture was read that was not in memory.
+    /// How the capture was read; `None` for one in memory.
     pub(crate) streamed: Option<Streamed>,
 }
 
-/// Ports and the far ends of their rings.
+/// The ports and the harness's ends of their rings.
 struct Wiring {
     ports: Vec<Port>,
     /// By input, in the order of the plan.
     rx_rings: Vec<Ring>,
-    /// By port and sender.
+    /// One per port and sender, with the index of the port.
     tx_rings: Vec<(usize, Ring)>,
-    /// The packets that lie ready, if they do.
+    /// Prepared packets; empty when the feeder copies frames.
     ready: ReadyQueues,
 }
 
 impl Wiring {
-    /// Takes samples of the counters of all ports.
     fn sampler(&self) -> Sampler {
         let (ports, ready) = (self.ports.clone(), self.ready.clone());
         let names = ports.iter().map(|port| port.name().to_owned()).collect::<Vec<_>>();
@@ -100,7 +86,6 @@ impl Wiring {
     }
 }
 
-/// What the harness itself found out.
 struct Driven {
     finished: Finished,
     duration_s: f64,
@@ -112,11 +97,9 @@ struct Driven {
 }
 
 impl Replay<'_> {
-    /// Builds everything, feeds `source`, whose results `verifier` checks, and waits until the last packet is accounted for. `forwarder` knows the ports;
-    /// `housekeeping` is called now and then meanwhile. `serve` may add to what serves them, before their topology starts.
-    ///
-    /// # Errors
-    /// When something cannot be built or written.
+    /// Builds everything, feeds `source`, has `verifier` check the results, and returns once every packet is accounted for.
+    /// `forwarder` knows the ports. `housekeeping` is called periodically; `serve` may extend the service of the forwarder before the
+    /// topology starts.
     pub(crate) fn run(
         &self,
         eal: &Eal,
@@ -171,7 +154,7 @@ impl Replay<'_> {
                 self.feed(eal, turns)
             }
         };
-        // The updates must be stopped in any case, or EAL would end under them.
+        // Also on an error: the update thread must not outlive EAL.
         let (forwarder, updated) = updates.stop()?;
         let Driven { finished, duration_s, fed, reordered, conducted, verified, streamed } = driven?;
         let mut ports = PortCounts::of(&wiring.ports, &self.plan.receives(wiring.ports.len()));
@@ -193,14 +176,14 @@ impl Replay<'_> {
         })
     }
 
-    /// Runs `turns` to the end and waits for the lcores, whatever happens.
+    /// Runs the loop to its end, then waits for the lcores, after an error as well.
     fn feed<H: FnMut(&Handle), O: Fn() -> bool>(
         &self,
         eal: &Eal,
         mut turns: Loop<'_, H, O>,
     ) -> anyhow::Result<Driven> {
         let start = Instant::now();
-        // A panic here ends as one of a stage does: with all that runs stopped, and a report.
+        // A panic here is reported as one of a stage: every stage stops, and there is an outcome.
         let result = catch_unwind(AssertUnwindSafe(|| turns.run())).unwrap_or_else(|panic| {
             let message = dpdk_ffi::panic_message(panic.as_ref());
             Err(DpdkError::Panicked { lcore: eal.main_lcore(), message }.into())
@@ -244,11 +227,10 @@ impl Replay<'_> {
         Ok(Feeder::new(eal, pools, producers, (pacer, self.sizes.window), applied))
     }
 
-    /// The pools that packets are from: see [`Sizes::pools`].
     fn pools(&self, eal: &Eal) -> anyhow::Result<Vec<Mempool>> {
         let config = MempoolConfig {
             mbufs: self.sizes.mbufs,
-            // Mbufs that lie ready never come back to their pool.
+            // Prepared mbufs never return to their pool.
             cache_mbufs: if self.sizes.ready_turns.is_some() { 0 } else { CACHE_MBUFS },
             data_room_bytes: self.sizes.data_room_bytes,
             ..MempoolConfig::default()
@@ -260,7 +242,6 @@ impl Replay<'_> {
         (0..self.sizes.pools).map(pool).collect()
     }
 
-    /// Makes the rings and the ports over them, and starts the ports.
     fn wire(&self, eal: &Eal, pool: &Mempool, source: &Source) -> anyhow::Result<Wiring> {
         let ring = |name: String, size| Ring::new(eal, &name, size, RingSync::SpSc, SocketId::ANY);
         let mut wiring = Wiring {
@@ -272,7 +253,7 @@ impl Replay<'_> {
         let mut by_input: Vec<(Input, Ring)> = Vec::new();
         let ready = self.sizes.ready_turns.zip(source.in_memory());
         for port in 0..self.spec.ports {
-            // A port that nobody receives on has a queue all the same: a ring port is made of rings. Nothing is fed to that one.
+            // A ring port needs at least one RX ring; a port without inputs gets one that is never fed.
             let rx_queues = self.plan.rx_queues(port).max(1);
             let mut rx = Vec::with_capacity(usize::from(rx_queues));
             for queue in 0..rx_queues {
@@ -297,13 +278,13 @@ impl Replay<'_> {
             wiring.ports.push(made);
             wiring.tx_rings.extend(tx.into_iter().map(|ring| (usize::from(port), ring)));
         }
-        // A queue map has no hole, so every input has its ring.
+        // A queue map has no gaps, so every input has a ring.
         let ring_of = |input| by_input.iter().find(|(other, _)| other == input).map(|(_, ring)| ring.clone());
         wiring.rx_rings.extend(self.plan.inputs.iter().filter_map(ring_of));
         Ok(wiring)
     }
 
-    /// Gives each input of port `port.0` its frames of `part`, `turns` times in a row.
+    /// Prepares `turns` copies of `part`'s frames for each input of a port, given with its index.
     fn lay_ready(
         &self,
         eal: &Eal,
@@ -339,16 +320,16 @@ impl Replay<'_> {
     }
 }
 
-/// The time of a replay of ready packets.
 #[derive(Clone, Copy)]
 struct Times {
-    /// What is received before the measurement, and how long that is at most.
+    /// Time before the measurement starts.
     warmup: Option<Duration>,
     duration: Option<Duration>,
     tsc_hz: u64,
 }
 
-/// Waits until all that is `ready`, or was until `is_over` or the time is, has been received and has left, and every stage is drained.
+/// Waits until every prepared packet has been received and has left, and every stage is drained. `is_over` or the time limit ends
+/// reception early.
 fn watch(
     running: Running,
     ready: &mut ReadyQueues,
@@ -361,7 +342,7 @@ fn watch(
     let start = Instant::now();
     let limit = times.duration.map(|duration| duration + times.warmup.unwrap_or_default());
     let (mut last_gone, mut last_move, mut end) = (0, start, None);
-    // When the warm-up ended, and what had been counted then.
+    // End of the warm-up, with the counters at that time.
     let mut warmed: Option<(Instant, Counters, u64)> = None;
     let mut has_forgotten = false;
     let mut last = Counters::default();

@@ -1,8 +1,7 @@
 //! The feeder: copies frames of the trace into fresh mbufs and puts them in the RX rings of the forwarder's ports.
 //!
-//! At full speed it keeps at most a window of packets inside the forwarder, no more than a TX ring holds, so that full
-//! speed alone never costs a packet. Under a rate it sends what is due and is held up by nothing but an empty mempool; in a trial of a
-//! search nothing holds it up, see [`Pacer`].
+//! At most a window of packets is inside the forwarder. The window fits a TX ring, so full speed alone never loses a packet. A full
+//! window or an empty mempool delays packets; in a trial of a search the packets due meanwhile are missed instead, see [`Pacer`].
 
 use super::source::{NextFrame, Source};
 use super::trials::pacer::{Paced, Pacer};
@@ -10,78 +9,69 @@ use crate::forwarder::updates::Applied;
 use dpdk_ffi::{Burst, DpdkError, Eal, Mempool, RingProducer};
 use std::sync::Arc;
 
-/// Packets fed at once, at most: large enough to be cheap, small enough that the sink gets its turn.
+/// Most packets fed in one poll: large enough to amortise the enqueue, small enough not to starve the sink.
 const BURST: usize = 256;
 
-/// What a packet carries with it: its number over all loops, and how many updates were in service when it was fed.
+/// The per-packet tag: the sequence number, and the number of updates in service when the packet was fed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tag {
-    /// Number over all loops, below 2^40.
     pub(crate) sequence: u64,
-    /// Updates, modulo 2^24: see [`Self::updates_done`].
+    /// Modulo 2^24; [`Self::updates_done`] restores the full number.
     pub(crate) updates: u64,
 }
 
-/// Bits of a tag that are the sequence number: at 100 Mpps three hours.
+/// 2^40 packets are three hours at 100 Mpps.
 const SEQUENCE_BITS: u32 = 40;
-/// What remains of a tag for the number of updates.
 const UPDATES_MASK: u64 = (1 << (64 - SEQUENCE_BITS)) - 1;
 
 impl Tag {
-    /// As the number that an mbuf carries.
+    /// Packs the tag into the user data of an mbuf.
     pub(crate) fn pack(self) -> u64 {
         (self.updates & UPDATES_MASK) << SEQUENCE_BITS | self.sequence & ((1 << SEQUENCE_BITS) - 1)
     }
 
-    /// From the number that an mbuf carries.
     pub(crate) fn unpack(tag: u64) -> Self {
         Self { sequence: tag & ((1 << SEQUENCE_BITS) - 1), updates: tag >> SEQUENCE_BITS }
     }
 
-    /// How many updates were in service when the packet was fed, when `begun` have begun by now. Right as long as a packet
-    /// stays inside for fewer than 2^24 updates: at a million a second, 16 s.
+    /// The number of updates in service when the packet was fed, given that `begun` have begun by now. Exact while fewer than 2^24
+    /// updates begin during the packet's stay: 16 s at a million a second.
     pub(crate) fn updates_done(self, begun: u64) -> u64 {
         begun.saturating_sub(begun.wrapping_sub(self.updates) & UPDATES_MASK)
     }
 }
 
-/// Times that a packet was due and had not been read from the file yet.
+/// Waits for the file: a packet was due and had not been read yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReadWaits {
-    /// How many times.
     pub(crate) count: u64,
-    /// How long together, cycles.
+    /// Sum of all waits, cycles.
     pub(crate) cycles: u64,
-    /// How long the longest of them was, cycles.
+    /// Longest wait, cycles.
     pub(crate) cycles_max: u64,
 }
 
-/// See the module.
 pub(crate) struct Feeder {
-    /// Those that mbufs are from, as the source says: one, or two for a trace that is read meanwhile.
+    /// One pool, or two for a trace that is streamed from its file.
     pools: Vec<Mempool>,
     rings: Vec<RingProducer>,
-    /// Packets on their way to each ring.
+    /// Packets not yet enqueued, by ring.
     bursts: Vec<Burst>,
-    /// When they are due.
     pacer: Pacer,
-    /// Whether nothing more is to be fed in this trial.
+    /// Feeds nothing more in this trial.
     is_over: bool,
-    /// Packets inside the forwarder at most.
     window: u64,
-    /// Packets that are in a ring or beyond.
     fed: u64,
-    /// Whether the next packet waits for others to come back.
+    /// The next packet waits for earlier ones to leave.
     is_held_up: bool,
-    /// Since when there is room for a packet that has not been read.
+    /// Time stamp since which there is room for a packet that has not been read.
     behind_tsc: Option<u64>,
     read_waits: ReadWaits,
-    /// How far the updates are.
     applied: Arc<Applied>,
 }
 
 impl Feeder {
-    /// Over `rings`, with mbufs of `pools`, of which `window` are inside the forwarder at most, when `pacer` says.
+    /// Feeds `rings` with mbufs of `pools`, paced by `pacer`, with at most `window` packets inside the forwarder.
     pub(crate) fn new(
         eal: &Eal,
         pools: Vec<Mempool>,
@@ -106,17 +96,16 @@ impl Feeder {
         }
     }
 
-    /// Begins a trial.
     pub(crate) fn begin(&mut self, paced: Paced) {
         self.pacer.begin(paced, dpdk_ffi::tsc());
         self.is_over = false;
     }
 
-    /// Feeds what may be fed now of `source`, with `gone` packets sent or dropped so far. Answers how many packets went in.
-    /// `stage_cycles`: how long the forwarder's stages took since the last call, where they share the lcore.
+    /// Feeds the packets of `source` that are due and have room, and returns how many were enqueued. `gone` counts packets sent or
+    /// dropped so far; `stage_cycles` is the time since the last call spent in stages that share the lcore.
     ///
     /// # Errors
-    /// [`DpdkError`] when a frame fits no chain of mbufs; an empty pool is no error unless nothing is on its way back.
+    /// [`DpdkError`] when a frame fits no chain of mbufs, or the pool is empty and no packet will return to it.
     pub(crate) fn poll(
         &mut self,
         source: &mut Source,
@@ -147,7 +136,7 @@ impl Feeder {
             let (sequence, pool) = (next.sequence, next.pool);
             match self.copy(next) {
                 Ok(()) => {}
-                // `inside` may be 0 while fragments are on their way that no stage has counted yet.
+                // `inside` may be 0 while fragments are in flight that no stage has counted yet.
                 Err(DpdkError::Exhausted { .. })
                     if copied > 0 || inside > 0 || !self.pools[pool].is_whole() =>
                 {
@@ -179,7 +168,7 @@ impl Feeder {
         let (burst, pool) = (&mut self.bursts[ring], &self.pools[pool]);
         let at = burst.len();
         if burst.room() == 0 {
-            // A ring that is full: its packets are still here, and its next one must wait behind them.
+            // The ring is full and its burst still waits: the next packet must queue behind it.
             return Err(DpdkError::Exhausted { pool: "burst".into(), wanted: 1, available: 0, size: BURST });
         }
         pool.alloc_burst(burst, 1)?;
@@ -191,14 +180,14 @@ impl Feeder {
         Ok(())
     }
 
-    /// There is room for a packet at `now`, and none has been read.
+    /// Starts a wait at `now`, unless one runs, if there is room for a packet that has not been read.
     fn note_behind(&mut self, source: &Source, now: u64) {
         if source.is_behind() {
             self.behind_tsc.get_or_insert(now);
         }
     }
 
-    /// The packet that there was room for has been read at `now`; it was due at `due_tsc`.
+    /// Ends the wait for a packet due at `due_tsc`, which has been read at `now`.
     fn note_read(&mut self, due_tsc: u64, now: u64) {
         let Some(since) = self.behind_tsc.take() else { return };
         let cycles = now.saturating_sub(since.max(due_tsc));
@@ -210,47 +199,39 @@ impl Feeder {
         }
     }
 
-    /// Feeds nothing more in this trial.
     pub(crate) fn stop(&mut self) {
         self.is_over = true;
     }
 
-    /// Whether every packet of the trial has been fed.
     pub(crate) fn is_done(&self, source: &Source) -> bool {
         (self.is_over || source.is_over()) && self.fed == source.sequence()
     }
 
-    /// Which of the trial's packets were not fed, and why.
     pub(crate) fn pacer(&self) -> &Pacer {
         &self.pacer
     }
 
-    /// Whether the next packet cannot be fed before others have come back.
     pub(crate) fn is_held_up(&self) -> bool {
         self.is_held_up
     }
 
-    /// Packets fed.
     pub(crate) fn fed(&self) -> u64 {
         self.fed
     }
 
-    /// When packet `sequence`, which is inside the forwarder, was meant to be sent, cycles; `None` at full speed.
     pub(crate) fn intended_tsc(&self, sequence: u64) -> Option<u64> {
         self.pacer.intended_tsc(sequence)
     }
 
-    /// The pools that mbufs are from.
     pub(crate) fn pools(&self) -> &[Mempool] {
         &self.pools
     }
 
-    /// Times that it waited for the file.
     pub(crate) fn read_waits(&self) -> ReadWaits {
         self.read_waits
     }
 
-    /// Updates that may be in service now.
+    /// Number of updates that may be in service now.
     pub(crate) fn updates_begun(&self) -> u64 {
         self.applied.begun()
     }

@@ -1,5 +1,5 @@
-//! What `--verify` needs to know of `--updates`: which next hops each frame of the trace can have after which update, so that the
-//! verifier knows what was right between the feeding of a packet and its arrival.
+//! The next hops that each frame of the trace has over the updates. With `--verify` and `--updates` the verifier accepts every next hop
+//! that was in service between the feeding of a packet and its arrival.
 
 use super::reference::checked;
 use super::source::TracePart;
@@ -9,19 +9,18 @@ use crate::forwarder::updates::VrfUpdate;
 use fib::{IpPrefix, Key, NextHopId, Prefix};
 use rustc_hash::FxHashMap;
 
-/// What each frame's next hop is, by updates applied.
+/// The next hop of each frame by number of updates applied.
 ///
-/// A stream that is applied again and again leaves every prefix as its last update says, so from the second time on the same
-/// changes come round: two rounds are noted, and stand for all.
+/// Every pass of the stream leaves each prefix at the stream's last update of it, so from the second pass on the changes are periodic: two
+/// passes are recorded and cover all later ones.
 #[derive(Debug, Default)]
 pub(crate) struct History {
-    /// By frame: from which update on (1 is the first) which next hop. Frames that never change are not here.
+    /// By frame: the number of an update (from 1) and the next hop from then on. Frames that never change are absent.
     changes: FxHashMap<usize, Vec<(u64, NextHopId)>>,
-    /// Updates of the stream.
     period: u64,
 }
 
-/// The destinations of the frames of a VRF, sorted, each with its frame.
+/// Destination addresses of a VRF's frames, sorted, each with its frame.
 #[derive(Default)]
 struct Destinations {
     v4: Vec<(u32, usize)>,
@@ -29,10 +28,10 @@ struct Destinations {
 }
 
 impl History {
-    /// Applies the stream, `loops` times, to the references and notes what changes for the frames of `part`.
+    /// Applies the stream `loops` times to the references and records the changes for the frames of `part`.
     ///
     /// # Errors
-    /// `NextHopError` for an id that means something else.
+    /// `NextHopError` when an update redefines a next hop id.
     pub(crate) fn new(
         updates: &[VrfUpdate],
         loops: u64,
@@ -54,7 +53,7 @@ impl History {
         }
         let period = updates.len() as u64;
         let mut history = Self { changes: FxHashMap::default(), period };
-        // The next hop of each frame, once it has been looked up.
+        // The next hop of each frame, from its first lookup on.
         let mut current = vec![None; part.vrf_of.len()];
         let rounds = if loops > 1 { 2 } else { 1 };
         let all = std::iter::repeat_n(updates, rounds).flatten();
@@ -86,7 +85,7 @@ impl History {
         }
     }
 
-    /// The next hops that a frame can have had while `low` to `high` updates were in service; empty when it never changes.
+    /// The next hops of a frame while `low` to `high` updates were in service; empty when it never changes.
     pub(crate) fn next_hops(&self, frame: usize, low: u64, high: u64) -> impl Iterator<Item = NextHopId> {
         let changes = self.changes.get(&frame).map_or(&[][..], Vec::as_slice);
         let between = move |low: u64, high: u64| {
@@ -94,7 +93,7 @@ impl History {
             let end = changes.partition_point(|(number, _)| *number <= high);
             changes[first..end.max(first)].iter().map(|(_, id)| *id)
         };
-        // The second round stands for all later ones; what reaches beyond its end goes on at its start.
+        // Shift into the recorded passes: later passes equal the second, and a range beyond its end continues at its start.
         let period = self.period.max(1);
         let shift = low.saturating_sub(period) / period * period;
         let (low, high) = (low - shift, (high - shift).min(low - shift + 2 * period));
@@ -102,13 +101,11 @@ impl History {
         between(low, high).chain(wrapped.into_iter().flatten())
     }
 
-    /// Whether a frame's next hop ever changes.
     pub(crate) fn has_changes(&self, frame: usize) -> bool {
         self.changes.contains_key(&frame)
     }
 }
 
-/// The frames of a list with their destinations.
 fn with_destinations<K: Copy>(
     frames: &[(K, usize)],
     destination: fn(K) -> Destination,
@@ -116,7 +113,6 @@ fn with_destinations<K: Copy>(
     frames.iter().map(move |(key, frame)| (destination(*key), *frame))
 }
 
-/// The part of a sorted list whose keys `prefix` covers.
 fn within<K: Key>(keys: &[(K, usize)], prefix: Prefix<K>) -> &[(K, usize)] {
     let start = keys.partition_point(|(key, _)| *key < prefix.address());
     let end = keys.partition_point(|(key, _)| *key <= prefix.last_address());
@@ -146,7 +142,7 @@ mod tests {
 
     #[test]
     fn the_second_round_stands_for_all_later_ones() {
-        // Ten updates a round: update 3 makes it 2, update 8 makes it 3. Before the first round it is 9.
+        // Ten updates a pass: initially 9, update 3 sets 2, update 8 sets 3.
         let id = NextHopId::from_answer;
         let mut history = History { period: 10, ..History::default() };
         for (number, before, after) in [(3, 9, 2), (8, 2, 3), (13, 3, 2), (18, 2, 3)] {

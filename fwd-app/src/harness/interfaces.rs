@@ -1,34 +1,31 @@
-//! `--port-of`: the port of the forwarder that the packets of an interface of the capture arrive on.
+//! `--port-of`: maps interfaces of the capture to ports of the forwarder.
 
 use fib::capture::Packet;
 use std::fmt::Write as _;
 
-/// An interface of the capture, and its port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PortOf {
-    /// Its name, or its number in the capture.
+    /// Name or number of the interface in the capture.
     pub(crate) interface: String,
-    /// The port's index.
     pub(crate) port: u16,
 }
 
-/// Ports by interface. Remembers which interfaces there were.
+/// Maps interfaces to ports, and records which interfaces the capture has.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct InterfacePorts {
     of: Vec<PortOf>,
-    /// By entry of `of`: whether a packet came by that interface.
+    /// By entry of `of`: whether a packet of that interface was seen.
     met: Vec<bool>,
-    /// Numbers and names of the interfaces that packets came by.
     there: Vec<(usize, Option<String>)>,
 }
 
 impl InterfacePorts {
-    /// The interfaces that `of` names have these ports; all others have port 0.
+    /// Interfaces that `of` does not name map to port 0.
     pub(crate) fn new(of: &[PortOf]) -> Self {
         Self { of: of.to_vec(), met: vec![false; of.len()], there: Vec::new() }
     }
 
-    /// The port that a packet arrives on. A name comes before a number.
+    /// The arrival port of a packet. A match by name takes precedence over one by number.
     pub(crate) fn port(&mut self, packet: &Packet<'_>) -> u16 {
         if self.of.is_empty() {
             return 0;
@@ -44,7 +41,7 @@ impl InterfacePorts {
         self.of[entry].port
     }
 
-    /// Of an interface that was named and that no packet came by: what it was called, and which there were.
+    /// The first named interface without a packet, with a list of the interfaces seen.
     pub(crate) fn unmet(&self) -> Option<(String, String)> {
         let (of, _) = self.of.iter().zip(&self.met).find(|(_, met)| !**met)?;
         let mut there = String::new();

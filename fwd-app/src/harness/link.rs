@@ -1,19 +1,19 @@
-//! `--tx-rate`: a link of a known rate behind each port. It takes a packet when the one before has left; what waits for it fills the TX
-//! queue, and what finds that full is lost.
+//! `--tx-rate`: models a link of a given rate behind each port. The link sends one packet at a time; waiting packets fill the TX queue,
+//! and packets that find the queue full are lost.
 
 use super::schedule::OfferedRate;
 
-/// The link of one port, in cycles of the time stamp counter.
+/// The link of one port. Times are in cycles of the time stamp counter.
 #[derive(Clone, Debug)]
 pub(super) struct TxLink {
     cycles_per_packet: f64,
     cycles_per_byte: f64,
-    /// When the last packet has left.
+    /// End of the last packet's transmission.
     free_tsc: f64,
 }
 
 impl TxLink {
-    /// Of this rate, on a clock of `tsc_hz`; `None` for one that is not so many packets or bits a second.
+    /// `None` unless `rate` is in packets or bits a second.
     #[expect(clippy::cast_precision_loss, reason = "a frequency below 2^53")]
     pub(super) fn new(rate: OfferedRate, tsc_hz: u64) -> Option<Self> {
         let hz = tsc_hz as f64;
@@ -25,7 +25,6 @@ impl TxLink {
         Some(Self { cycles_per_packet, cycles_per_byte, free_tsc: 0.0 })
     }
 
-    /// Whether it takes a packet at `now_tsc`.
     #[expect(
         clippy::cast_precision_loss,
         reason = "a time stamp below 2^53 is months, and beyond it rounds to cycles"
@@ -34,19 +33,18 @@ impl TxLink {
         self.free_tsc <= now_tsc as f64
     }
 
-    /// Takes a frame of so many bytes.
+    /// Transmits a frame.
     #[expect(clippy::cast_precision_loss, reason = "bytes of a frame")]
     pub(super) fn take(&mut self, bytes: usize) {
         self.free_tsc += self.cycles_per_packet + self.cycles_per_byte * bytes as f64;
     }
 
-    /// Stands still for `cycles`.
     #[expect(clippy::cast_precision_loss, reason = "as above")]
     pub(super) fn pause(&mut self, cycles: u64) {
         self.free_tsc += cycles as f64;
     }
 
-    /// No packet waits at `now_tsc`: the time until then cannot be used later.
+    /// Notes that no packet waits at `now_tsc`, so that idle time gives no credit for later.
     #[expect(clippy::cast_precision_loss, reason = "as above")]
     pub(super) fn idle(&mut self, now_tsc: u64) {
         self.free_tsc = self.free_tsc.max(now_tsc as f64);
@@ -57,7 +55,7 @@ impl TxLink {
 mod tests {
     use super::*;
 
-    /// Packets of 125 bytes that a link takes of `waiting` ones at `now`.
+    /// Sends up to `waiting` packets of 125 bytes at `now` and returns how many were sent.
     fn takes(link: &mut TxLink, now: u64, waiting: u64) -> u64 {
         let mut taken = 0;
         while link.is_free(now) && taken < waiting {
@@ -76,7 +74,7 @@ mod tests {
             let mut link = TxLink::new(rate, 1_000_000_000).unwrap();
             link.idle(1_000_000);
             assert_eq!(takes(&mut link, 1_000_000, 0), 0);
-            // A millisecond has passed without a packet; then there are more than it takes, whatever the intervals.
+            // After an idle millisecond the link is saturated; its rate must not depend on the polling intervals.
             assert_eq!(takes(&mut link, 2_000_000, 1), 1);
             let mut taken = 0;
             for now in [2_000_500, 2_001_000, 2_100_000, 3_000_000] {

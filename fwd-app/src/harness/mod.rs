@@ -1,29 +1,28 @@
-//! The harness of `replay`: drives a forwarder with a capture, measures it, and judges what comes out.
+//! The harness of `replay`: drives a forwarder with a capture, measures it and verifies its output.
 //!
-//! The stages are those of `run`, over `net_ring` ports: the [`feeder`] puts packets in the ports' RX rings, the [`sink`] takes
-//! them from their TX rings. Both are polled by the main lcore; the forwarder's stages run on lcores of their own, or, on a
-//! single CPU, are polled in turn with them. At full speed, when nobody looks at what leaves, there is neither feeder nor sink: the
-//! packets lie [`ready`] in mbufs, and the main lcore only waits.
+//! The stages are the same as in `run`, over `net_ring` ports: the [`feeder`] fills the RX rings, the [`sink`] drains the TX rings. The
+//! main lcore polls both. The stages run on separate lcores, or on the main lcore when there is a single CPU. At full
+//! speed with no observer of the output there is neither feeder nor sink: the packets are prepared in mbufs ([`ready`]).
 //!
-//! | module | what lives there |
+//! | module | contents |
 //! |---|---|
 //! | [`trace`] | the capture in memory |
 //! | [`interfaces`] | `--port-of`: ports by interface of the capture |
-//! | [`deal`] | the input and the VRF of each frame |
-//! | [`source`] | what is fed: a trace in memory, or one that is read meanwhile |
-//! | [`stream`], [`read_ahead`] | a trace that is read while it is replayed |
-//! | [`make`] | packets that are made, and changes to those of a capture |
-//! | [`pcap_file`] | captures that are written |
+//! | [`deal`] | input and VRF of each frame |
+//! | [`source`] | the frames to feed, from memory or streamed |
+//! | [`stream`], [`read_ahead`] | a trace read during the replay |
+//! | [`make`] | generated packets, and changes to captured ones |
+//! | [`pcap_file`] | writes captures |
 //! | [`setup`] | lcores, queues, sizes, EAL arguments |
-//! | [`schedule`] | when each packet is meant to be sent |
-//! | [`trials`] | what is sent one after the other: a warm-up, a search, a curve by load |
+//! | [`schedule`] | intended send times |
+//! | [`trials`] | the sequence of trials: warm-up, search, curve over load |
 //! | [`feeder`] | packets into the forwarder |
-//! | [`ready`] | packets that lie ready in mbufs: full speed without a feeder |
-//! | [`sink`] | packets out of it: order, latency, captures |
+//! | [`ready`] | packets prepared in mbufs: full speed without a feeder |
+//! | [`sink`] | packets out of the forwarder: order, latency, captures |
 //! | [`link`] | a link of a known rate behind a port |
-//! | [`mod@reference`] | what must become of a packet, by the definition |
+//! | [`mod@reference`] | the correct treatment of a packet, computed independently |
 //! | [`verify`] | `--verify`: the results against the reference |
-//! | [`history`] | for `--verify`: the next hops that a frame can have while `--updates` are applied |
+//! | [`history`] | for `--verify`: the valid next hops of a frame during `--updates` |
 //! | [`drive`] | the ports, rings and pools |
 //! | [`turns`] | the loop of the main lcore |
 
@@ -69,44 +68,37 @@ use std::path::PathBuf;
 use std::time::Duration;
 use trace::Trace;
 
-/// How a capture is replayed.
 #[derive(Clone, Debug)]
 pub(crate) struct HarnessSpec {
-    /// Ports of the forwarder.
     pub(crate) ports: u16,
-    /// Times the trace is sent, at most.
+    /// Most passes over the trace.
     pub(crate) loops: u64,
-    /// How long it is sent, at most.
     pub(crate) duration: Option<Duration>,
-    /// How long it is sent before that, without being measured.
+    /// Unmeasured time before it.
     pub(crate) warmup: Option<Duration>,
-    /// How long the rate rises at the start.
+    /// Time over which the rate rises at the start.
     pub(crate) ramp: Option<Duration>,
-    /// The search that is made instead.
+    /// `--search` or `--curve`, which replace the plain replay.
     pub(crate) search: Option<SearchSpec>,
-    /// Speed the trace is offered at.
     pub(crate) rate: OfferedRate,
-    /// Whether the trace is dealt by flow over all ports.
     pub(crate) spread: bool,
-    /// Else packets of these interfaces of the capture arrive on these ports, and all others on port 0.
+    /// Without `spread`: the ports of the capture's interfaces; others arrive on port 0.
     pub(crate) port_of: Vec<PortOf>,
-    /// Where to write what leaves by each port.
+    /// Folder for a capture of each port's output.
     pub(crate) out: Option<PathBuf>,
-    /// Lcores of the forwarder when no queue map says.
+    /// Lcores of the forwarder, unless a queue map gives them.
     pub(crate) lcores: Option<u16>,
-    /// The sink takes packets on one poll in so many.
+    /// The sink takes packets on every n-th poll only.
     pub(crate) tx_slow: u32,
-    /// The rate of the link behind each port.
     pub(crate) tx_rate: Option<OfferedRate>,
-    /// How the update stream is applied.
     pub(crate) updates: UpdateSpec,
-    /// Mbufs for packets; as many as may be inside when `None`.
+    /// Mbufs for packets; `None` derives them from the window.
     pub(crate) mbufs: Option<u32>,
 }
 
 impl HarnessSpec {
     /// # Errors
-    /// [`ConfigError::Invalid`] for what does not go together.
+    /// [`ConfigError::Invalid`] for options that exclude each other.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let rules = self.search.as_ref().map(|search| &search.rules);
         let is_timed = self.duration.is_some() || self.ramp.is_some() || self.loops > 1;
@@ -136,26 +128,25 @@ impl HarnessSpec {
         Err(ConfigError::Invalid(message.to_owned()))
     }
 
-    /// Whether packets that find no room in the forwarder are lost in some of the trials.
+    /// Whether some trials drop packets that find no room in the forwarder.
     pub(crate) fn has_lossy_trials(&self) -> bool {
         self.search.is_some() || self.rate.is_relative()
     }
 
-    /// How often the trace is sent at most; without an end where trials have times of their own.
+    /// Most passes over the trace; unlimited where trials are limited in time.
     pub(crate) fn source_loops(&self) -> u64 {
         if self.has_lossy_trials() { u64::MAX } else { self.loops }
     }
 
-    /// Whether the receiving side is slow on purpose.
     pub(crate) fn has_slow_sink(&self) -> bool {
         self.tx_slow > 1 || self.tx_rate.is_some()
     }
 }
 
-/// The MTU of a replay's ports, bytes of IP packet.
+/// Bytes of IP packet.
 const MTU_BYTES: u16 = 1500;
 
-/// The ports of a replay: `net_ring_port0`, .. with MACs `02:f0:00:00:00:PP`.
+/// `net_ring_port0`, .. with MACs `02:f0:00:00:00:PP`.
 pub(crate) fn ports(count: u16) -> PortTable {
     let port = |i: u16| {
         let [high, low] = i.to_be_bytes();
@@ -164,7 +155,7 @@ pub(crate) fn ports(count: u16) -> PortTable {
     PortTable::of((0..count).map(port).collect())
 }
 
-/// Whether a packet of the trace leaves a replay as fragments, if it has a route.
+/// Whether a packet of the trace would be fragmented when routed.
 pub(crate) fn has_fragments(trace: &Trace) -> bool {
     let is_cut = |frame: &[u8]| {
         let long = checked(frame).ok().filter(|checked| checked.ip_bytes > u32::from(MTU_BYTES));
@@ -175,7 +166,6 @@ pub(crate) fn has_fragments(trace: &Trace) -> bool {
 
 #[cfg(test)]
 impl HarnessSpec {
-    /// What the command line says when it says nothing.
     pub(crate) fn usual() -> Self {
         Self {
             ports: 4,

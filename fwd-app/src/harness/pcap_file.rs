@@ -1,4 +1,4 @@
-//! Frames written as a pcap file: Ethernet, nanoseconds.
+//! Writes frames to a pcap file: Ethernet, nanoseconds.
 
 use anyhow::Context as _;
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
@@ -9,20 +9,15 @@ use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The last time that a pcap file can say, in 2106: its seconds have 32 bits. Damaged captures have later ones.
+/// The last time a pcap file can hold, in 2106: its seconds have 32 bits. Damaged captures contain later ones.
 const TIME_NS_MAX: u64 = (u32::MAX as u64) * 1_000_000_000 + 999_999_999;
 
-/// A pcap file that is being written.
 pub(super) struct PcapFile {
     path: PathBuf,
     writer: PcapWriter<BufWriter<File>>,
 }
 
 impl PcapFile {
-    /// Makes the file, or makes it empty.
-    ///
-    /// # Errors
-    /// When it cannot be made.
     pub(super) fn create(path: &Path) -> anyhow::Result<Self> {
         let what = || format!("cannot write {}", path.display());
         let file = File::create(path).with_context(what)?;
@@ -37,10 +32,7 @@ impl PcapFile {
         Ok(Self { path: path.to_owned(), writer })
     }
 
-    /// Adds a frame of this time, nanoseconds since 1970.
-    ///
-    /// # Errors
-    /// When it cannot be written.
+    /// Appends a frame with its time in nanoseconds since 1970.
     pub(super) fn write(&mut self, time_ns: u64, frame: &[u8]) -> anyhow::Result<()> {
         let packet = PcapPacket {
             timestamp: Duration::from_nanos(time_ns.min(TIME_NS_MAX)),
@@ -51,10 +43,6 @@ impl PcapFile {
         written.map(drop).with_context(|| format!("cannot write {}", self.path.display()))
     }
 
-    /// Ends the file.
-    ///
-    /// # Errors
-    /// When it cannot be written to its end.
     pub(super) fn finish(self) -> anyhow::Result<()> {
         self.writer.into_writer().flush().with_context(|| format!("cannot write {}", self.path.display()))
     }

@@ -1,4 +1,4 @@
-//! The thread that reads a trace ahead of the clock: frames into chunks, with all that is known of each before it is fed.
+//! The thread that reads a streamed trace ahead of the clock: it fills chunks with frames and precomputes input, VRF and verdict of each.
 
 use super::interfaces::InterfacePorts;
 use super::schedule::OfferedRate;
@@ -12,32 +12,30 @@ use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Bytes of frames in a chunk, at most, unless it holds one frame alone.
+/// Most bytes of frames in a chunk; a longer frame has a chunk to itself.
 const CHUNK_BYTES: usize = 4 << 20;
-/// Frames in a chunk, at most: what is known of them has memory, too.
+/// Most frames in a chunk, which bounds the memory for their metadata.
 const CHUNK_FRAMES: usize = 1 << 15;
 
-/// A chunk, or why there are no more.
+/// A chunk, or the error that ended reading.
 pub(super) type Read = Result<Chunk, TraceError>;
 
-/// Frames that follow each other.
+/// Consecutive frames of the trace.
 #[derive(Default)]
 pub(super) struct Chunk {
-    /// The frames.
     pub(super) part: TracePart,
-    /// When each is due, nanoseconds from the start; empty at full speed.
+    /// Due time of each frame, nanoseconds from the start; empty at full speed.
     pub(super) due_ns: Vec<f64>,
-    /// The number of the first packet over all loops.
+    /// Sequence number of the first packet over all passes.
     pub(super) first: u64,
 }
 
 impl Chunk {
-    /// Frames in it.
     pub(super) fn len(&self) -> usize {
         self.part.trace.len()
     }
 
-    /// Forgets its frames; its memory is that of a usual chunk then.
+    /// Drops the frames and shrinks the memory to the usual size.
     pub(super) fn clear(&mut self) {
         Arc::make_mut(&mut self.part.trace).clear(CHUNK_BYTES);
         self.due_ns.clear();
@@ -49,14 +47,14 @@ impl Chunk {
     }
 }
 
-/// When frames are due, one after the other, as [`super::schedule::TraceTimes`] has it of a trace in memory; and bits a second by the bits of
-/// each frame, for the mean is not known in advance.
+/// Computes due times frame by frame, like [`super::schedule::TraceTimes`] for a trace in memory. A rate in bits a second uses the bits
+/// of each frame, since the mean is not known in advance.
 struct DueClock {
     rate: OfferedRate,
     bytes: u64,
-    /// When this reading of the file began, and the next one does, nanoseconds.
+    /// Start of the current pass over the file, nanoseconds.
     turn_ns: f64,
-    /// Its times so far: the first and the last frame's, and how many there were.
+    /// The pass so far: times of its first and last frame, and its number of frames.
     first_ns: Option<u64>,
     last_ns: u64,
     frames: u64,
@@ -68,7 +66,7 @@ impl DueClock {
         Self { rate, bytes: 0, turn_ns: 0.0, first_ns: None, last_ns: 0, frames: 0 }
     }
 
-    /// When the next frame is due, nanoseconds from the start; `None` where neither its time nor its bits say.
+    /// Due time of the next frame, nanoseconds from the start; `None` where the rate alone determines it.
     fn due_ns(&mut self, captured: &Captured<'_>) -> Option<f64> {
         let first_ns = *self.first_ns.get_or_insert(captured.time_ns);
         let due = match self.rate {
@@ -84,7 +82,7 @@ impl DueClock {
         due
     }
 
-    /// The file is read again: its first packet follows the last by the mean gap.
+    /// Starts the next pass: its first packet follows the last one by the mean gap.
     fn turn(&mut self) {
         if let (OfferedRate::Times(factor), Some(first_ns)) = (self.rate, self.first_ns) {
             let length = self.last_ns.saturating_sub(first_ns) as f64 / factor;
@@ -94,10 +92,7 @@ impl DueClock {
     }
 }
 
-/// Starts the thread: it reads to chunks from `empty` and sends them to `full`, until the trace or its reader's other end is gone.
-///
-/// # Errors
-/// When the system refuses a thread.
+/// Starts the thread: it fills chunks from `empty` and sends them to `full` until the trace ends or the receiver is dropped.
 pub(super) fn start(
     spec: StreamSpec,
     full: Sender<Read>,
@@ -115,7 +110,7 @@ pub(super) fn start(
         before: 0,
     };
     let work = move || {
-        // Else a parser that panics would look like the end of the trace.
+        // Without this a panic in the parser would look like the end of the trace.
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| reader.run())) {
             let (path, message) = (reader.spec.trace.path.clone(), dpdk_ffi::panic_message(panic.as_ref()));
             let _ = reader.full.send(Err(TraceError::Panicked { path, message }));
@@ -125,18 +120,16 @@ pub(super) fn start(
     Ok(())
 }
 
-/// The thread.
 struct ReadAhead {
     spec: StreamSpec,
     clock: DueClock,
     full: Sender<Read>,
     empty: Receiver<Chunk>,
     facts: Arc<Mutex<TraceFacts>>,
-    /// What is known of the file, or of as much as was read.
     seen: TraceFacts,
-    /// The one that is being filled.
+    /// The chunk being filled.
     chunk: Option<Chunk>,
-    /// Frames of the file before it.
+    /// Frames of the file before that chunk.
     before: usize,
 }
 
@@ -170,7 +163,7 @@ impl ReadAhead {
         }
     }
 
-    /// Takes a frame; `None` when nobody wants it.
+    /// Appends a frame; `None` when the receiver is gone.
     fn take(&mut self, captured: &Captured<'_>) -> Option<()> {
         if self.chunk.as_ref().is_some_and(|chunk| chunk.is_full_with(captured.bytes.len())) {
             self.send()?;
@@ -184,7 +177,7 @@ impl ReadAhead {
         Some(())
     }
 
-    /// Sends the chunk that is being filled, if there is one; `None` when nobody wants it.
+    /// Sends the chunk being filled; `None` when the receiver is gone.
     fn send(&mut self) -> Option<()> {
         let Some(mut chunk) = self.chunk.take() else { return Some(()) };
         chunk.part.first = self.before;

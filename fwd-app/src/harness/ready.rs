@@ -1,34 +1,29 @@
-//! Full speed without a feeder: the frames lie ready in mbufs, and the callbacks of the RX queues hand them out.
+//! Full speed without a feeder: the frames are prepared in mbufs, and callbacks on the RX queues return them.
 //!
-//! Nothing is copied and no other lcore takes part, so the figures are those of the forwarder. What leaves is counted by the
-//! forwarder and forgotten: whoever wants to see it (`--verify`, `--out`) gets copies from the feeder.
+//! There is no copy and no other lcore involved, so the figures belong to the forwarder alone. Sent packets are only counted;
+//! `--verify` and `--out` need copies from the feeder.
 
 use super::trace::Trace;
 use dpdk_ffi::{Burst, Eal, Mempool, PortStats, ReadyPackets};
 
-/// The tables of all inputs.
 #[derive(Clone, Default)]
 pub(crate) struct ReadyQueues {
-    /// With the index of the port that receives them.
+    /// With the index of the receiving port.
     queues: Vec<(usize, ReadyPackets)>,
-    /// Packets to be received in all.
     total: u64,
 }
 
 impl ReadyQueues {
-    /// Adds an input of port `port` that receives `count` packets.
     pub(crate) fn add(&mut self, port: usize, packets: ReadyPackets, count: u64) {
         self.queues.push((port, packets));
         self.total = self.total.saturating_add(count);
     }
 
-    /// Packets received so far.
     pub(crate) fn fed(&self) -> u64 {
         self.queues.iter().map(|(_, queue)| queue.received().0).sum()
     }
 
-    /// Adds what port `port` has received so far to the statistics of its driver, which does not know of packets that a callback hands
-    /// out.
+    /// Adds the packets that callbacks returned on `port` to the statistics of its driver, which does not see them.
     pub(crate) fn add_received(&self, port: usize, stats: &mut PortStats) {
         for (_, queue) in self.queues.iter().filter(|(of, _)| *of == port) {
             let (packets, bytes) = queue.received();
@@ -37,7 +32,6 @@ impl ReadyQueues {
         }
     }
 
-    /// Hands out nothing more.
     pub(crate) fn stop(&mut self) {
         for (_, queue) in &self.queues {
             queue.stop();
@@ -45,17 +39,14 @@ impl ReadyQueues {
         self.total = 0;
     }
 
-    /// Whether every packet that was to be received has been, and `gone` of them have left.
+    /// Whether all packets have been received and as many have left.
     pub(crate) fn is_done(&self, gone: u64) -> bool {
         let fed = self.fed();
         fed >= self.total && gone >= fed
     }
 }
 
-/// The frames of `trace` with these numbers, `turns` times in a row, in mbufs of `pool`.
-///
-/// # Errors
-/// [`dpdk_ffi::DpdkError`] when the pool has too few mbufs.
+/// Copies the frames `numbers` of `trace`, `turns` times in a row, into mbufs of `pool`.
 pub(crate) fn packets(
     eal: &Eal,
     pool: &Mempool,

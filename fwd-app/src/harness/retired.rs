@@ -1,4 +1,4 @@
-//! Tables that are replaced while lcores forward: the control thread frees them, and no lcore does.
+//! Tables replaced while lcores forward must be freed by the control thread, never by an lcore.
 
 use super::HarnessSpec;
 use super::test_replay::replay_in_process;
@@ -18,12 +18,11 @@ use std::io::Write as _;
 use std::sync::Arc;
 use std::thread::{ThreadId, current};
 
-/// How often each table is replaced.
 const ROUNDS: u32 = 4;
-/// Routes that come in a round: enough for an engine to build its table anew, and for one that does not to run out of room.
+/// New routes a round: enough to force a rebuild in engines that rebuild, few enough to fit the others.
 const ROUTES: u32 = 10_240;
 
-/// What was dropped while lcores forwarded, by which threads; and the control thread.
+/// Each dropped object with the dropping thread, and the control thread.
 type Drops = (Vec<(&'static str, ThreadId)>, ThreadId);
 
 fn set(vrf: &mut Vrf, prefix: IpPrefix, id: u32) {
@@ -31,7 +30,7 @@ fn set(vrf: &mut Vrf, prefix: IpPrefix, id: u32) {
     vrf.update(&Update { time_s: 0.0, prefix, action, peer: None }).unwrap();
 }
 
-/// Replaces the engine's table, the egress table, and, one by one, what an engine has of the routes of `hosts`.
+/// Replaces the engine's table and the egress table, then the engine's IPv6 host routes one at a time.
 fn replace(forwarder: &mut Forwarder, round: u32, hosts: &[u128]) {
     for route in round * ROUTES..(round + 1) * ROUTES {
         set(forwarder.vrf_mut(0), IpPrefix::V4(Prefix4::truncating(route << 14, 26)), 2 + round);
@@ -44,7 +43,6 @@ fn replace(forwarder: &mut Forwarder, round: u32, hosts: &[u128]) {
     }
 }
 
-/// The IPv6 destinations of a capture, some of them.
 fn hosts(trace: &Trace) -> Vec<u128> {
     let frames = (0..trace.len()).map(|at| trace.frame(at));
     let v6 = frames.filter(|frame| frame.len() >= 54 && frame[12..14] == [0x86, 0xdd]);
@@ -55,7 +53,7 @@ fn hosts(trace: &Trace) -> Vec<u128> {
     hosts
 }
 
-/// Replays the bundled capture through `engine` until all tables have been replaced and freed.
+/// Replays the bundled capture through `engine` until every table has been replaced and freed.
 fn drops_under_traffic(engine: &str, has_v6: bool, topology: TopologyKind, lcores: u16) -> Option<Drops> {
     let spec = HarnessSpec {
         loops: 1_000_000_000,
@@ -96,7 +94,7 @@ fn drops_under_traffic(engine: &str, has_v6: bool, topology: TopologyKind, lcore
     Some(dropped.try_recv().unwrap())
 }
 
-/// Checks that the control thread alone dropped what is called `wanted`, and all else.
+/// Checks that every drop was on the control thread, and that each kind in `wanted` was dropped.
 fn check(engine: &str, topology: TopologyKind, lcores: u16, wanted: &[&str]) {
     let has_v6 = wanted.len() > 2;
     let Some((drops, control)) = drops_under_traffic(engine, has_v6, topology, lcores) else { return };

@@ -1,41 +1,35 @@
-//! When each packet is meant to be sent.
+//! Intended send times of packets.
 //!
-//! Latency under a rate counts from here and not from when the harness got round to it: a forwarder that holds the harness
-//! up must not thereby shorten its own latencies (coordinated omission).
+//! Latency under a rate counts from the intended time, not from the actual one: otherwise a forwarder that delays the harness would
+//! shorten its own latencies (coordinated omission).
 
 use super::trace::Trace;
 use std::fmt;
 
-/// The unit of a rate on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RateUnit {
-    /// Packets a second.
     Pps,
-    /// Bits of frames a second.
     Bps,
-    /// Parts of a hundred of the rate that the forwarder takes without loss.
+    /// Percent of the rate that the forwarder takes without loss.
     Percent,
 }
 
-/// How fast a replayed trace is offered.
+/// The value of `--rate`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum OfferedRate {
-    /// As fast as the forwarder takes it.
     Max,
-    /// So many packets a second, evenly spaced.
     Pps(f64),
-    /// So many bits of frames a second, as packets of the trace's mean size, evenly spaced.
+    /// Bits of frames a second, as packets of the trace's mean size, evenly spaced.
     Bps(f64),
-    /// So much of the rate that the forwarder takes without loss, evenly spaced.
+    /// Percent of the loss-free rate, evenly spaced.
     Percent(f64),
-    /// From one rate, evenly rising or falling, to another.
+    /// Linear from one rate to another.
     Between(f64, f64, RateUnit),
-    /// At this multiple of the speed that the capture's own timestamps say; 1.0 is `original`.
+    /// A multiple of the capture's own speed; 1.0 is `original`.
     Times(f64),
 }
 
 impl fmt::Display for OfferedRate {
-    /// As `--rate` takes it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Max => f.write_str("max"),
@@ -52,37 +46,33 @@ impl fmt::Display for OfferedRate {
 }
 
 impl OfferedRate {
-    /// Whether the rate that the forwarder takes without loss must be known first.
+    /// Whether the loss-free rate must be measured first.
     pub(crate) fn is_relative(self) -> bool {
         matches!(self, Self::Percent(_) | Self::Between(_, _, RateUnit::Percent))
     }
 }
 
-/// How fast packets are offered, with all that was unknown on the command line.
+/// The resolved pace of a trial: all relative rates have become absolute.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Pace {
-    /// As fast as the forwarder takes them.
     Max,
-    /// Packets a second: from one rate to another within a time, which is then kept.
+    /// Linear from one rate to another, then constant.
     Even {
-        /// At the start.
         from_pps: f64,
-        /// After the rise.
         pps: f64,
-        /// How long the rate rises, or falls, seconds.
+        /// Duration of the change, seconds.
         rise_s: f64,
     },
-    /// As the source says: by the capture's times, or by the bits of frames that are read meanwhile.
+    /// Given by the source: by capture times, or by the bits of streamed frames.
     Traced,
 }
 
 impl Pace {
-    /// So many packets a second, evenly spaced.
     pub(crate) fn even(pps: f64) -> Self {
         Self::Even { from_pps: pps, pps, rise_s: 0.0 }
     }
 
-    /// What remains of it after so many seconds.
+    /// The pace that remains after `seconds`.
     pub(crate) fn after(self, seconds: f64) -> Self {
         match self {
             Self::Even { from_pps, pps, rise_s } if seconds < rise_s => {
@@ -94,7 +84,7 @@ impl Pace {
         }
     }
 
-    /// Packets of the first so many seconds; `None` where the trace or the forwarder decides that.
+    /// Packets due in the first `seconds`; `None` where the trace or the forwarder determines it.
     pub(crate) fn packets(self, seconds: f64) -> Option<u64> {
         let Self::Even { from_pps, pps, rise_s } = self else { return None };
         let rising = Rise { from: from_pps, to: pps, time: rise_s };
@@ -107,7 +97,7 @@ impl Pace {
     }
 }
 
-/// A rate that changes evenly from one value to another and stays there; all of it in one unit of time.
+/// A rate that changes linearly and then stays constant. All fields share one unit of time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Rise {
     from: f64,
@@ -116,38 +106,36 @@ pub(crate) struct Rise {
 }
 
 impl Rise {
-    /// How many packets are due in the first `time`.
     fn count(&self, time: f64) -> f64 {
         let rising = time.min(self.time);
         let risen = if self.time > 0.0 { (self.to - self.from) * rising / self.time } else { 0.0 };
         (self.from + risen / 2.0) * rising + self.to * (time - rising)
     }
 
-    /// When packet `number` is due: the inverse.
+    /// Due time of packet `number`: the inverse of `count`.
     fn due(&self, number: f64) -> f64 {
         let rising = (self.from + self.to) / 2.0 * self.time;
         if number >= rising {
             return self.time + (number - rising) / self.to;
         }
-        // from * t + (to - from) / (2 * time) * t * t == number, without the difference of nearly equal numbers.
+        // Solves from * t + (to - from) / (2 * time) * t * t == number in a form without cancellation.
         let slope = 2.0 * (self.to - self.from) / self.time;
         2.0 * number / (self.from + (self.from * self.from + slope * number).sqrt()).max(f64::MIN_POSITIVE)
     }
 }
 
-/// The intended send times of packets, in cycles from the start of a trial.
+/// The intended send times of a trial, in cycles from its start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Schedule {
-    /// At once, as fast as they are taken.
+    /// At once, as fast as the forwarder takes packets.
     Max,
-    /// By a rate, packets a cycle.
+    /// By rate, in packets a cycle.
     Even(Rise),
-    /// As the source says of each.
+    /// By the source, per packet.
     Traced,
 }
 
 impl Schedule {
-    /// The schedule of `pace`, on a clock of `tsc_hz`.
     #[expect(clippy::cast_precision_loss, reason = "a clock's rate is below 2^53")]
     pub(crate) fn new(pace: Pace, tsc_hz: u64) -> Self {
         let hz = tsc_hz as f64;
@@ -160,7 +148,7 @@ impl Schedule {
         }
     }
 
-    /// When packet `number` of the trial is meant to be sent, of which the source says `traced`; 0 at full speed.
+    /// Intended time of packet `number`; `traced` is the source's time for it. 0 at full speed.
     #[inline]
     #[expect(
         clippy::cast_precision_loss,
@@ -176,7 +164,7 @@ impl Schedule {
         }
     }
 
-    /// How many packets of the trial are due within `cycles`; `None` where the source or the forwarder decides that.
+    /// Number of packets due within `cycles`; `None` where the source or the forwarder determines it.
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
@@ -185,29 +173,27 @@ impl Schedule {
     )]
     pub(crate) fn due_by(&self, cycles: u64) -> Option<u64> {
         match self {
-            // The first is due at 0.
+            // The first packet is due at 0.
             Self::Even(rise) => Some(rise.count(cycles as f64) as u64 + 1),
             Self::Max | Self::Traced => None,
         }
     }
 
-    /// Whether packets have times at all.
     pub(crate) fn is_paced(&self) -> bool {
         !matches!(self, Self::Max)
     }
 }
 
-/// When the frames of a trace in memory are due, by the capture's own times.
+/// Due times of a trace in memory, by the capture's time stamps.
 #[derive(Clone, Debug)]
 pub(crate) struct TraceTimes {
     /// Offset of each frame from the first, cycles.
     offsets: Vec<u64>,
-    /// From the first frame of a loop to the first of the next.
+    /// From the first frame of a pass to the first of the next.
     loop_cycles: u64,
 }
 
 impl TraceTimes {
-    /// Of `trace`, at `factor` times its speed, on a clock of `tsc_hz`.
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
@@ -219,12 +205,12 @@ impl TraceTimes {
         let cycles = |ns: u64| (ns as f64 * tsc_hz as f64 / 1e9 / factor) as u64;
         let offsets: Vec<u64> = (0..trace.len()).map(|i| cycles(trace.time_ns(i) - first)).collect();
         let last = offsets.last().copied().unwrap_or(0);
-        // The next loop follows the last packet by the mean gap.
+        // The next pass follows the last packet by the mean gap.
         let gap = last / (trace.len() as u64 - 1).max(1);
         Self { offsets, loop_cycles: last + gap }
     }
 
-    /// When frame `frame` of loop `turn` is due, cycles from the first one.
+    /// Due time of frame `frame` in pass `turn`, cycles from the first frame.
     #[inline]
     pub(crate) fn due(&self, frame: usize, turn: u64) -> u64 {
         self.offsets[frame] + turn * self.loop_cycles

@@ -1,4 +1,4 @@
-//! How a replay is laid out: lcores, queues, EAL arguments, sizes of rings and pools. Pure: what the host has is a parameter.
+//! Layout of a replay: lcores, queues, EAL arguments, ring and pool sizes. Pure functions; properties of the host are parameters.
 
 use super::interfaces::PortOf;
 use super::{HarnessSpec, OfferedRate};
@@ -7,43 +7,39 @@ use crate::topology::plan::{LcorePlan, LcoreResources, PlanError};
 use crate::topology::{QueueLcore, QueueMap, TopologyKind};
 use std::fmt::Write as _;
 
-/// The most rings that a `net_ring` port has each way.
 pub(crate) const QUEUES_MAX: u16 = 16;
-/// Packets inside the forwarder at most, where batches need no more: what fits the cache keeps the pace.
+/// Smallest window of packets inside the forwarder: it fits the cache.
 const WINDOW_MIN: u64 = 4096;
-/// The same where what finds no room is lost: the descriptors of an RX queue of `run`.
+/// The same in lossy trials: the descriptors of an RX queue of `run`.
 const QUEUE_MIN: u64 = 1024;
-/// And where they need more: 64 K mbufs are 160 MB.
+/// Largest window, for large batches: 64 K mbufs take 160 MB.
 const WINDOW_MAX: u64 = 1 << 16;
-/// Memory for packets that lie ready, at most.
 const READY_BYTES_MAX: u64 = 1 << 30;
-/// Bytes of packet that one mbuf can hold.
+/// Most packet bytes of one mbuf.
 const ROOM_MAX: usize = 16_384;
-/// Slots of a TX ring when the sink is slow on purpose.
+/// Slots of a TX ring with a slow sink.
 const SLOW_RING: u32 = 256;
-/// Slots of the TX ring of a port with a link of a known rate: the descriptors of a TX queue of `run`.
+/// Slots of a TX ring with a modelled link: the descriptors of a TX queue of `run`.
 const LINK_RING: u32 = 1024;
-/// Mbufs that an lcore may keep in its cache; DPDK lets it hold half as many again.
+/// Cache size of a mempool per lcore; DPDK lets a cache hold 1.5 times as many.
 pub(crate) const CACHE_MBUFS: u32 = 256;
 
-/// Who runs on which lcore, and the EAL arguments for that.
+/// The roles of lcores, and the EAL arguments for them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Lcores {
-    /// Which lcore serves which queue.
     pub(crate) config: QueueMap,
-    /// The lcores of the forwarder, main not among them unless it works too.
+    /// The forwarder's lcores; includes main only if it forwards too.
     pub(crate) workers: Vec<u16>,
-    /// The lcore of feeder, sink and housekeeping.
+    /// Runs feeder, sink and housekeeping.
     pub(crate) main: u16,
-    /// Whether lcores share CPUs.
     pub(crate) shared: bool,
 }
 
 impl Lcores {
-    /// Lays out the lcores of `topology` on a host with `cpus`, by `config` if there is one.
+    /// Assigns the lcores of `topology` on a host with `cpus` CPUs, by `config` if given.
     ///
     /// # Errors
-    /// [`ConfigError::Invalid`] for a config that cannot be, [`ConfigError::NoDevice`] for a port that does not exist.
+    /// [`ConfigError::Invalid`] for an impossible config, [`ConfigError::NoDevice`] for a missing port.
     pub(crate) fn new(
         spec: &HarnessSpec,
         topology: TopologyKind,
@@ -60,7 +56,7 @@ impl Lcores {
         let useful = if pipeline { 3 } else { inputs_min };
         let count = spec.lcores.unwrap_or(useful.min(spare));
         if count == 0 {
-            // One CPU: everything is polled in turn by one lcore, a step each.
+            // One CPU: one lcore polls everything in turn.
             let config = deal(&receives, 1, &[0])?;
             return Ok(Self { config, workers: vec![0], main: 0, shared: false });
         }
@@ -111,7 +107,7 @@ impl Lcores {
         workers.sort_unstable();
         let receiving = workers.len();
         if topology == TopologyKind::Pipeline {
-            // Engine and senders need lcores of their own, as many as --lcores says or there are CPUs for.
+            // Engine and senders need separate lcores: as many as --lcores asks for or there are CPUs for.
             let wanted = usize::from(spec.lcores.unwrap_or(0)).max(cpus.saturating_sub(1).min(receiving + 2));
             let next = (0..127).filter(|lcore| !tuples.iter().any(|tuple| tuple.lcore == *lcore));
             workers.extend(next.skip(1).take(wanted.saturating_sub(receiving)));
@@ -123,7 +119,7 @@ impl Lcores {
         Ok(Self { config: map.clone(), shared: workers.len() + 1 > cpus, workers, main })
     }
 
-    /// All lcores, main included, sorted.
+    /// All lcores including main, sorted.
     pub(crate) fn all(&self) -> Vec<u32> {
         let mut all: Vec<u32> =
             self.workers.iter().chain([&self.main]).map(|lcore| u32::from(*lcore)).collect();
@@ -132,17 +128,14 @@ impl Lcores {
         all
     }
 
-    /// What runs on the lcores of a replay with `ports` ports.
-    ///
-    /// # Errors
-    /// [`ConfigError`] for a topology that these lcores cannot run.
+    /// The lcore plan of a replay with `ports` ports.
     pub(crate) fn plan(&self, topology: TopologyKind, ports: u16) -> Result<LcorePlan, ConfigError> {
         let (ports, main) = (usize::from(ports), u32::from(self.main));
         let host = LcoreResources { ports, tx_queues_max: QUEUES_MAX, lcores: &self.all(), main };
         Ok(LcorePlan::new(topology, Some(&self.config), host)?)
     }
 
-    /// The value of EAL's `--lcores` on these CPUs: an lcore a CPU when there are enough, else all on all.
+    /// The value of EAL's `--lcores`: one CPU per lcore if there are enough, otherwise all lcores float over all CPUs.
     pub(crate) fn eal_argument(&self, cpus: &[u16]) -> String {
         let list = |numbers: &mut dyn Iterator<Item = u32>| {
             numbers.map(|number| number.to_string()).collect::<Vec<_>>().join(",")
@@ -152,7 +145,7 @@ impl Lcores {
             let cpus = list(&mut cpus.iter().map(|cpu| u32::from(*cpu)));
             return format!("({})@({cpus})", list(&mut all.into_iter()));
         }
-        // Main first, so that it does not move when there are more workers.
+        // Main first, so that its CPU does not depend on the number of workers.
         let others = all.iter().copied().filter(|lcore| *lcore != u32::from(self.main));
         let mut argument = String::new();
         for (lcore, cpu) in std::iter::once(u32::from(self.main)).chain(others).zip(cpus) {
@@ -162,10 +155,10 @@ impl Lcores {
     }
 }
 
-/// The ports that packets of the trace arrive on.
+/// The ports that receive packets of the trace.
 ///
 /// # Errors
-/// [`ConfigError::NoDevice`] when `--port-of` names a port that is not there.
+/// [`ConfigError::NoDevice`] when `--port-of` names a missing port.
 fn receives(spec: &HarnessSpec) -> Result<Vec<u16>, ConfigError> {
     if let Some(PortOf { interface, port }) = spec.port_of.iter().find(|of| of.port >= spec.ports) {
         return Err(ConfigError::NoDevice(format!(
@@ -183,10 +176,10 @@ fn receives(spec: &HarnessSpec) -> Result<Vec<u16>, ConfigError> {
     Ok(receives)
 }
 
-/// Inputs for lcores that receive: queues of the ports `receives`.
+/// Distributes the queues of the ports `receives` over `lcores` receiving lcores.
 fn deal(receives: &[u16], lcores: u16, ids: &[u16]) -> Result<QueueMap, ConfigError> {
     let width = u16::try_from(receives.len()).unwrap_or(u16::MAX);
-    // Every port has a queue, every lcore has work, and each port has as many queues as the next.
+    // Every port has a queue, every lcore has an input, and all ports have equally many queues.
     let queues = lcores.div_ceil(width).max(1);
     let tuple = |i: u16| QueueLcore {
         port: receives[usize::from(i % width)],
@@ -196,33 +189,25 @@ fn deal(receives: &[u16], lcores: u16, ids: &[u16]) -> Result<QueueMap, ConfigEr
     QueueMap::new((0..width * queues).map(tuple).collect()).map_err(|error| PlanError::from(error).into())
 }
 
-/// Sizes that follow from the batch and the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sizes {
-    /// Packets inside the forwarder at most.
     pub(crate) window: u64,
-    /// Slots of an RX ring.
     pub(crate) rx_ring: u32,
-    /// Slots of a TX ring.
     pub(crate) tx_ring: u32,
-    /// Mbufs of a pool.
     pub(crate) mbufs: u32,
-    /// Pools that packets are from: one, or two for a trace that is not in memory.
     pub(crate) pools: u32,
-    /// Bytes of packet an mbuf holds.
     pub(crate) data_room_bytes: u16,
-    /// Rings in all.
     pub(crate) rings: u64,
-    /// How often the trace lies ready in mbufs, one time after the other; `None` where the feeder copies it.
+    /// Copies of the trace prepared in mbufs; `None` with a feeder.
     pub(crate) ready_turns: Option<u64>,
 }
 
 impl Sizes {
-    /// For batches of at most `batch` packets, and the lcores and queues of `layout`. `frames`: how many there are, and the bytes of the
-    /// longest; `None` for a trace that is not in memory. `is_seen`: whether somebody looks at what leaves.
+    /// `batch` is the largest batch. `frames` holds the number of frames and the bytes of the longest; `None` for a streamed trace.
+    /// `is_seen` means that the output is inspected.
     ///
     /// # Errors
-    /// [`ConfigError::Invalid`] for fewer mbufs than a replay gets on with.
+    /// [`ConfigError::Invalid`] for `--mbufs` below the minimum.
     pub(crate) fn new(
         spec: &HarnessSpec,
         layout: &Lcores,
@@ -237,9 +222,9 @@ impl Sizes {
         let ring = u32::try_from(window * 2).unwrap_or(u32::MAX);
         let (frame_count, frame_bytes_max) = frames.unwrap_or((1, 0));
         let room = frame_bytes_max.next_multiple_of(64).clamp(2048, ROOM_MAX);
-        // A longer frame is a chain: room for a window of those would be gigabytes, so fewer are inside then.
+        // Longer frames are chained: mbufs for a whole window of them would take gigabytes, so fewer are inside.
         let cached = u64::from(CACHE_MBUFS) * 3 / 2 * (lcores as u64 + 1);
-        // What lies in the caches of other lcores cannot be had by the feeder: fewer, and it might wait for ever.
+        // Mbufs in the caches of other lcores are out of the feeder's reach: with fewer it could wait forever.
         let least = cached + u64::from(CACHE_MBUFS);
         let mbufs = spec.mbufs.map_or(window + cached + 1023, u64::from);
         if mbufs < least {
@@ -247,7 +232,7 @@ impl Sizes {
                 "--mbufs {mbufs}: a replay with {lcores} lcores needs {least}"
             )));
         }
-        // As many as may be inside, so that none has to wait for itself.
+        // At least a window of packets, so that no packet waits for its own return.
         let turns = window.div_ceil(frame_count as u64).min(spec.loops);
         let ready = turns.saturating_mul(frame_count as u64);
         let is_at_ease = spec.rate == OfferedRate::Max
@@ -275,10 +260,9 @@ impl Sizes {
         })
     }
 
-    /// Memory for all of it, megabytes.
     pub(crate) fn memory_mb(self, huge_pages: bool) -> u32 {
-        // An mbuf is 128 bytes, its headroom 128, its pool's header 64; DPDK spreads them over memory channels, and lets
-        // none cross a page of 4 KB without huge pages.
+        // An mbuf takes 128 bytes, its headroom 128, its pool header 64. DPDK pads them for memory channels and, without huge pages, lets
+        // none cross a 4 KB page.
         let mbuf = u64::from(self.data_room_bytes) + 448;
         let mbuf = if huge_pages { mbuf } else { mbuf.next_multiple_of(4096) };
         let rings = self.rings * (u64::from(self.rx_ring.max(self.tx_ring)) * 8 + 4096);
@@ -287,7 +271,6 @@ impl Sizes {
     }
 }
 
-/// The EAL arguments of a replay.
 pub(crate) fn eal_arguments(lcores: &Lcores, cpus: &[u16], memory_mb: u32, huge_pages: bool) -> Vec<String> {
     let mut arguments: Vec<String> = vec![
         "--lcores".into(),
@@ -323,7 +306,6 @@ mod tests {
         let lcores = new(2);
         assert_eq!((tuples(&lcores), lcores.main, lcores.shared), (vec![(0, 0, 1)], 0, false));
         assert_eq!(lcores.eal_argument(&[4, 5]), "0@4,1@5");
-        // One CPU: one lcore steps through everything.
         let alone = new(1);
         assert_eq!((tuples(&alone), alone.all()), (vec![(0, 0, 0)], vec![0]));
     }
@@ -360,7 +342,7 @@ mod tests {
         assert_eq!((lcores.workers.len(), lcores.workers.contains(&lcores.main)), (3, false));
     }
 
-    /// Of a replay with so many lcores, each with a queue.
+    /// Sizes of a replay with `lcores` lcores of one queue each.
     fn sizes(spec: HarnessSpec, lcores: u16, batch: usize, frame_bytes: usize) -> Result<Sizes, ConfigError> {
         let spec = HarnessSpec { lcores: Some(lcores), ..spec };
         let layout = Lcores::new(&spec, RunToCompletion, None, 64).unwrap();

@@ -1,4 +1,4 @@
-//! The sink: takes what the forwarder sent from the TX rings of its ports, and judges, times and writes it.
+//! The sink: takes sent packets from the TX rings, verifies them, records their latency and writes them to captures.
 
 use super::feeder::{Feeder, Tag};
 use super::link::TxLink;
@@ -10,36 +10,33 @@ use anyhow::Context as _;
 use dpdk_ffi::{Burst, Eal, RingConsumer};
 use std::path::Path;
 
-/// Packets taken at once.
+/// Packets per dequeue.
 const BURST: usize = 256;
-/// Packets taken at once when the sink is slow on purpose.
+/// The same with a slow sink.
 const SLOW_BURST: usize = 32;
 
-/// See the module.
 pub(crate) struct Sink {
-    /// The far ends of TX rings, each with the index of its port.
+    /// Consumer ends of the TX rings, each with its port index.
     outlets: Vec<(usize, RingConsumer)>,
     burst: Burst,
-    /// Packets are taken on one poll in so many.
+    /// Packets are taken on every `slow`-th poll.
     slow: u32,
     polls: u32,
-    /// What each port sends to, when that has a rate.
+    /// The modelled link of each port; empty without `--tx-rate`.
     links: Vec<TxLink>,
-    /// How long the trial has paused, as the links know it, cycles.
+    /// The pause of the trial as already charged to the links, cycles.
     paused_cycles: u64,
-    /// The last sequence number seen, by port, then by VRF and input, plus one.
+    /// Last sequence number plus one, by port, VRF and input.
     last: Vec<Vec<Vec<u64>>>,
-    /// By port, if what leaves is written.
+    /// By port; empty unless the output is captured.
     writers: Vec<PcapFile>,
     scratch: Vec<u8>,
-    /// Latencies from the intended send time.
     pub(crate) latency: LatencyBySize,
-    /// Packets that overtook one of their own input, VRF and port.
+    /// Packets that overtook another of the same input, VRF and port.
     pub(crate) reordered: u64,
 }
 
 impl Sink {
-    /// Over `outlets` of `ports` ports, fed by `inputs` rings with packets of `vrfs` VRFs.
     pub(crate) fn new(
         eal: &Eal,
         outlets: Vec<(usize, RingConsumer)>,
@@ -62,16 +59,13 @@ impl Sink {
         }
     }
 
-    /// Takes no more from each port than a link like `link` does.
+    /// Models a link like `link` behind each port.
     pub(crate) fn limit_to(&mut self, eal: &Eal, link: &TxLink) {
         self.links = vec![link.clone(); self.last.len()];
         self.burst = Burst::with_capacity(eal, 1);
     }
 
-    /// Writes what leaves by port N to `dir`/portN.pcap, nanoseconds, with the times of the trace.
-    ///
-    /// # Errors
-    /// When a file cannot be made.
+    /// Captures the output of port N in `dir`/portN.pcap with the time stamps of the trace.
     pub(crate) fn write_to(&mut self, dir: &Path) -> anyhow::Result<()> {
         std::fs::create_dir_all(dir).with_context(|| format!("cannot make the folder {}", dir.display()))?;
         for port in 0..self.last.len() {
@@ -80,10 +74,7 @@ impl Sink {
         Ok(())
     }
 
-    /// Takes what there is, from every ring; answers how many packets.
-    ///
-    /// # Errors
-    /// When a capture cannot be written.
+    /// Takes the waiting packets of every ring and returns their number. A slow sink skips polls.
     pub(crate) fn poll(
         &mut self,
         feeder: &Feeder,
@@ -101,14 +92,14 @@ impl Sink {
         }
     }
 
-    /// Takes what the links have time for, from all rings of a port in turn.
+    /// Takes as many packets as the links have time for, round robin over the rings of a port.
     fn take_by_links(
         &mut self,
         feeder: &Feeder,
         source: &mut Source,
         mut verifier: Option<&mut Verifier>,
     ) -> anyhow::Result<u64> {
-        // The links are a part of the harness: while it is away, nothing goes over them.
+        // The links are part of the harness: while it is descheduled they stand still.
         let paused_cycles = feeder.pacer().paused_cycles();
         let pause = paused_cycles.saturating_sub(std::mem::replace(&mut self.paused_cycles, paused_cycles));
         self.links.iter_mut().for_each(|link| link.pause(pause));
@@ -129,10 +120,7 @@ impl Sink {
         Ok(taken)
     }
 
-    /// As [`Self::poll`], however slow the sink is meant to be.
-    ///
-    /// # Errors
-    /// When a capture cannot be written.
+    /// [`Self::poll`] without the limits of a slow sink.
     pub(crate) fn drain(
         &mut self,
         feeder: &Feeder,
@@ -146,7 +134,6 @@ impl Sink {
         Ok(taken)
     }
 
-    /// Takes a burst from an outlet.
     fn take(
         &mut self,
         at: usize,
@@ -182,7 +169,7 @@ impl Sink {
             verifier.into_iter().for_each(|verifier| verifier.came_too_late(sequence));
             return Ok(());
         };
-        // Fragments leave after the other packets of their batch. Nothing else makes a frame shorter.
+        // Fragments leave after the other packets of their batch. Only fragmentation shortens a frame.
         let frame_bytes = self.burst.pkt_len(i);
         let is_fragment = (frame_bytes as usize) < part.trace.frame(frame).len();
         if !is_fragment {
@@ -213,10 +200,6 @@ impl Sink {
         Ok(())
     }
 
-    /// Ends the captures; what was recorded stays.
-    ///
-    /// # Errors
-    /// When a file cannot be written to its end.
     pub(crate) fn finish(&mut self) -> anyhow::Result<()> {
         self.writers.drain(..).try_for_each(PcapFile::finish)
     }

@@ -1,6 +1,6 @@
-//! What is fed, in order: the frames of a trace in memory, again and again, or those of a trace that is read meanwhile.
+//! The frames to feed, in order: a trace in memory, repeated, or a trace streamed from its file.
 //!
-//! The feeder takes frames here, and the sink finds here what a packet was that has left, by its sequence number.
+//! The feeder takes frames from a `Source`; the sink looks up sent packets in it by sequence number.
 
 use super::deal::Dealer;
 use super::feeder::ReadWaits;
@@ -11,33 +11,30 @@ use super::verify::{Expected, Verifier, VrfReferences};
 use dpdk_ffi::Mempool;
 use std::sync::Arc;
 
-/// Packets of a replay, at most: their numbers fit what an mbuf carries.
+/// Most packets of a replay: sequence numbers must fit the tag of an mbuf.
 pub(super) const PACKETS_MAX: u64 = 1 << 40;
 
-/// Frames in memory, and what is known of each before it is fed.
+/// Frames in memory with their precomputed metadata.
 #[derive(Default)]
 pub(crate) struct TracePart {
-    /// The frames.
     pub(crate) trace: Arc<Trace>,
-    /// Frames of the trace before these.
+    /// Number of trace frames before this part.
     pub(super) first: usize,
-    /// Which input each goes to.
     pub(super) ring_of: Vec<u16>,
-    /// The number of the VRF that each is in.
     pub(super) vrf_of: Vec<usize>,
-    /// With `--verify`: what must become of each.
+    /// Correct result of each frame; `None` without `--verify`.
     pub(super) expected: Option<Expected>,
 }
 
 impl TracePart {
-    /// The frames of `trace`, dealt by `dealer`, and judged by `tables` if there are any.
+    /// Distributes the frames of `trace` with `dealer`, and judges them by `tables` if given.
     pub(crate) fn new(trace: Arc<Trace>, dealer: &Dealer, tables: Option<&VrfReferences>) -> Self {
         let mut part = Self { trace, ..Self::default() };
         part.deal(dealer, tables);
         part
     }
 
-    /// Works out what is known of each frame.
+    /// Computes input, VRF and expected result of each frame.
     pub(super) fn deal(&mut self, dealer: &Dealer, tables: Option<&VrfReferences>) {
         let Self { trace, ring_of, vrf_of, expected, .. } = self;
         dealer.deal(trace, ring_of, vrf_of);
@@ -47,47 +44,35 @@ impl TracePart {
     }
 }
 
-/// The next frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NextFrame<'a> {
-    /// Its number over all loops.
+    /// Sequence number over all passes.
     pub(super) sequence: u64,
-    /// When it is due by the times of the trace, cycles from the first one; 0 where these do not matter.
+    /// Due time by the trace, cycles from the first frame; 0 where the trace does not set it.
     pub(super) due: u64,
-    /// Which input it goes to.
     pub(super) ring: usize,
-    /// Which of the feeder's pools its mbufs are from.
     pub(super) pool: usize,
-    /// Its bytes.
     pub(super) bytes: &'a [u8],
 }
 
-/// A frame that was fed.
 pub(super) struct FedFrame<'a> {
-    /// Where it is.
     pub(super) part: &'a mut TracePart,
-    /// Which of the part it is.
     pub(super) frame: usize,
 }
 
-/// See the module.
 pub(crate) enum Source {
-    /// A trace in memory.
     Memory(TraceInMemory),
-    /// One that is read meanwhile.
     Stream(TraceStream),
 }
 
-/// A trace in memory, several times in a row.
 pub(crate) struct TraceInMemory {
     pub(super) part: TracePart,
-    /// When frames are due, if the capture's times say.
+    /// Due times, if the capture's time stamps set the pace.
     times: Option<TraceTimes>,
-    /// The next packet: its number, and the same as frame and loop.
+    /// The next packet: sequence number, frame and pass.
     sequence: u64,
     frame: usize,
     turn: u64,
-    /// Packets in all.
     total: u64,
 }
 
@@ -118,13 +103,12 @@ impl TraceInMemory {
 }
 
 impl Source {
-    /// The frames of `part`, `loops` times.
     pub(crate) fn memory(part: TracePart, loops: u64) -> Self {
         let total = (part.trace.len() as u64).saturating_mul(loops).min(PACKETS_MAX);
         Self::Memory(TraceInMemory { part, times: None, sequence: 0, frame: 0, turn: 0, total })
     }
 
-    /// Says when packets are due where `rate` leaves that to the trace, on a clock of `tsc_hz`.
+    /// Sets due times where `rate` leaves them to the trace, on a clock of `tsc_hz`.
     pub(super) fn pace(&mut self, rate: OfferedRate, tsc_hz: u64) {
         match self {
             Self::Memory(memory) => {
@@ -137,7 +121,6 @@ impl Source {
         }
     }
 
-    /// The trace, if it is in memory.
     pub(super) fn in_memory(&self) -> Option<&TracePart> {
         match self {
             Self::Memory(memory) => Some(&memory.part),
@@ -145,7 +128,7 @@ impl Source {
         }
     }
 
-    /// Bytes of a frame, the mean; of a trace that is read meanwhile, of what has been read.
+    /// Mean bytes of a frame; for a streamed trace, of its current chunk.
     pub(super) fn frame_bytes_mean(&self) -> f64 {
         match self {
             Self::Memory(memory) => memory.part.trace.frame_bytes_mean(),
@@ -153,7 +136,7 @@ impl Source {
         }
     }
 
-    /// The next frame; `None` when it has not been read yet, or there is none.
+    /// The next frame; `None` at the end, and while it has not been read yet.
     pub(super) fn next(&mut self) -> Option<NextFrame<'_>> {
         match self {
             Self::Memory(memory) => memory.next(),
@@ -161,7 +144,7 @@ impl Source {
         }
     }
 
-    /// Goes on to the frame after [`Self::next`]'s.
+    /// Moves past the frame of [`Self::next`].
     pub(super) fn advance(&mut self) {
         match self {
             Self::Memory(memory) => memory.advance(),
@@ -169,7 +152,6 @@ impl Source {
         }
     }
 
-    /// The number of the next frame.
     pub(super) fn sequence(&self) -> u64 {
         match self {
             Self::Memory(memory) => memory.sequence,
@@ -177,7 +159,6 @@ impl Source {
         }
     }
 
-    /// Whether there is no next frame and will be none.
     pub(super) fn is_over(&self) -> bool {
         match self {
             Self::Memory(memory) => memory.sequence >= memory.total,
@@ -185,7 +166,6 @@ impl Source {
         }
     }
 
-    /// Gives no frame any more.
     pub(super) fn stop(&mut self) {
         match self {
             Self::Memory(memory) => memory.total = memory.sequence,
@@ -193,17 +173,17 @@ impl Source {
         }
     }
 
-    /// Whether the next frame waits for the file to be read, and not for packets to leave.
+    /// Whether the next frame waits for the file, not for packets to leave.
     pub(super) fn is_behind(&self) -> bool {
         matches!(self, Self::Stream(stream) if stream.is_behind())
     }
 
-    /// Whether the next frame cannot be read before packets have left.
+    /// Whether packets must leave before the next frame can be read.
     pub(super) fn is_held_up(&self) -> bool {
         matches!(self, Self::Stream(stream) if stream.is_held_up())
     }
 
-    /// What packet `sequence` was; `None` when nothing fed with it was inside any more.
+    /// Looks up packet `sequence`; `None` when its chunk has been recycled.
     pub(super) fn find(&mut self, sequence: u64) -> Option<FedFrame<'_>> {
         match self {
             Self::Memory(memory) => Some(memory.find(sequence)),
@@ -211,14 +191,14 @@ impl Source {
         }
     }
 
-    /// Makes room for more to be read when packets have left.
+    /// Frees chunks whose packets have all left, to read further.
     pub(super) fn recycle(&mut self, pools: &[Mempool], verifier: Option<&mut Verifier>) {
         if let Self::Stream(stream) = self {
             stream.recycle(|pool| pools[pool].is_whole(), verifier);
         }
     }
 
-    /// Ends the account of `verifier`, after the first `fed` packets were fed, none of which is inside.
+    /// Closes the account of `verifier` after the first `fed` packets were fed and all have left.
     pub(super) fn close(&mut self, fed: u64, verifier: &mut Verifier) {
         match self {
             Self::Memory(memory) => {
@@ -230,7 +210,6 @@ impl Source {
         }
     }
 
-    /// How the file was read when it was not in memory, and the feeder waited so for it.
     pub(super) fn streamed(&mut self, waits: ReadWaits) -> Option<Streamed> {
         match self {
             Self::Memory(_) => None,
@@ -238,7 +217,6 @@ impl Source {
         }
     }
 
-    /// What is known of the trace, or of as much as was read.
     pub(crate) fn facts(&self) -> TraceFacts {
         match self {
             Self::Memory(memory) => memory.part.trace.facts,

@@ -1,13 +1,13 @@
-//! A trace that is read while it is replayed: chunks of it, a bounded number.
+//! A trace read during the replay, through a bounded number of chunks.
 //!
 //! ```text
 //! read_ahead -> full chunks -> fed from the last of `chunks` -> all its packets have left -> empty chunks -> read_ahead
 //! ```
 //!
-//! A chunk can be used anew when no packet of it is inside the forwarder. Packets that are dropped are counted, but not by number, and a
-//! slow engine may hold an old packet back while later ones leave. So mbufs tell: packets are taken from two pools in turn. While one is
-//! fed from, the other gets back its mbufs (fragments of a packet come from the packet's own pool); once it has all of them, nothing that
-//! was fed before the last change of pools is inside, and the pools change again.
+//! A chunk may be reused when no packet of it is inside the forwarder. Drops are counted without sequence numbers, and a slow engine may
+//! hold back an old packet while later ones leave, so mbufs decide: packets are allocated from two pools in turn. While one pool is in
+//! use, the mbufs of the other return to it (fragments are allocated from their packet's pool). Once all are back, no packet fed before the
+//! last swap is inside, and the pools swap again.
 
 use super::deal::Dealer;
 use super::feeder::ReadWaits;
@@ -23,35 +23,30 @@ use std::fs::Metadata;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Chunks that there are. With 4 MB each they hold more than the largest window of frames of usual size.
+/// With 4 MB each, the chunks hold more than the largest window of frames of usual size.
 pub(super) const CHUNKS: usize = 16;
 
-/// A trace whose frames have more bytes is not held in memory.
+/// Traces with more bytes of frames are streamed.
 const MEMORY_BYTES_MAX: usize = 1 << 30;
 
-/// When a trace is read while it is replayed.
+/// When to stream a trace instead of loading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StreamWhen {
-    /// If it has more than [`MEMORY_BYTES_MAX`].
+    /// Beyond [`MEMORY_BYTES_MAX`].
     Auto,
-    /// Always.
     Always,
-    /// Never.
     Never,
 }
 
 impl StreamWhen {
-    /// Reads the trace, or says with `None` that it is to be read while it is replayed. What cannot be read again, such as a pipe, is not
-    /// unless that is said.
-    ///
-    /// # Errors
-    /// [`TraceError`].
+    /// Loads the trace; `None` means that it is to be streamed. Files that can be read only once, such as pipes, are streamed only by
+    /// `Always`.
     pub(crate) fn load(self, spec: &TraceSpec) -> Result<Option<Trace>, TraceError> {
         let file_bytes = std::fs::metadata(&spec.path).ok().filter(Metadata::is_file).map(|file| file.len());
         match (self, file_bytes) {
             (Self::Always, _) => Ok(None),
             (Self::Never, _) | (Self::Auto, None) => Trace::load_within(spec, usize::MAX),
-            // Of a file that long the frames are longer than that, for the headers of packets are short; what is packed has yet more.
+            // Packet headers are short, so the frames of such a file exceed the limit; a compressed file expands to even more.
             (Self::Auto, Some(bytes)) if spec.limit.is_none() && bytes / 2 > MEMORY_BYTES_MAX as u64 => {
                 Ok(None)
             }
@@ -60,44 +55,33 @@ impl StreamWhen {
     }
 }
 
-/// What is read, and how.
 pub(crate) struct StreamSpec {
-    /// The capture.
     pub(crate) trace: TraceSpec,
-    /// Times that it is read.
     pub(crate) loops: u64,
-    /// Speed that it is offered at.
     pub(crate) rate: OfferedRate,
-    /// Where frames go.
+    /// Distributes the frames.
     pub(crate) dealer: Dealer,
-    /// With `--verify`: what judges frames.
+    /// References that judge frames; `None` without `--verify`.
     pub(crate) tables: Option<Arc<VrfReferences>>,
 }
 
-/// How a capture was read while it was replayed.
 #[derive(Debug)]
 pub(crate) struct Streamed {
-    /// Times that the file was waited for.
     pub(crate) waits: ReadWaits,
-    /// Chunks of which packets were inside or being fed at one time, at most.
     pub(crate) chunks_max: usize,
-    /// Why reading ended before its time, if it did.
     pub(crate) error: Option<TraceError>,
 }
 
-/// See the module.
 pub(crate) struct TraceStream {
-    /// Those of which packets may be inside, in order; frames are fed from the last one.
+    /// Chunks whose packets may be inside, in order; frames are fed from the last one.
     chunks: VecDeque<Chunk>,
-    /// The next frame of the last chunk.
     frame: usize,
-    /// Packets taken so far.
+    /// Sequence number of the next packet.
     pub(super) sequence: u64,
-    /// Which pool the next packet is from.
     pool: usize,
-    /// Packets below this that are inside have mbufs of the other pool.
+    /// Packets below this sequence number that are still inside use the other pool.
     changed_at: u64,
-    /// Whether chunks may have become free since they were last looked at.
+    /// Chunks may have become reusable since the last check.
     is_worth_a_look: bool,
     full: Receiver<Read>,
     empty: Sender<Chunk>,
@@ -105,17 +89,16 @@ pub(crate) struct TraceStream {
     cycles_per_ns: f64,
     pub(super) is_over: bool,
     error: Option<TraceError>,
-    /// Chunks that hold or held frames, at most at one time.
     used_max: usize,
 }
 
 impl TraceStream {
-    /// Starts the thread that reads, and waits for the first chunk, or until `is_over`. Must be called before EAL pins the main thread, so that
-    /// the reader may run on every CPU.
+    /// Starts the reader thread and waits for the first chunk, or until `is_over`. Must be called before EAL pins the main thread: the
+    /// reader inherits its CPU affinity.
     ///
     /// # Errors
-    /// [`TraceError`] when the file has no packet before it fails; [`ConfigError::Invalid`] for what is no file and is to be read several
-    /// times; when the system refuses a thread.
+    /// [`TraceError`] when the file fails before its first packet; [`ConfigError::Invalid`] for several passes over something that is not
+    /// a regular file; an error when the thread cannot be started.
     pub(crate) fn open(mut spec: StreamSpec, is_over: impl Fn() -> bool) -> anyhow::Result<Self> {
         if std::fs::metadata(&spec.trace.path).is_ok_and(|file| !file.is_file()) {
             if !matches!(spec.loops, 1 | u64::MAX) {
@@ -162,13 +145,11 @@ impl TraceStream {
         Ok(stream)
     }
 
-    /// Counts time on a clock of `tsc_hz`.
     #[expect(clippy::cast_precision_loss, reason = "a clock's rate is below 2^53")]
     pub(super) fn set_clock(&mut self, tsc_hz: u64) {
         self.cycles_per_ns = tsc_hz as f64 / 1e9;
     }
 
-    /// Feeds from `chunk` on.
     fn put(&mut self, mut chunk: Chunk) {
         chunk.first = self.sequence;
         self.chunks.push_back(chunk);
@@ -177,7 +158,6 @@ impl TraceStream {
         self.used_max = self.used_max.max(self.chunks.len());
     }
 
-    /// The next frame; `None` when it has not been read yet, or there is none.
     pub(super) fn next(&mut self) -> Option<NextFrame<'_>> {
         if self.is_over {
             return None;
@@ -195,7 +175,6 @@ impl TraceStream {
         })
     }
 
-    /// Goes on to the next chunk, if it has been read.
     fn turn_over(&mut self) -> bool {
         match self.full.try_recv() {
             Ok(Ok(chunk)) => {
@@ -209,25 +188,22 @@ impl TraceStream {
         false
     }
 
-    /// Goes on to the frame after [`Self::next`]'s.
     pub(super) fn advance(&mut self) {
         self.frame += 1;
         self.sequence += 1;
         self.is_over |= self.sequence >= PACKETS_MAX;
     }
 
-    /// Whether the reader has a chunk to read to, and the next frame is not there yet.
+    /// Whether the reader has a free chunk, so that the next frame waits for the file.
     pub(super) fn is_behind(&self) -> bool {
         !self.is_over && self.chunks.len() < CHUNKS
     }
 
-    /// Whether the next frame cannot be read before packets have left.
     pub(super) fn is_held_up(&self) -> bool {
         let is_fed = self.chunks.back().is_some_and(|chunk| self.frame == chunk.len());
         !self.is_over && self.chunks.len() == CHUNKS && is_fed
     }
 
-    /// What packet `sequence` was; `None` when nothing fed with it was inside any more.
     pub(super) fn find(&mut self, sequence: u64) -> Option<FedFrame<'_>> {
         let at = self.chunks.partition_point(|chunk| chunk.first <= sequence).checked_sub(1)?;
         let chunk = &mut self.chunks[at];
@@ -235,13 +211,12 @@ impl TraceStream {
         Some(FedFrame { part: &mut chunk.part, frame })
     }
 
-    /// Bytes of a frame of the chunk that frames are fed from, the mean.
     pub(super) fn frame_bytes_mean(&self) -> f64 {
         self.chunks.back().map_or(0.0, |chunk| chunk.part.trace.frame_bytes_mean())
     }
 
-    /// Gives chunks to the reader of which no packet is inside any more, and closes their account. `is_whole` says of a pool whether no
-    /// mbuf of it is in use.
+    /// Closes the account of chunks without packets inside and returns them to the reader. `is_whole` says whether all mbufs of a pool are
+    /// free.
     pub(super) fn recycle(&mut self, is_whole: impl Fn(usize) -> bool, mut verifier: Option<&mut Verifier>) {
         if !std::mem::take(&mut self.is_worth_a_look) || !is_whole(1 - self.pool) {
             return;
@@ -253,31 +228,28 @@ impl TraceStream {
                 verifier.close(&chunk.part, |_| 1);
             }
             chunk.clear();
-            // The reader may have ended.
             let _ = self.empty.try_send(chunk);
         }
         (self.pool, self.changed_at) = (1 - self.pool, self.sequence);
     }
 
-    /// Closes the account of what is left, after the first `fed` packets were fed.
+    /// Closes the account of the remaining chunks, after `fed` packets were fed.
     pub(super) fn close(&mut self, fed: u64, verifier: &mut Verifier) {
         for chunk in self.chunks.drain(..) {
             verifier.close(&chunk.part, |frame| u64::from(chunk.first + (frame as u64) < fed));
         }
     }
 
-    /// What is known of the file, or of as much as was read.
     pub(super) fn facts(&self) -> TraceFacts {
         *self.facts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How the file was read, when the feeder waited so for it.
     pub(super) fn ended(&mut self, waits: ReadWaits) -> Streamed {
         Streamed { waits, chunks_max: self.used_max, error: self.error.take() }
     }
 }
 
-/// When a frame of a chunk is due, cycles from the start; 0 at full speed.
+/// Due time of a frame, cycles from the start; 0 at full speed.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -294,21 +266,20 @@ mod tests {
     use crate::topology::plan::Input;
     use std::thread::yield_now;
 
-    /// The bundled capture, `loops` times: each time is a chunk of 2,000 frames.
+    /// The bundled capture, `loops` times: a chunk of 2,000 frames per pass.
     fn mix(loops: u64) -> TraceStream {
         let dealer = Dealer::new(&[Input { port: 0, queue: 0 }], false, &[]);
         let (trace, rate) = (TraceSpec::of(&bundled("mix.pcap")), OfferedRate::Max);
         TraceStream::open(StreamSpec { trace, loops, rate, dealer, tables: None }, || false).unwrap()
     }
 
-    /// Takes frames until no more can be read, while `is_whole` says of which pools no mbuf is in use.
+    /// Takes frames until no more can be read; `is_whole` says whether all mbufs of a pool are free.
     fn take_all(stream: &mut TraceStream, is_whole: impl Fn(usize) -> bool) {
         while !stream.is_over && !stream.is_held_up() {
             take(stream, &is_whole);
         }
     }
 
-    /// Takes a frame, if there is one.
     fn take(stream: &mut TraceStream, is_whole: impl Fn(usize) -> bool) {
         match stream.next() {
             Some(_) => stream.advance(),
@@ -326,7 +297,7 @@ mod tests {
         let frame = |stream: &mut TraceStream, sequence| stream.find(sequence).map(|fed| fed.frame);
         let frames = [0, 2001, 31_999, 32_000].map(|at| frame(&mut stream, at));
         assert_eq!(frames, [Some(0), Some(1), Some(1999), None]);
-        // The second pool has not been used yet; from here on it is. What is inside has mbufs of the first.
+        // The second pool has been idle and is used from here on; packets inside hold mbufs of the first.
         take(&mut stream, |pool| pool == 1);
         assert_eq!((stream.pool, stream.is_held_up(), frame(&mut stream, 0)), (1, true, Some(0)));
         take(&mut stream, |pool| pool == 1);

@@ -1,4 +1,4 @@
-//! Replays of the bundled capture within the process of a test.
+//! Replays of the bundled capture within a test's process.
 
 use super::deal::Dealer;
 use super::drive::{Replay, ReplayOutcome};
@@ -13,8 +13,8 @@ use crate::forwarder::test_forwarder::forward_spec;
 use crate::topology::TopologyKind;
 use std::sync::Arc;
 
-/// Replays `trace` as `spec` says through `forwarder`, laid out for `cpus`, until it ends or `signals` end it; `None` without DPDK. `is_seen`:
-/// whether the feeder copies packets. `serve` adds to what serves the forwarder.
+/// Replays `trace` by `spec` through `forwarder`, laid out for `cpus`, until it ends or `signals` end it; `None` without DPDK. `is_seen`
+/// selects the feeder over prepared packets; `serve` may extend the forwarder's service.
 pub(super) fn replay_in_process(
     (trace, spec, cpus, is_seen): (&Arc<Trace>, &HarnessSpec, usize, bool),
     topology: TopologyKind,

@@ -1,4 +1,4 @@
-//! The capture that is replayed: its frames in one block of memory, with their times.
+//! The capture to replay: its frames in one block of memory, with their time stamps.
 
 use super::interfaces::{InterfacePorts, PortOf};
 use super::make::FrameChanges;
@@ -8,58 +8,47 @@ use fib::digest::PacketsHash;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-/// Why a capture cannot be replayed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TraceError {
-    /// It cannot be read, or is damaged.
+    /// Unreadable or damaged.
     #[error(transparent)]
     Capture(#[from] CaptureError),
-    /// No Ethernet frame can be made of a packet.
+    /// Unsupported link type: no Ethernet frame can be built.
     #[error("{path}: packet {packet}: {source}")]
     Link { path: PathBuf, packet: usize, source: UnknownLink },
-    /// It has no packet.
     #[error("{path}: there is no packet in it")]
     Empty { path: PathBuf },
-    /// It ends before its first packet does.
+    /// It ends within its first packet.
     #[error("{path}: the file is cut short within its first packet")]
     CutShort { path: PathBuf },
-    /// The thread that reads it panicked.
     #[error("{path}: reading it panicked: {message}")]
     Panicked { path: PathBuf, message: String },
-    /// No packet came by an interface that `--port-of` names.
+    /// No packet came from an interface that `--port-of` names.
     #[error("--port-of {interface}: no packet of {path} came by that interface; there are {there}")]
     NoInterface { path: PathBuf, interface: String, there: String },
 }
 
-/// Which packets of which file are replayed.
 #[derive(Clone, Debug)]
 pub(crate) struct TraceSpec {
-    /// The capture.
     pub(crate) path: PathBuf,
-    /// Packets that are taken, at most.
     pub(crate) limit: Option<usize>,
-    /// The ports of its interfaces.
     pub(crate) port_of: Vec<PortOf>,
-    /// What is changed in its frames, from the first one on.
+    /// Changes to the frames, from the first one on.
     pub(crate) changes: FrameChanges,
 }
 
-/// What is known of a capture that was read, or of the part that was.
+/// Facts of a capture, as far as it was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TraceFacts {
-    /// Frames.
     pub(crate) frames: usize,
-    /// Frames of which the capture has less than was on the wire.
+    /// Frames captured shorter than they were on the wire.
     pub(crate) snapped: usize,
-    /// Whether the file ends within a packet; what came before it is replayed.
+    /// The file ends within a packet; the packets before it are replayed.
     pub(crate) truncated: bool,
-    /// Packets that have got another destination.
     pub(crate) remapped: u64,
-    /// Packets that are longer than the size that they were to have, since their headers are.
     pub(crate) longer: u64,
 }
 
-/// One frame of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Frame {
     start: usize,
@@ -68,22 +57,16 @@ struct Frame {
     time_ns: u64,
 }
 
-/// A frame that is read.
 pub(crate) struct Captured<'a> {
-    /// The frame.
     pub(crate) bytes: &'a [u8],
-    /// When it was captured, nanoseconds since 1970.
+    /// Nanoseconds since 1970.
     pub(crate) time_ns: u64,
-    /// The port that it arrives on.
     pub(crate) port: u16,
 }
 
 impl TraceSpec {
-    /// Gives each packet of a pcap or pcapng file, compressed or not, to `each` as an Ethernet frame, with what is known so far, until that
-    /// breaks off. Returns what is known then.
-    ///
-    /// # Errors
-    /// [`TraceError`].
+    /// Passes each packet of a pcap or pcapng file, compressed or not, to `each` as an Ethernet frame with the facts so far, until `each`
+    /// breaks. Returns the facts of the part read.
     pub(crate) fn frames(
         &self,
         ports: &mut InterfacePorts,
@@ -100,7 +83,7 @@ impl TraceSpec {
                 changes.apply(&mut changed);
                 bytes = &changed;
             }
-            // A clock that steps back would make a packet due before the one ahead of it.
+            // A clock that steps back would make a packet due before its predecessor.
             last_ns = packet.time_ns.max(last_ns);
             facts.frames += 1;
             facts.snapped += usize::from(packet.wire_bytes > packet.bytes.len());
@@ -116,10 +99,7 @@ impl TraceSpec {
         }
     }
 
-    /// Checks that packets came by every interface that is named, once all have been read.
-    ///
-    /// # Errors
-    /// [`TraceError::NoInterface`].
+    /// Checks that every interface in `--port-of` had packets; to be called at the end of the file.
     pub(crate) fn check_interfaces(&self, ports: &InterfacePorts) -> Result<(), TraceError> {
         ports.unmet().map_or(Ok(()), |(interface, there)| {
             Err(TraceError::NoInterface { path: self.path.clone(), interface, there })
@@ -127,21 +107,17 @@ impl TraceSpec {
     }
 }
 
-/// A capture in memory, or a part of one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Trace {
     bytes: Vec<u8>,
     frames: Vec<Frame>,
-    /// What is known of the capture that it is, or of the frames that were made.
+    /// Facts of the capture, or of generated frames.
     pub(crate) facts: TraceFacts,
 }
 
 impl Trace {
-    /// Reads the frames of `spec`, if they have `bytes_max` bytes at most. A file that is cut short gives what is whole, if that is at
-    /// least one packet.
-    ///
-    /// # Errors
-    /// [`TraceError`].
+    /// Reads the frames of `spec`; `None` when they exceed `bytes_max` bytes. A truncated file yields its whole packets, if it has one at
+    /// least.
     pub(crate) fn load_within(spec: &TraceSpec, bytes_max: usize) -> Result<Option<Self>, TraceError> {
         let (mut trace, mut ports) = (Self::default(), InterfacePorts::new(&spec.port_of));
         let mut fits = true;
@@ -160,7 +136,6 @@ impl Trace {
         Ok(Some(trace))
     }
 
-    /// Adds a frame.
     pub(crate) fn push(&mut self, captured: &Captured<'_>) {
         let Captured { bytes, time_ns, port } = *captured;
         let start = self.bytes.len();
@@ -174,7 +149,7 @@ impl Trace {
         });
     }
 
-    /// Forgets all frames; memory for `bytes` bytes of frames stays.
+    /// Removes all frames; keeps memory for `bytes` bytes of frames.
     pub(crate) fn clear(&mut self, bytes: usize) {
         self.bytes.clear();
         self.bytes.shrink_to(bytes);
@@ -183,56 +158,45 @@ impl Trace {
         self.facts = TraceFacts::default();
     }
 
-    /// Writes it as pcap to `path`.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
     pub(crate) fn save(&self, path: &Path) -> anyhow::Result<()> {
         let mut file = PcapFile::create(path)?;
         (0..self.len()).try_for_each(|i| file.write(self.time_ns(i), self.frame(i)))?;
         file.finish()
     }
 
-    /// How many frames.
     pub(crate) fn len(&self) -> usize {
         self.frames.len()
     }
 
-    /// Bytes of all frames.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// The bytes of frame `i`.
     pub(crate) fn frame(&self, i: usize) -> &[u8] {
         let Frame { start, bytes, .. } = self.frames[i];
         &self.bytes[start..start + bytes as usize]
     }
 
-    /// When frame `i` was captured, nanoseconds since 1970.
+    /// Capture time, nanoseconds since 1970.
     pub(crate) fn time_ns(&self, i: usize) -> u64 {
         self.frames[i].time_ns
     }
 
-    /// The port that frame `i` arrives on.
     pub(crate) fn port(&self, i: usize) -> u16 {
         self.frames[i].port
     }
 
-    /// Bytes of a frame, the mean.
     #[expect(clippy::cast_precision_loss, reason = "bytes and frames below 2^53")]
     pub(crate) fn frame_bytes_mean(&self) -> f64 {
         self.bytes() as f64 / self.len().max(1) as f64
     }
 
-    /// The hash of its packets.
     pub(crate) fn hash(&self) -> String {
         let mut hash = PacketsHash::default();
         (0..self.len()).for_each(|i| hash.add(self.frame(i)));
         hash.finish()
     }
 
-    /// Bytes of the longest frame.
     pub(crate) fn frame_bytes_max(&self) -> usize {
         self.frames.iter().map(|frame| frame.bytes as usize).max().unwrap_or(0)
     }
@@ -240,7 +204,7 @@ impl Trace {
 
 #[cfg(any(test, feature = "testing"))]
 impl Trace {
-    /// Reads all packets of a file, all of which arrive on port 0.
+    /// Reads all packets of a file; all arrive on port 0.
     pub(crate) fn load(path: &Path) -> Result<Self, TraceError> {
         Self::load_within(&TraceSpec::of(path), usize::MAX).map(Option::unwrap_or_default)
     }
@@ -248,7 +212,7 @@ impl Trace {
 
 #[cfg(any(test, feature = "testing"))]
 impl TraceSpec {
-    /// All packets of a file, all of which arrive on port 0.
+    /// All packets of a file; all arrive on port 0.
     pub(crate) fn of(path: &Path) -> Self {
         Self { path: path.to_owned(), limit: None, port_of: Vec::new(), changes: FrameChanges::default() }
     }
@@ -322,7 +286,7 @@ mod tests {
     #[test]
     fn no_more_than_the_limit_is_read() {
         let mut whole = pcap(1, &[&[1; 60], &[2; 60], &[3; 60]]);
-        // What comes behind is not looked at.
+        // Beyond the limit nothing is read, so damage there does not matter.
         whole.truncate(whole.len() - 10);
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), whole).unwrap();

@@ -1,4 +1,4 @@
-//! The loop of the main lcore: feeds, polls and takes, one trial after the other.
+//! The loop of the main lcore: it feeds, polls the stages and drains, trial by trial.
 
 use super::feeder::Feeder;
 use super::sink::Sink;
@@ -13,14 +13,14 @@ use crate::topology::Handle;
 use crate::topology::running::{Idle, Running};
 use std::time::{Duration, Instant};
 
-/// How long nothing may move, with packets that are not back and no other that may be fed, before they are given up.
+/// Packets that are held up with no progress for this long are given up.
 const STUCK: Duration = Duration::from_secs(30);
-/// How long stages may take to forget their latencies after a warm-up; idle ones do at once.
+/// How long stages may take to reset their latencies after a warm-up; idle ones do so at once.
 const FORGET_LIMIT: Duration = Duration::from_millis(500);
-/// Turns of the loop between two looks at clock and signals.
+/// Loop iterations between checks of clock and signals.
 const HOUSEKEEPING_TURNS: u32 = 256;
 
-/// Whether nothing has moved for so long that packets are given up.
+/// Whether there was no progress for `STUCK`; warns if so.
 pub(super) fn is_stuck(unmoved: Duration) -> bool {
     let stuck = unmoved > STUCK;
     if stuck {
@@ -29,16 +29,15 @@ pub(super) fn is_stuck(unmoved: Duration) -> bool {
     stuck
 }
 
-/// The main lcore's loop.
 pub(super) struct Loop<'a, H, O> {
     pub(super) feeder: Feeder,
     pub(super) source: &'a mut Source,
     pub(super) sink: Sink,
     pub(super) verifier: Option<Verifier>,
-    /// The forwarder; its stages of this lcore, on a single CPU, are polled here.
+    /// The forwarder. On a single CPU its stages are polled from this loop.
     pub(super) running: Running,
     pub(super) housekeeping: H,
-    /// Whether nothing more is to be fed.
+    /// Ends feeding.
     pub(super) is_over: O,
     pub(super) idle: Idle,
     pub(super) conductor: Conductor,
@@ -46,18 +45,15 @@ pub(super) struct Loop<'a, H, O> {
     pub(super) current: Option<CurrentTrial>,
 }
 
-/// The trial that is under way.
 pub(super) struct CurrentTrial {
     trial: Trial,
     start: Instant,
-    /// What had been counted before it.
     before: Counters,
-    /// Packets that had been fed before it.
     fed: u64,
 }
 
 impl<H: FnMut(&Handle), O: Fn() -> bool> Loop<'_, H, O> {
-    /// Feeds, polls and takes, one trial after the other, until everything fed is accounted for and every stage is drained.
+    /// Runs all trials until every packet fed is accounted for and every stage is drained.
     pub(super) fn run(&mut self) -> anyhow::Result<()> {
         let (mut turn, mut gone, mut taken) = (0_u32, 0, 0);
         let (mut draining, mut stage_cycles) = (!self.begin(), 0);
@@ -74,7 +70,7 @@ impl<H: FnMut(&Handle), O: Fn() -> bool> Loop<'_, H, O> {
             has_moved |= moved;
             turn = turn.wrapping_add(1);
             let counters = self.running.handle().counters();
-            // What was dropped as tx_full or earlier never reaches the sink. A packet that left as fragments was fed once.
+            // Packets dropped before the TX ring never reach the sink. A packet that left as fragments was fed once.
             gone = (taken + counters.drops.total() + counters.punted).saturating_sub(counters.originated);
             if turn.is_multiple_of(HOUSEKEEPING_TURNS) || !moved {
                 (self.housekeeping)(self.running.handle());
@@ -87,7 +83,7 @@ impl<H: FnMut(&Handle), O: Fn() -> bool> Loop<'_, H, O> {
                 if std::mem::take(&mut has_moved) {
                     last_move = now;
                 }
-                // A stage counts a fragment after it has sent it, so `gone` is right once the stages have counted all that was fed.
+                // A stage counts a fragment after sending it, so `gone` is exact once the stages have counted everything fed.
                 let has_left = |fed| counters.gone() >= fed && gone >= fed;
                 let is_done = self.feeder.is_done(self.source);
                 let is_settled = is_done && has_left(self.feeder.fed());
@@ -100,10 +96,10 @@ impl<H: FnMut(&Handle), O: Fn() -> bool> Loop<'_, H, O> {
                     draining = !self.begin();
                     last_move = Instant::now();
                 }
-                // Only a stage that panicked stops the others by itself.
+                // Only a panicking stage stops the others without a request from here.
                 draining |= self.running.handle().is_stopping();
                 if draining && !moved && self.running.is_finished() {
-                    // A last look at the rings, in case the last packets came after the last poll.
+                    // The last packets may have come after the last poll.
                     while self.sink.drain(&self.feeder, self.source, self.verifier.as_mut())? > 0 {}
                     self.conductor.stop();
                     self.end(&counters);
@@ -116,7 +112,7 @@ impl<H: FnMut(&Handle), O: Fn() -> bool> Loop<'_, H, O> {
         }
     }
 
-    /// Begins the next trial. When there is none, receiving stops, and it returns false.
+    /// Begins the next trial. Without one it stops reception and returns false.
     fn begin(&mut self) -> bool {
         let handle = self.running.handle().clone();
         let Some(trial) = self.conductor.next() else {
@@ -129,7 +125,7 @@ impl<H: FnMut(&Handle), O: Fn() -> bool> Loop<'_, H, O> {
         true
     }
 
-    /// Ends the trial that is under way, if there is one: all its packets are accounted for, and `counters` are exact.
+    /// Ends the current trial: all its packets are accounted for, and `counters` are exact.
     fn end(&mut self, counters: &Counters) {
         let Some(CurrentTrial { trial, start, before, fed }) = self.current.take() else { return };
         let duration_s = start.elapsed().as_secs_f64();
@@ -151,7 +147,7 @@ impl<H: FnMut(&Handle), O: Fn() -> bool> Loop<'_, H, O> {
         }
     }
 
-    /// Has the stages forget the latencies that they have recorded. Nothing is inside meanwhile.
+    /// Makes the stages reset their latencies. No packet is inside meanwhile.
     fn forget_latencies(&mut self) {
         let handle = self.running.handle().clone();
         handle.ask_latencies(self.tsc_hz);

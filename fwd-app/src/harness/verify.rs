@@ -1,10 +1,9 @@
-//! `--verify`: each packet's result against the oracle: sent or dropped, by which port, with which bytes.
+//! `--verify`: compares the result of each packet with the reference: sent or dropped, port, bytes.
 //!
-//! Packets that arrive are compared byte for byte with what the reference makes of them. Packets that do not arrive are
-//! judged in sum: each reason must have dropped as many as the oracle says, and packets missing beyond that must be
-//! counted as `tx_full`. An engine that failed may have cost any packet that came as far as the lookup: those are counted as
-//! `engine_stall`, whatever the oracle says of them. While routes change, any next hop that was in service between the feeding of a
-//! packet and its arrival is right.
+//! Packets that arrive are compared byte for byte. Packets that do not arrive are checked by count: each drop reason must match the
+//! reference's number, and further missing packets must be counted as `tx_full`. A failed engine may cost any packet that reaches the
+//! lookup: these count as `engine_stall` regardless of their expected result. While routes change, any next hop in service between
+//! the feeding of a packet and its arrival is valid.
 
 use super::history::History;
 use super::reference::{Reference, Verdict, checked};
@@ -17,31 +16,30 @@ use fib::{MacAddr, NextHopTable};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// Mismatches that are described in notices; the rest is only counted.
+/// Most mismatches described in notices; further ones are only counted.
 const SHOWN: u64 = 5;
 
-/// The references of all VRFs.
 pub(crate) struct VrfReferences {
-    /// By the number of the VRF: its routes, and what its next hops mean.
+    /// By VRF number: its routes, and the meaning of its next hops.
     pub(crate) vrfs: Vec<(Reference, NextHopTable)>,
 }
 
-/// The fragments of a frame, and how often each came.
+/// The fragments of a frame, each with the number of its arrivals.
 type Pieces = Vec<(Vec<u8>, u64)>;
 
-/// What must become of the frames of a [`TracePart`], and what has, by frame.
+/// Expected and actual results of the frames of a [`TracePart`].
 #[derive(Default)]
 pub(crate) struct Expected {
-    /// With the routes as loaded.
+    /// By the routes as loaded.
     verdicts: Vec<Verdict>,
-    /// Frames that came whole so far: sent packets.
+    /// Arrivals of each frame unfragmented.
     sent: Vec<u64>,
-    /// Of frames that leave as fragments with the routes as loaded.
+    /// For frames that are fragmented by the routes as loaded.
     pieces: FxHashMap<usize, Pieces>,
 }
 
 impl Expected {
-    /// Becomes that of the frames of `trace`, each of which is in VRF `vrf_of` of it.
+    /// Resets to the frames of `trace`; `vrf_of` holds the VRF of each.
     pub(super) fn judge(&mut self, tables: &VrfReferences, trace: &Trace, vrf_of: &[usize]) {
         let Self { verdicts, sent, pieces } = self;
         verdicts.clear();
@@ -60,44 +58,38 @@ impl Expected {
     }
 }
 
-/// See the module.
 pub(crate) struct Verifier {
     tables: Arc<VrfReferences>,
-    /// What the updates change, if there are any.
+    /// Next hops over the updates, if there are any.
     history: Option<History>,
-    /// Frames of the trace that leave as fragments by a route that updates change: the most fragments of each.
+    /// Most fragments of each frame that some route during the updates fragments.
     fragments_max: FxHashMap<usize, u64>,
     scratch: Vec<u8>,
     mismatches: u64,
     checked: u64,
-    /// What those of the packets must come to that were counted and not seen.
+    /// Expected results of packets that did not reach the sink.
     unseen: Unseen,
 }
 
-/// Packets that the sink saw nothing of.
 #[derive(Debug, Default)]
 struct Unseen {
-    /// Those that the oracle drops.
     wanted: Drops,
-    /// Those that it sends.
+    /// Packets that should have been sent.
     missing: u64,
-    /// Those whose route changed, and fragments, which may lie under any reason.
+    /// Packets with a changing route, and fragments: any drop reason is valid.
     unsure: u64,
-    /// Fragments that came more often than their packets were fed.
+    /// Fragments that arrived more often than their packets were fed.
     more_than_fed: u64,
 }
 
-/// What came of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Verified {
-    /// Packets whose result was checked.
     pub(crate) checked: u64,
-    /// Packets whose result was wrong.
     pub(crate) mismatches: u64,
 }
 
 impl Verifier {
-    /// For the routes of `tables`, which do not change.
+    /// For routes that do not change.
     pub(crate) fn new(tables: Arc<VrfReferences>) -> Self {
         Self {
             tables,
@@ -110,10 +102,7 @@ impl Verifier {
         }
     }
 
-    /// For the routes of `tables`, which the stream of `updates.0` changes `updates.1` times, and the frames of `part`.
-    ///
-    /// # Errors
-    /// As [`History::new`].
+    /// For routes that the stream `updates.0` changes in `updates.1` passes, and the frames of `part`.
     pub(crate) fn with_updates(
         mut tables: VrfReferences,
         part: &TracePart,
@@ -124,9 +113,9 @@ impl Verifier {
         Ok(Self { history: Some(history), fragments_max, ..Self::new(Arc::new(tables)) })
     }
 
-    /// Packet `sequence`, frame `frame` of `part`, has left by `port` with these bytes.
+    /// Checks packet `sequence`, frame `frame` of `part`, which left by `port` with these bytes.
     ///
-    /// `updates`: how many were certainly in service when it was fed, and how many may have been when it came.
+    /// `updates`: how many were certainly in service when it was fed, and how many may have been when it arrived.
     pub(crate) fn sent(
         &mut self,
         (sequence, part, frame): (u64, &mut TracePart, usize),
@@ -167,7 +156,7 @@ impl Verifier {
         }
     }
 
-    /// Packet `sequence` has left after all mbufs of its pool were counted as free: it left twice, or the count was wrong (`Mempool::is_whole`).
+    /// Counts a packet that left after all mbufs of its pool were free: it left twice, or `Mempool::is_whole` was wrong.
     pub(crate) fn came_too_late(&mut self, sequence: u64) {
         self.checked += 1;
         self.mismatches += 1;
@@ -178,7 +167,7 @@ impl Verifier {
         }
     }
 
-    /// For a message: what was right while updates came.
+    /// Text for a message: the next hops valid during the updates.
     fn in_between(&self, frame: usize, (low, high): (u64, u64)) -> String {
         let Some(history) = self.history.as_ref().filter(|history| history.has_changes(frame)) else {
             return String::new();
@@ -187,7 +176,7 @@ impl Verifier {
         format!(", and between updates {low} and {high} next hops {}", ids.join(", "))
     }
 
-    /// Counts what did not come of the frames of `part`, none of which is inside any more; frame `i` was fed `times(i)` times.
+    /// Accounts for the frames of `part` that did not arrive; all have left or were dropped. Frame `i` was fed `times(i)` times.
     pub(super) fn close(&mut self, part: &TracePart, times: impl Fn(usize) -> u64) {
         let Some(Expected { verdicts, sent, pieces }) = &part.expected else { return };
         let Unseen { wanted, missing, unsure, more_than_fed } = &mut self.unseen;
@@ -196,7 +185,7 @@ impl Verifier {
             let changes = self.history.as_ref().is_some_and(|history| history.has_changes(frame));
             match verdict {
                 _ if changes => {
-                    // Each fragment may lie under a reason.
+                    // Each fragment may be counted under a drop reason.
                     *unsure += match self.fragments_max.get(&frame) {
                         Some(fragments) => times * fragments,
                         None => times - sent[frame].min(times),
@@ -205,7 +194,7 @@ impl Verifier {
                 Verdict::Drop(reason) => wanted.add(*reason, times),
                 Verdict::Fragments { .. } => {
                     let came = || pieces.get(&frame).into_iter().flatten().map(|(_, came)| *came);
-                    // A packet that is lost may count once, as what it came, or a fragment at a time.
+                    // A lost packet counts once as received, or once per fragment.
                     let packets = times - came().min().unwrap_or(0).min(times);
                     let fragments: u64 = came().map(|came| times - came.min(times)).sum();
                     *missing += packets;
@@ -217,7 +206,7 @@ impl Verifier {
         }
     }
 
-    /// The result, after all parts are closed and `drops` are counted.
+    /// The result, after all parts are closed and `drops` is final.
     pub(crate) fn finish(mut self, drops: &Drops) -> Verified {
         let Unseen { mut wanted, missing, unsure, more_than_fed } = self.unseen;
         let wrong = misplaced(&wanted, missing, unsure, drops) + more_than_fed;
@@ -239,8 +228,8 @@ impl Verifier {
     }
 }
 
-/// Whether a frame that left by `sent.0` with the bytes `sent.1` is what `verdict` makes of the one that came, `came.0`. `came.1`: its
-/// fragments, which are counted, by the route as loaded.
+/// Whether `verdict` turns the original frame `came.0` into `bytes` on `port`. `came.1` holds the fragments by the route as loaded, whose
+/// arrivals are counted.
 fn is_right(
     reference: &Reference,
     verdict: Verdict,
@@ -256,7 +245,7 @@ fn is_right(
         }
         Verdict::Fragments { port: wanted, destination, ip_at, mtu_bytes } if wanted == port => {
             let Some(pieces) = pieces else {
-                // By another route than the one loaded.
+                // By a route other than the one loaded.
                 let pieces = reference.fragments(original, port, destination, ip_at, mtu_bytes);
                 return pieces.iter().any(|piece| piece == bytes);
             };
@@ -270,7 +259,7 @@ fn is_right(
     }
 }
 
-/// The most fragments of each frame of `part` that leaves as fragments by any of the routes that `history` has for it.
+/// The most fragments of each frame of `part` that some route in `history` fragments.
 fn fragments_max(history: &History, tables: &VrfReferences, part: &TracePart) -> FxHashMap<usize, u64> {
     let fragments = |frame: usize| {
         let (original, (reference, hops)) = (part.trace.frame(frame), &tables.vrfs[part.vrf_of[frame]]);
@@ -287,10 +276,10 @@ fn fragments_max(history: &History, tables: &VrfReferences, part: &TracePart) ->
     (0..part.trace.len()).filter_map(fragments).collect()
 }
 
-/// How many packets that were not sent lie under a wrong reason, or under none.
+/// Number of unsent packets with a wrong drop reason, or with none.
 ///
-/// `wanted`: those that the oracle drops, by reason. `missing`: those that the oracle sends. `unsure`: those whose route changed, which
-/// may lie under any reason. A reason that took too few is the other side of one that took too many: each packet counts once.
+/// `wanted` holds the expected drops, `missing` counts packets that should have been sent, and `unsure` those valid under any reason. One
+/// misplaced packet makes one reason too low and another too high; it counts once.
 fn misplaced(wanted: &Drops, missing: u64, unsure: u64, drops: &Drops) -> u64 {
     let (full, stalled) = (drops.get(DropReason::TxFull), drops.get(DropReason::EngineStall));
     let by_route = |reason: &DropReason| !matches!(reason, DropReason::TxFull | DropReason::EngineStall);
@@ -299,7 +288,7 @@ fn misplaced(wanted: &Drops, missing: u64, unsure: u64, drops: &Drops) -> u64 {
     };
     let more: u64 = counts().map(|(wanted, count)| count.saturating_sub(wanted)).sum();
     let fewer: u64 = counts().map(|(wanted, count)| wanted.saturating_sub(count)).sum();
-    // What a reason lacks the engine may have cost; the rest of what the engine cost was to be sent.
+    // `engine_stall` may explain deficits of other reasons; its remainder covers packets that should have been sent.
     let to_send = full + stalled.saturating_sub(fewer);
     let lost = fewer.saturating_sub(stalled) + missing.saturating_sub(to_send);
     lost.max((more + to_send.saturating_sub(missing)).saturating_sub(unsure))
@@ -330,7 +319,7 @@ mod tests {
             (3, 0, &[(NoRoute, 13), (TtlExpired, 5)], 3),
             (0, 4, &[(NoRoute, 13), (TtlExpired, 6)], 0),
             (0, 4, &[(NoRoute, 15), (TtlExpired, 5)], 1),
-            // The engine may cost a packet that has a route, one that has none, and one that nobody knows.
+            // A stalled engine may cost a packet with a route, one without, and one whose lookup is not known.
             (3, 0, &[(NoRoute, 8), (TtlExpired, 5), (EngineStall, 5)], 0),
             (3, 0, &[(NoRoute, 8), (TtlExpired, 5), (EngineStall, 4), (TxFull, 1)], 0),
             (3, 2, &[(NoRoute, 8), (TtlExpired, 5), (EngineStall, 7)], 0),

@@ -1,7 +1,7 @@
 //! `--generate`: UDP packets to the routes of a table.
 //!
-//! Destinations are those of [`fib::traffic`], as `lpm-bench` looks them up, without the few that are no unicast addresses. Sources are of
-//! the networks for benchmarks, and ports random as RFC 4814 wants them, so that hashes spread the flows.
+//! Destinations come from [`fib::traffic`], as in `lpm-bench`, without the few non-unicast addresses. Sources lie in the benchmarking
+//! networks, and ports are random (RFC 4814), so that hashes spread the flows.
 
 use super::packet::{IpLayout, NOTHING, UDP};
 use super::remap::destination_of;
@@ -18,33 +18,30 @@ use std::iter::repeat_with;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-/// Packets when nobody says how many: enough for a window of them, and for proportions.
+/// Default number of packets: at least a window of them, and enough for accurate shares.
 const PACKETS: usize = 65_536;
-/// Packets, or flows, at most: at 64 bytes, some 90 GB.
+/// Most packets or flows: some 90 GB at 64 bytes.
 pub(crate) const PACKETS_MAX: usize = 1_000_000_000;
-/// The sizes of frames when nobody says which.
 const FRAME_BYTES: usize = 60;
-/// An Ethernet, an IPv6 and a UDP header.
 const UDP_V6_BYTES: usize = 62;
-/// The host that packets come from, as in captures without an Ethernet header.
+/// Source MAC, the same as for captures without an Ethernet header.
 const SENDER: [u8; 6] = [0x02, 0, 0, 0, 0, 1];
-/// Time between two packets of a trace that is made, nanoseconds.
+/// Time between generated packets, nanoseconds.
 const GAP_NS: u64 = 1000;
 
-/// Which packets.
+/// The value of `--generate`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TrafficKind {
-    /// To random addresses of the families that have routes.
+    /// To random addresses of the families with routes.
     Uniform,
-    /// To random addresses of random prefixes, each of a flow of its own.
+    /// To random addresses of random prefixes, one flow per packet.
     Table,
-    /// Of as many flows as [`zipf_flows`] says, the k-th with a share proportional to 1/k.
+    /// [`zipf_flows`] flows; the share of the k-th is proportional to 1/k.
     Zipf,
-    /// Of so many flows in turn.
+    /// This many flows in turn.
     Flows(usize),
 }
 
-/// Not a value of `--generate`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{text}' is no traffic; wanted uniform, table, zipf or flows=N with N of 1 to {PACKETS_MAX}, such as flows=10k"
@@ -71,7 +68,6 @@ impl FromStr for TrafficKind {
 }
 
 impl fmt::Display for TrafficKind {
-    /// As `--generate` takes it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Uniform => f.write_str("uniform"),
@@ -82,28 +78,23 @@ impl fmt::Display for TrafficKind {
     }
 }
 
-/// A trace to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GenerateSpec {
-    /// Which packets.
     pub(crate) kind: TrafficKind,
-    /// How many.
     pub(crate) packets: usize,
-    /// Percent of them, or of the flows, that are IPv6.
+    /// Percent of the packets, or of the flows, that are IPv6.
     pub(crate) v6_share: u8,
-    /// What all of it is drawn from.
     pub(crate) seed: u64,
 }
 
-/// A packet, by what it is made of.
 type Tuple = (IpAddr, Flow);
 
 impl GenerateSpec {
-    /// Of `kind` and `seed` over the routes of `rib`. Where nobody says how many `packets`, there are 65,536, or one a flow; where nobody
-    /// says the `v6_share`, half of them are IPv6 if both families have routes.
+    /// Fills in defaults for the routes of `rib`. `packets` defaults to 65,536 or one per flow, whichever is more; `v6_share` to one half
+    /// if both families have routes.
     ///
     /// # Errors
-    /// [`ConfigError::Invalid`] for fewer packets than flows, and for packets of a family without routes.
+    /// [`ConfigError::Invalid`] for fewer packets than flows, and for a family without routes.
     pub(crate) fn new(
         kind: TrafficKind,
         packets: Option<usize>,
@@ -131,11 +122,11 @@ impl GenerateSpec {
         Ok(Self { kind, packets, v6_share: share, seed })
     }
 
-    /// Makes the frames for a router with this MAC address, in order; `push` takes each with its time in nanoseconds. Sizes are those that
-    /// `changes` says, else 64 bytes.
+    /// Generates the frames for a router with this MAC address, in order; `push` takes each with its time in nanoseconds. `changes`
+    /// sets the sizes, by default 64 bytes.
     ///
     /// # Errors
-    /// [`TrafficError`], where the table has not what [`Self::new`] found in it.
+    /// [`TrafficError`] when the table differs from the one given to [`Self::new`].
     pub(crate) fn frames(
         &self,
         rib: &Rib,
@@ -144,7 +135,7 @@ impl GenerateSpec {
         mut push: impl FnMut(&[u8], u64),
     ) -> Result<(), TrafficError> {
         let (v4, v6) = (forwardable(&rib.v4), forwardable(&rib.v6));
-        // Counted in flows where there are some, so that each has as many packets as any other.
+        // Counted in flows where there are any, so that all flows have equally many packets.
         let [of_v4, of_v6] = match self.kind {
             TrafficKind::Flows(flows) => {
                 let of_v6 = (flows * usize::from(self.v6_share)).div_ceil(100);
@@ -171,7 +162,7 @@ impl GenerateSpec {
         Ok(())
     }
 
-    /// Packets of a family without end; of `flows` flows, if this is such traffic.
+    /// Endless packets of one family, of `flows` flows if the kind has flows.
     fn packets_of<'t, K: Key>(
         &self,
         table: &'t [(Prefix<K>, NextHopId)],
@@ -194,7 +185,7 @@ impl GenerateSpec {
     }
 }
 
-/// Where a packet comes from: hosts of 198.18.0.0/15 (RFC 2544) or 2001:2::/48 (RFC 5180), ports as RFC 4814 says.
+/// A random source: a host of 198.18.0.0/15 (RFC 2544) or 2001:2::/48 (RFC 5180), with ports by RFC 4814.
 fn flow(family: Family, rng: &mut Seeded) -> Flow {
     let source: IpAddr = match family {
         Family::V4 => Ipv4Addr::from_bits(0xc612_0000 | rng.u32() >> 15).into(),
@@ -206,7 +197,7 @@ fn flow(family: Family, rng: &mut Seeded) -> Flow {
     Flow { source, protocol: UDP, ports, label }
 }
 
-/// Writes the frame of a packet. An IPv6 frame that is too short for UDP has nothing behind its IP header (RFC 8200 4.7).
+/// Writes the frame of a packet. An IPv6 frame too short for UDP has no next header (RFC 8200 4.7).
 fn write_frame((to, flow): &Tuple, number: usize, router: MacAddr, frame_bytes: usize, frame: &mut Vec<u8>) {
     frame.clear();
     frame.extend(router.0);
@@ -233,7 +224,7 @@ fn write_frame((to, flow): &Tuple, number: usize, router: MacAddr, frame_bytes: 
     }
     if protocol == UDP {
         frame.extend(flow.ports.map(u16::to_be_bytes).as_flattened());
-        // Neither the length nor a sum yet; a sum of 0 would stay.
+        // Length and checksum are set by `resize`; a checksum of 0 would mean none and be kept.
         frame.extend([0, 0, 0xff, 0xff]);
     }
     if let Some(layout) = IpLayout::of(frame) {
@@ -263,7 +254,7 @@ mod tests {
     const BOTH: [&str; 6] =
         ["0.0.0.0/0", "10.0.0.0/8", "192.0.2.7/32", "224.0.0.0/4", "2001:db8::/32", "fe80::/10"];
 
-    /// The frames of `kind`, so many of which are IPv6; each is right.
+    /// Generates `packets` frames of `kind`, of which `share` percent are IPv6, and checks each.
     fn frames(kind: &str, packets: usize, share: Option<u8>, rib: &Rib, sizes: &str) -> Vec<Vec<u8>> {
         let spec = GenerateSpec::new(kind.parse().unwrap(), Some(packets), share, 5, rib).unwrap();
         let mut changes = FrameChanges::new(Some(&sizes.parse().unwrap()), None, 5);
@@ -322,7 +313,6 @@ mod tests {
         }
         let uniform = frames("uniform", 3000, Some(100), &rib, "100");
         assert!(uniform.iter().all(|frame| is_v6(frame)));
-        // A 32-bit prefix of 2000::/3.
         assert!(uniform.iter().filter(|frame| routed(frame).is_some()).count() < 3);
         let v4 = frames("uniform", 3000, Some(0), &rib, "100");
         let firsts: std::collections::HashSet<_> = v4.iter().map(|frame| frame[30]).collect();
@@ -336,7 +326,6 @@ mod tests {
             let mut counts: HashMap<Vec<u8>, usize> = HashMap::new();
             for frame in made {
                 let at = if is_v6(&frame) { 14 + IPV6_BYTES } else { 34 };
-                // Addresses and ports.
                 *counts.entry(frame[if is_v6(&frame) { 22 } else { 26 }..at + 4].to_vec()).or_default() += 1;
             }
             let mut counts: Vec<_> = counts.into_values().collect();
@@ -351,7 +340,7 @@ mod tests {
             assert!(counts[0] - counts[flows - 1] <= 2, "{flows}: {counts:?}");
         }
         let counts = by_flow(frames("zipf", 20_000, Some(0), &rib, "64"));
-        // The first of 200,000 flows has 1 in 12.8, the tenth a tenth of that.
+        // Of 200,000 flows the first has a share of 1 in 12.8, and the tenth a tenth of that.
         assert!((1400..1750).contains(&counts[0]) && (110..220).contains(&counts[9]), "{:?}", &counts[..10]);
         assert_eq!(by_flow(frames("table", 3000, None, &rib, "100")).len(), 3000);
     }

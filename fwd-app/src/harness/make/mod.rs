@@ -1,16 +1,15 @@
-//! Traffic that a replay makes, and what it changes in the frames of a trace. All of it follows from a table, a seed and the order of
-//! the frames.
+//! Generated traffic, and changes to captured frames. Both are determined by a table, a seed and the order of the frames.
 //!
-//! [`FrameChanges`] works on a frame at a time, so that it does for a trace in memory and for one that is read while it is sent; a clone of
-//! it from before the first frame makes the same changes again.
+//! [`FrameChanges`] works frame by frame, so it serves traces in memory and streamed ones; a clone made before the first frame repeats the
+//! same changes.
 //!
-//! | module | what lives there |
+//! | module | contents |
 //! |---|---|
 //! | [`generate`] | `--generate`: packets to the routes of a table |
-//! | [`sizes`] | `--sizes` and `--imix`: which sizes there are |
-//! | [`remap`] | `--remap`: destinations become addresses of a table |
-//! | [`packet`] | changes to the bytes of a packet, with lengths and checksums |
-//! | [`shares`] | choices by weights |
+//! | [`sizes`] | `--sizes` and `--imix` |
+//! | [`remap`] | `--remap`: maps destinations into a table |
+//! | [`packet`] | edits packets and maintains lengths and checksums |
+//! | [`shares`] | weighted choices |
 
 pub(crate) mod generate;
 mod packet;
@@ -27,34 +26,32 @@ use packet::IpLayout;
 use remap::{AddressMap, destination_of};
 use sizes::{SizeDealer, SizeMix};
 
-/// Addresses of a prefix that are looked at, at most, to find a unicast address.
+/// Most addresses of a prefix tried to find a unicast address.
 const PROBES: usize = 64;
 
-/// Changes to the frames of a trace, one after the other.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FrameChanges {
     map: Option<AddressMap>,
     sizes: Option<SizeDealer>,
-    /// Packets that have got another destination.
+    /// Packets with a new destination.
     pub(crate) remapped: u64,
-    /// Packets that are longer than their size, since their headers are.
+    /// Packets whose headers alone exceed the size wanted.
     pub(crate) longer: u64,
 }
 
 impl FrameChanges {
-    /// With the sizes of `sizes`, and destinations among the routes of `remap`, where there are such.
+    /// Changes sizes by `sizes`, and destinations to addresses in the routes of `remap`.
     pub(crate) fn new(sizes: Option<&SizeMix>, remap: Option<&Rib>, seed: u64) -> Self {
         let (map, sizes) =
             (remap.map(|rib| AddressMap::new(rib, seed)), sizes.map(|mix| SizeDealer::new(mix, seed)));
         Self { map, sizes, ..Self::default() }
     }
 
-    /// Whether frames stay as they are.
     pub(crate) fn is_none(&self) -> bool {
         self.map.is_none() && self.sizes.is_none()
     }
 
-    /// Changes the next frame. What is no IP packet stays, and counts as none of the sizes.
+    /// Changes the next frame. Frames that are not IP are kept and do not consume a size.
     pub(crate) fn apply(&mut self, frame: &mut Vec<u8>) {
         let Some(layout) = IpLayout::of(frame) else { return };
         if let Some(to) = self.map.as_ref().and_then(|map| map.map(layout.destination(frame))) {
@@ -62,7 +59,7 @@ impl FrameChanges {
             self.remapped += 1;
         }
         if self.sizes.is_some() && layout.is_sound(frame) {
-            // A packet that has all that its header says keeps its padding, too.
+            // An untruncated packet keeps its Ethernet padding, too.
             let own = layout.frame_bytes(frame).max(frame.len());
             let wanted = self.next_frame_bytes().unwrap_or(own);
             if wanted != frame.len() {
@@ -72,13 +69,13 @@ impl FrameChanges {
         }
     }
 
-    /// Bytes that the next frame is to have; `None` where it keeps its own.
+    /// Size of the next frame; `None` keeps its own.
     fn next_frame_bytes(&mut self) -> Option<usize> {
         self.sizes.as_mut().and_then(SizeDealer::next)
     }
 }
 
-/// The routes of a table that hold a unicast address, in order.
+/// The routes that contain a unicast address, in order.
 fn forwardable<K: Key>(table: &RibTable<K>) -> Vec<(Prefix<K>, NextHopId)> {
     let mut rng = Seeded::new(0, 0x756e_6963);
     let mut holds_one = |prefix: Prefix<K>| {

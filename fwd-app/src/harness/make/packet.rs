@@ -1,17 +1,16 @@
-//! The IP packet within a frame: where its parts are, and changes that keep its lengths and checksums right.
+//! The IP packet within a frame: locates its parts, and edits them with correct lengths and checksums.
 //!
-//! Any bytes are allowed. What is no IP packet, or ends before the field that is to be changed, stays as it is.
+//! Arbitrary bytes are allowed. Frames that are not IP, or end before the field to change, are kept.
 
 use crate::datapath::check::{self, Destination, IPV4_BYTES, IPV6_BYTES};
 use dpdk_ffi::simd::rules::checksum_is_right;
 use fib::Family;
 
-/// The longest IP packet with its header, bytes; of IPv6 the header does not count.
+/// The longest IP packet, bytes. For IPv6 this excludes the header.
 const IP_BYTES_MAX: usize = 65_535;
-/// Extension headers that are passed over, at most.
+/// Most extension headers skipped.
 const EXTENSIONS_MAX: usize = 8;
 
-/// Protocol numbers.
 pub(super) const UDP: u8 = 17;
 /// No next header (RFC 8200 4.7).
 pub(super) const NOTHING: u8 = 59;
@@ -21,33 +20,32 @@ const DCCP: u8 = 33;
 const ICMPV6: u8 = 58;
 const UDP_LITE: u8 = 136;
 
-/// Where the parts of an IP packet are in its frame.
+/// Offsets of the parts of an IP packet in its frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct IpLayout {
     family: Family,
-    /// Where the IP header begins.
     ip_at: usize,
-    /// Where the header of the transport protocol begins; it may lie behind the end of the frame.
+    /// Start of the transport header; may lie beyond the end of the frame.
     l4_at: usize,
-    /// The transport protocol; an extension header that the frame does not have whole.
+    /// The transport protocol, or the extension header that the frame truncates.
     protocol: u8,
     part: Part,
 }
 
-/// What is behind the IP headers.
+/// How much of the transport payload a packet carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
-    /// A whole packet to its last destination: a checksum of the transport protocol covers what is here.
+    /// A whole packet to its final destination: the transport checksum covers exactly this packet.
     Whole,
-    /// The first fragment, whose checksum covers the others, too.
+    /// The first fragment: its checksum covers the other fragments, too.
     First,
-    /// A later fragment, which has data where others have a header; or a packet to another router of a routing header, whose checksum is
-    /// that of its last destination.
+    /// A later fragment, which has no transport header; or a packet with routing segments left, whose checksum uses the final
+    /// destination.
     Other,
 }
 
 impl Part {
-    /// Of a packet with this offset, in any unit, and this bit for more fragments.
+    /// From the fragment offset, in any unit, and the more-fragments bit.
     const fn of_fragment(offset: u16, more: u16) -> Self {
         match (offset, more) {
             (0, 0) => Self::Whole,
@@ -58,7 +56,7 @@ impl Part {
 }
 
 impl IpLayout {
-    /// `None` for what is no IP packet, or has less than a header without options.
+    /// `None` for frames that are not IP, or are shorter than a header without options.
     pub(super) fn of(frame: &[u8]) -> Option<Self> {
         let (ethertype, ip_at) = check::layer2(frame).ok()?;
         let packet = frame.get(ip_at..)?;
@@ -80,7 +78,7 @@ impl IpLayout {
         }
     }
 
-    /// Bytes of the IP packet, as its header says.
+    /// Bytes of the IP packet by its header.
     fn ip_bytes(&self, frame: &[u8]) -> usize {
         match self.family {
             Family::V4 => usize::from(be16(frame, self.ip_at + 2)),
@@ -88,12 +86,11 @@ impl IpLayout {
         }
     }
 
-    /// Bytes of the frame, without padding, as the IP header says.
     pub(super) fn frame_bytes(&self, frame: &[u8]) -> usize {
         self.ip_at + self.ip_bytes(frame)
     }
 
-    /// Whether the IP header is right, apart from a packet that is longer than its frame.
+    /// Whether the IP header is valid; the packet may be longer than its frame.
     pub(super) fn is_sound(&self, frame: &[u8]) -> bool {
         if self.family == Family::V6 {
             return true;
@@ -102,7 +99,6 @@ impl IpLayout {
         header.is_some_and(|header| checksum_is_right(sum(header))) && self.frame_bytes(frame) >= self.l4_at
     }
 
-    /// The destination address.
     pub(super) fn destination(&self, frame: &[u8]) -> Destination {
         let address = &frame[self.destination_at()..];
         match self.family {
@@ -115,7 +111,7 @@ impl IpLayout {
         self.ip_at + if self.family == Family::V4 { 16 } else { 24 }
     }
 
-    /// Gives the packet another destination, of its family. Checksums change by the difference (RFC 1624), so that wrong ones stay wrong.
+    /// Replaces the destination by one of the same family. Checksums are updated by the difference (RFC 1624), so wrong ones stay wrong.
     pub(super) fn set_destination(&self, frame: &mut [u8], destination: Destination) {
         let (new, bytes) = match destination {
             Destination::V4(address) => (u128::from(address) << 96, 4),
@@ -125,7 +121,7 @@ impl IpLayout {
         let place = &mut frame[at..at + bytes];
         let old = sum(place);
         place.copy_from_slice(&new.to_be_bytes()[..bytes]);
-        // RFC 1624, equation 3: the sum of the complements of the old words, and of the new words.
+        // RFC 1624, equation 3: complements of the old words plus the new words.
         let change = 0xffff * u32::from(self.family.bits()) / 16 - old + sum(place);
         if self.family == Family::V4 {
             adjust(frame, self.ip_at + 10, change);
@@ -143,14 +139,14 @@ impl IpLayout {
         }
     }
 
-    /// Writes a checksum of 0 at `at` as UDP does: 0 says that there is none.
+    /// UDP sends a checksum of 0 as all ones; 0 means no checksum.
     fn mark_udp_sum(&self, frame: &mut [u8], at: usize) {
         if self.protocol == UDP && frame[at..at + 2] == [0, 0] {
             frame[at..at + 2].fill(0xff);
         }
     }
 
-    /// Bytes of the transport header, which a packet is never cut below.
+    /// Bytes of the transport header, which truncation keeps.
     fn l4_bytes(&self, frame: &[u8]) -> usize {
         match self.protocol {
             _ if self.part != Part::Whole => 0,
@@ -161,14 +157,13 @@ impl IpLayout {
         }
     }
 
-    /// Cuts the payload, or fills it with zeros, until the frame has `frame_bytes`; lengths and the checksums of IPv4, TCP, UDP and ICMP
-    /// are then those of the new packet. It stays longer if its headers are longer, and is never longer than IP allows. A fragment
-    /// stays a fragment, though nobody can put its packet together again.
+    /// Truncates the payload or pads it with zeros to `frame_bytes` in total, and sets lengths and the checksums of IPv4, TCP, UDP and
+    /// ICMP. The frame never becomes shorter than its headers or longer than IP allows. Fragments stay fragments, but can no longer be
+    /// reassembled.
     pub(super) fn resize(&self, frame: &mut Vec<u8>, frame_bytes: usize) {
         let header_bytes = self.l4_at + self.l4_bytes(frame) - self.ip_at;
         let ip_bytes_max = IP_BYTES_MAX + if self.family == Family::V6 { IPV6_BYTES } else { 0 };
         let ip_bytes = frame_bytes.saturating_sub(self.ip_at).max(header_bytes).min(ip_bytes_max);
-        // Padding of Ethernet is no payload.
         frame.truncate(self.frame_bytes(frame));
         frame.resize(self.ip_at + ip_bytes, 0);
         let (at, length) = match self.family {
@@ -184,7 +179,6 @@ impl IpLayout {
         }
     }
 
-    /// Sets length and checksum of the transport header of a whole packet.
     fn finish_l4(&self, frame: &mut [u8]) {
         let length = frame.len().saturating_sub(self.l4_at);
         if self.protocol == UDP {
@@ -209,7 +203,7 @@ impl IpLayout {
     }
 }
 
-/// Where the checksum of a transport protocol is in its header, if it is one that IP's addresses or lengths change, or ICMP's.
+/// Offset of the checksum in a transport header, for protocols with a pseudo-header checksum and for ICMP.
 const fn checksum_at(protocol: u8) -> Option<usize> {
     match protocol {
         ICMP | ICMPV6 => Some(2),
@@ -219,8 +213,8 @@ const fn checksum_at(protocol: u8) -> Option<usize> {
     }
 }
 
-/// What stands behind the extension headers of an IPv6 packet: the protocol, where it begins, and which part it is. An extension header
-/// that is cut is taken for the protocol.
+/// The protocol after the extension headers of an IPv6 packet, its offset, and the part the packet carries. A truncated extension header is
+/// returned as the protocol.
 fn behind_extensions(packet: &[u8]) -> (u8, usize, Part) {
     let (mut next, mut at, mut part) = (packet[6], IPV6_BYTES, Part::Whole);
     for _ in 0..EXTENSIONS_MAX {
@@ -229,14 +223,13 @@ fn behind_extensions(packet: &[u8]) -> (u8, usize, Part) {
         let bytes = match next {
             // Hop-by-hop options, routing, destination options.
             0 | 43 | 60 => (units + 1) * 8,
-            // A fragment header.
             44 => 8,
-            // Authentication, RFC 4302 2.2.
+            // Authentication header, RFC 4302 2.2.
             51 => (units + 2) * 4,
             _ => break,
         };
         match next {
-            // Routers are left.
+            // Segments left.
             43 if header[3] > 0 => part = Part::Other,
             44 if part == Part::Whole => {
                 part = Part::of_fragment(be16(header, 2) & 0xfff8, be16(header, 2) & 1)
@@ -256,18 +249,17 @@ fn be16(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
-/// Writes the lower 16 bits of `value`.
 fn set_be16(bytes: &mut [u8], at: usize, value: usize) {
     bytes[at..at + 2].copy_from_slice(&value.to_be_bytes()[6..]);
 }
 
-/// The sum of 16-bit words (RFC 1071), not folded; an odd byte at the end counts as if a zero followed.
+/// The unfolded sum of 16-bit words (RFC 1071); an odd last byte is padded with zero.
 fn sum(bytes: &[u8]) -> u32 {
     let word = |word: &[u8]| u32::from(word[0]) << 8 | u32::from(word.get(1).copied().unwrap_or(0));
     bytes.chunks(2).map(word).sum()
 }
 
-/// Writes to `at` the complement of a sum.
+/// Folds `sum` and writes its complement.
 fn set_complement(bytes: &mut [u8], at: usize, mut sum: u32) {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
@@ -275,14 +267,13 @@ fn set_complement(bytes: &mut [u8], at: usize, mut sum: u32) {
     bytes[at..at + 2].copy_from_slice(&(!sum).to_be_bytes()[2..]);
 }
 
-/// Writes to `at` the checksum of `range` and of what `more` is the sum of.
 fn set_sum(bytes: &mut [u8], at: usize, range: std::ops::Range<usize>, more: u32) {
     bytes[at..at + 2].fill(0);
     let sum = sum(&bytes[range]) + more;
     set_complement(bytes, at, sum);
 }
 
-/// Changes the checksum at `at` by the `change` of what it covers.
+/// Adds `change` to the data covered by the checksum at `at`.
 fn adjust(bytes: &mut [u8], at: usize, change: u32) {
     let complement = 0xffff - u32::from(be16(bytes, at));
     set_complement(bytes, at, complement + change);

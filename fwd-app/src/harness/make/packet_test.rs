@@ -1,4 +1,4 @@
-//! Changes to packets of all kinds: what comes of them is right by smoltcp's own parsers and sums.
+//! Changed packets of all kinds must be valid by smoltcp's parsers and checksums.
 
 use super::FrameChanges;
 use super::packet::IpLayout;
@@ -12,7 +12,7 @@ use smoltcp::wire::{
     Icmpv4Packet, Icmpv6Packet, IpAddress, IpProtocol, Ipv4Packet, Ipv6Packet, TcpPacket, UdpPacket,
 };
 
-/// Checks the lengths and checksums of an untagged frame without fragments and extension headers. Returns its transport header and payload.
+/// Checks lengths and checksums of an untagged frame without fragments or extension headers; returns transport header and payload.
 pub(super) fn payload(frame: &[u8]) -> &[u8] {
     let packet = &frame[14..];
     let (protocol, from, to, payload): (_, IpAddress, IpAddress, _) = if packet[0] >> 4 == 4 {
@@ -43,7 +43,7 @@ pub(super) fn payload(frame: &[u8]) -> &[u8] {
     payload
 }
 
-/// A frame of a protocol whose transport header is `l4`, with sums that are still to be made.
+/// A frame with the transport header `l4`; checksums are not set yet.
 fn frame(is_v6: bool, protocol: u8, l4: &[u8]) -> Vec<u8> {
     let payload_bytes = l4.len();
     let mut frame = if is_v6 {
@@ -60,14 +60,14 @@ fn frame(is_v6: bool, protocol: u8, l4: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Whether the sums of an IPv4 header without options and of the UDP header behind it are right.
+/// Validity of the IPv4 header checksum (no options) and of the UDP checksum.
 fn sums(frame: &[u8]) -> [bool; 2] {
     let ip = Ipv4Packet::new_checked(&frame[14..]).unwrap();
     let udp = UdpPacket::new_checked(&frame[34..]).unwrap();
     [ip.verify_checksum(), udp.verify_checksum(&ip.src_addr().into(), &ip.dst_addr().into())]
 }
 
-/// Transport headers with payloads, each with its protocol; checksums are not right, and none is 0.
+/// Transport headers with payload, each with its protocol; checksums are wrong and nonzero.
 fn transport(payload: &[u8]) -> Vec<(bool, u8, Vec<u8>)> {
     let with = |header: &[u8]| [header, payload].concat();
     let udp = with(&[0x12, 0x34, 0, 53, 0, 0, 1, 1]);
@@ -89,7 +89,6 @@ fn transport(payload: &[u8]) -> Vec<(bool, u8, Vec<u8>)> {
     ]
 }
 
-/// Changes that map all destinations to 10.0.0.0/8 and 2001:db8::/32.
 fn remap() -> FrameChanges {
     let mut rib = Rib::new();
     for prefix in ["10.0.0.0/8", "2001:db8::/32"] {
@@ -102,7 +101,6 @@ fn sized(sizes: &str) -> FrameChanges {
     FrameChanges::new(Some(&sizes.parse::<SizeMix>().unwrap()), None, 3)
 }
 
-/// The frame of these changes.
 fn changed(frame: &[u8], mut changes: FrameChanges) -> Vec<u8> {
     let mut frame = frame.to_vec();
     changes.apply(&mut frame);
@@ -124,7 +122,6 @@ fn a_packet_of_any_protocol_gets_a_size_and_a_destination() {
             let header_bytes = if protocol == 6 { 20 } else { 8 }.min(common);
             assert_eq!(kept[header_bytes..common], l4[header_bytes..common]);
             assert!(kept[common..].iter().all(|byte| *byte == 0));
-            // Sums that are right stay right.
             let remapped = changed(&resized, remap());
             assert_ne!(remapped, resized);
             payload(&remapped);
@@ -155,7 +152,7 @@ fn what_a_capture_has_cut_is_filled() {
             assert_eq!(remapped.len(), cut);
             assert_ne!(remapped, whole[..cut]);
         }
-        // What is whole stays, with the padding of Ethernet.
+        // A whole packet is kept, with its Ethernet padding.
         let mut padded = whole;
         padded.extend([0; 9]);
         assert_eq!(changed(&padded, sized("original")), padded);
@@ -174,7 +171,6 @@ fn what_is_wrong_stays_wrong() {
     let mut bad_sum = right.clone();
     bad_sum[24] ^= 1;
     assert_eq!(changed(&bad_sum, sized("64")), bad_sum, "not a packet that has a size");
-    // UDP without a checksum.
     let mut without = right;
     without[40..42].fill(0);
     for changes in [sized("64"), remap()] {
@@ -198,13 +194,13 @@ fn fragments_and_extension_headers() {
     let resized = changed(&hop_by_hop, sized("200"));
     assert_eq!((resized.len(), resized[54..62].to_vec()), (196, hop_by_hop[54..62].to_vec()));
     assert_eq!(resized[66..68], [0, 134], "the length of UDP");
-    // The same without the header, for its sum.
+    // The same packet without the extension header, to check its checksum.
     let mut plain = [&resized[..54], &resized[62..]].concat();
     plain[18..20].copy_from_slice(&134_u16.to_be_bytes());
     plain[20] = 17;
     payload(&plain);
 
-    // The sum of the first fragment changes with the destination; later ones have data in its place. A size leaves both alone.
+    // A new destination changes the checksum in the first fragment; later ones have data there. A new size changes neither.
     for (offset, has_sum) in [(1_u16, true), (8, false), (9, false)] {
         let [high, low] = offset.to_be_bytes();
         let fragment = v6(44, &[17, 0, high, low, 0, 0, 0, 1]);
@@ -220,7 +216,7 @@ fn fragments_and_extension_headers() {
         assert_eq!(changed(&fragment, remap())[40..42] != [0x55, 0x66], has_sum, "{flags:x}");
         assert_eq!(changed(&fragment, sized("300"))[34..46], fragment[34..46]);
     }
-    // A routing header with a router left: the sum is that of the last destination.
+    // With segments left the checksum uses the final destination.
     let routed = v6(43, &[17, 0, 4, 1, 0, 0, 0, 0]);
     assert_eq!(changed(&routed, remap())[68..70], [0x55, 0x66]);
     assert_ne!(changed(&v6(43, &[17, 0, 4, 0, 0, 0, 0, 0]), remap())[68..70], [0x55, 0x66]);
@@ -245,10 +241,9 @@ proptest! {
         for changes in [sized(&size.to_string()), sized("original"), remap()] {
             let after = changed(&frame, changes);
             prop_assert!(IpLayout::of(&frame).is_some() || after == frame);
-            // The part before IP stays.
             prop_assert_eq!(&after[..frame.len().min(14)], &frame[..frame.len().min(14)]);
         }
-        // Whatever its header says, a packet is not longer than its size unless its headers are.
+        // For arbitrary headers: only headers make a packet longer than its size.
         if let Some(layout) = IpLayout::of(&frame) {
             let mut resized = frame.clone();
             layout.resize(&mut resized, size - 4);

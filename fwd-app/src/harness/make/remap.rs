@@ -1,14 +1,14 @@
-//! `--remap`: the destinations of a trace are mapped into a table, so that an anonymised trace hits its routes.
+//! `--remap`: maps the destinations of a trace into a table, so that an anonymised trace hits its routes.
 //!
 //! ```text
 //! block      = the /24 of an IPv4 address, the /64 of an IPv6 one
-//! prefix     = one of the table, by a hash of seed and block
-//! host bits  = those of the address within the block; above, a hash of seed and block
+//! prefix     = a prefix of the table, by a hash of seed and block
+//! host bits  = taken from the address within the block; above, a hash of seed and block
 //! ```
-//! An address always becomes the same one, so flows stay flows, and what was popular stays popular. Addresses of a block stay in one block, in
-//! the same order, if the prefix is no longer than a block; else those stay together whose last bits differ. What two blocks have in common is
-//! lost, and they may become one. A longer prefix within the one chosen is found first, as always. Sources stay, and so do destinations
-//! that are no unicast addresses, or of a family without routes.
+//! The map is a function of the address, so flows and popularity are preserved. A block stays a block, in order, if its prefix is no
+//! longer than a block; otherwise its addresses stay distinct only by their last bits. Relations between blocks are lost, and two blocks
+//! may collide. A longer prefix within the chosen one wins the lookup as usual. Sources, non-unicast destinations and families without
+//! routes are kept.
 
 use super::forwardable;
 use crate::datapath::check::{Destination, is_unicast};
@@ -16,10 +16,9 @@ use fib::random::SplitMix64;
 use fib::{Family, Key, NextHopId, Prefix, Rib};
 use std::sync::Arc;
 
-/// Addresses of a prefix that are tried, at most, until one is a unicast address.
+/// Most addresses of a prefix tried to find a unicast address.
 const TRIES: usize = 64;
 
-/// Maps addresses into the prefixes of a table.
 #[derive(Clone, Debug)]
 pub(super) struct AddressMap {
     v4: Arc<[(Prefix<u32>, NextHopId)]>,
@@ -28,7 +27,6 @@ pub(super) struct AddressMap {
 }
 
 impl AddressMap {
-    /// Into the prefixes of `rib`.
     pub(super) fn new(rib: &Rib, seed: u64) -> Self {
         Self {
             v4: forwardable(&rib.v4).into(),
@@ -37,7 +35,6 @@ impl AddressMap {
         }
     }
 
-    /// The address for `destination`; `None` where it stays.
     pub(super) fn map(&self, destination: Destination) -> Option<Destination> {
         if !is_unicast(destination) {
             return None;
@@ -50,7 +47,7 @@ impl AddressMap {
 
     fn inside<K: Key>(&self, table: &[(Prefix<K>, NextHopId)], address: K) -> Option<K> {
         let bits = address.to_high_bits();
-        // The bits of a block, of 128; of IPv4 the bits behind the address are zeros.
+        // Mask of the block within 128 bits; the bits after an IPv4 address are zero.
         let block = !0 << (128 - if K::FAMILY == Family::V4 { 24 } else { 64 });
         let mut random = SplitMix64(self.seed ^ high_half(bits & block));
         let at = (u128::from(random.u64()) * table.len() as u128) >> 64;
@@ -65,7 +62,6 @@ impl AddressMap {
     }
 }
 
-/// A key as the destination of a packet.
 pub(super) fn destination_of<K: Key>(key: K) -> Destination {
     let bits = key.to_high_bits();
     match K::FAMILY {
@@ -74,7 +70,6 @@ pub(super) fn destination_of<K: Key>(key: K) -> Destination {
     }
 }
 
-/// The upper 64 of 128 bits.
 fn high_half(bits: u128) -> u64 {
     u64::try_from(bits >> 64).unwrap_or(0)
 }
@@ -87,7 +82,6 @@ mod tests {
     use std::collections::BTreeSet;
     use std::net::IpAddr;
 
-    /// A RIB of these prefixes.
     fn rib(prefixes: &[&str]) -> Rib {
         let mut rib = Rib::new();
         for (prefix, id) in prefixes.iter().zip(1..) {
@@ -131,7 +125,7 @@ mod tests {
                 found.insert(rib.longest(address).unwrap().0.to_string());
             }
         }
-        // All but the multicast one.
+        // All but the multicast prefix.
         assert_eq!(found.len(), PREFIXES.len() - 1, "{found:?}");
     }
 

@@ -1,28 +1,28 @@
-//! Deals choices by weights: in a random order, but with counts that are exact all along.
+//! Weighted choices in random order whose counts follow the weights at any time.
 
 use fib::random::Seeded;
 
-/// Choices that are put in a random order together, at most.
+/// Most choices shuffled together.
 const TURN_MAX: u64 = 64;
 
-/// Deals choices `0..n`.
+/// Makes choices in `0..n`.
 ///
-/// Of any number of choices dealt, each has its share to within a turn; at the end of a turn, to within two. The order within a turn is
-/// random, so that two dealers of different purposes do not go together.
+/// At any time each choice has its share to within one round; at the end of a round, to within two. The order within a round is random,
+/// so that dealers of different purposes are not correlated.
 #[derive(Clone, Debug)]
 pub(super) struct Shares {
     weights: Vec<i64>,
-    /// How much each choice has got less than its share, in weights; their sum is 0.
+    /// Deficit of each choice against its share, in weights; they sum to 0.
     credits: Vec<i64>,
-    /// What is dealt next, and what was dealt.
+    /// The current round, and the position in it.
     turn: Vec<usize>,
     at: usize,
-    /// `None` where the turn is the same each time.
+    /// `None` repeats the same round.
     rng: Option<Seeded>,
 }
 
 impl Shares {
-    /// By `weights`, of which one at least is above 0, in the order of `seed` for this `purpose`.
+    /// At least one of `weights` must be above 0. `seed` and `purpose` determine the order.
     pub(super) fn weighted(weights: &[u64], seed: u64, purpose: u64) -> Self {
         let turn = usize::try_from(weights.iter().sum::<u64>().clamp(1, TURN_MAX)).unwrap_or(1);
         let weights: Vec<_> =
@@ -31,12 +31,11 @@ impl Shares {
         Self { weights, credits, turn: vec![0; turn], at: turn, rng: Some(Seeded::new(seed, purpose)) }
     }
 
-    /// Each of `choices` in turn.
+    /// The choices in ascending order, repeated.
     pub(super) fn in_order(choices: usize) -> Self {
         Self { weights: Vec::new(), credits: Vec::new(), turn: (0..choices).collect(), at: 0, rng: None }
     }
 
-    /// The next choice.
     pub(super) fn next(&mut self) -> usize {
         if self.at >= self.turn.len() {
             self.at = 0;
@@ -46,12 +45,12 @@ impl Shares {
         self.turn.get(self.at - 1).copied().unwrap_or(0)
     }
 
-    /// Makes a turn, unless it is always the same.
+    /// Makes the next round, unless it is fixed.
     fn deal(&mut self) {
         let Some(rng) = &mut self.rng else { return };
         let total: i64 = self.weights.iter().sum();
         for place in &mut self.turn {
-            // The choice that is furthest behind its share comes next.
+            // The choice furthest behind its share.
             self.credits.iter_mut().zip(&self.weights).for_each(|(credit, weight)| *credit += weight);
             let next = (0..self.credits.len()).max_by_key(|choice| self.credits[*choice]).unwrap_or(0);
             self.credits[next] -= total;
@@ -82,7 +81,6 @@ mod tests {
                     prop_assert!(*weight > 0 || *count == 0);
                 }
             }
-            // After whole turns, to within two.
             let turns = 1000 / total.clamp(1, TURN_MAX);
             let mut dealer = Shares::weighted(&weights, seed, 1);
             let mut counts = vec![0_u64; weights.len()];

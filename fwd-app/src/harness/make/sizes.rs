@@ -1,32 +1,28 @@
-//! Sizes of frames: `--sizes` and `--imix`.
+//! Frame sizes: `--sizes` and `--imix`.
 //!
-//! A size is that of a frame as testers count it, with its checksum of 4 bytes, which no frame in memory has: 64 are 60 bytes here.
+//! Like testers, sizes include the checksum of 4 bytes, which frames in memory lack: size 64 means 60 bytes here.
 
 use super::shares::Shares;
 use std::fmt;
 use std::str::FromStr;
 
-/// Bytes of a frame's checksum.
 const FCS_BYTES: usize = 4;
-/// The sizes there may be.
 const SIZES: std::ops::RangeInclusive<usize> = 64..=65_535;
-/// Weights of one mix, together.
 const WEIGHTS_MAX: u64 = 1_000_000;
-/// The simple IMIX: 7 of 64 bytes, 4 of 594 and 1 of 1518, those of IP packets of at most 46, of 576 and of 1500 bytes.
+/// The simple IMIX: 7 of 64 bytes, 4 of 594 and 1 of 1518; IP packets of at most 46, of 576 and of 1500 bytes.
 const SIMPLE_IMIX: [(usize, u64); 3] = [(64, 7), (594, 4), (1518, 1)];
 
-/// What sizes frames have.
+/// The value of `--sizes`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SizeMix {
-    /// Those that the packets' headers say: only packets that a capture has cut become longer.
+    /// The sizes in the packets' headers: only truncated packets change.
     Original,
-    /// These, each with its weight, in an order that the seed says.
+    /// Sizes with weights, in an order determined by the seed.
     Weighted(Vec<(usize, u64)>),
-    /// Those of an IMIX genome (RFC 6985), by their letters, in its order.
+    /// An IMIX genome (RFC 6985): letters in order.
     Genome(String),
 }
 
-/// Not a value of `--sizes`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{text}' is not a list of sizes of {} to {} bytes such as 64,128,1518 or, with weights of {WEIGHTS_MAX} together at most, \
@@ -39,7 +35,6 @@ pub(crate) struct SizesError {
 }
 
 impl SizeMix {
-    /// That of `--imix`.
     pub(crate) fn imix() -> Self {
         Self::Weighted(SIMPLE_IMIX.to_vec())
     }
@@ -62,7 +57,7 @@ impl SizeMix {
     }
 }
 
-/// RFC 6985. `z`, the MTU, is that of a replay's ports, whose longest frames have 1518 bytes.
+/// RFC 6985. `z` is the MTU of a replay's ports: frames of 1518 bytes.
 const fn size_of_letter(letter: char) -> Option<usize> {
     Some(match letter {
         'a' => 64,
@@ -88,7 +83,6 @@ impl FromStr for SizeMix {
 }
 
 impl fmt::Display for SizeMix {
-    /// As `--sizes` takes it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Original => f.write_str("original"),
@@ -103,10 +97,9 @@ impl fmt::Display for SizeMix {
     }
 }
 
-/// Deals the sizes of a mix.
 #[derive(Clone, Debug)]
 pub(super) struct SizeDealer {
-    /// Bytes of frames in memory, one a choice; none where frames keep what their headers say.
+    /// Bytes in memory of each choice; empty when frames keep the size in their headers.
     sizes: Vec<usize>,
     dealer: Shares,
 }
@@ -128,7 +121,6 @@ impl SizeDealer {
         Self { sizes: sizes.into_iter().map(|size| size - FCS_BYTES).collect(), dealer }
     }
 
-    /// Bytes that the next frame is to have in memory; `None` where it keeps what its header says.
     pub(super) fn next(&mut self) -> Option<usize> {
         (!self.sizes.is_empty()).then(|| self.sizes[self.dealer.next()])
     }
@@ -176,7 +168,6 @@ mod tests {
         }
     }
 
-    /// How often each size comes in `frames`.
     fn dealt(mix: &SizeMix, frames: usize) -> BTreeMap<usize, usize> {
         let (mut dealer, mut counts) = (SizeDealer::new(mix, 9), BTreeMap::new());
         for _ in 0..frames {
@@ -190,7 +181,6 @@ mod tests {
         for frames in [12_000, 65_536, 100_003] {
             let counts = dealt(&SizeMix::imix(), frames);
             for (size, weight) in [(60, 7), (590, 4), (1514, 1)] {
-                // In thousandths of all frames.
                 let (wanted, dealt) = (weight * 1000 * frames / 12, counts[&size] * 1000);
                 assert!(dealt.abs_diff(wanted) < frames, "{size}: {} of {frames}", counts[&size]);
             }

@@ -1,4 +1,4 @@
-//! Flows of groups: each packet against the reference, at every level of kernels; what a failing path moves; the shares.
+//! Flows over groups: each packet against the reference at every kernel level; rerouting after a failed path; shares by weight.
 
 use super::{Reference, Verdict};
 use crate::datapath::check::{Destination, check};
@@ -20,7 +20,6 @@ use std::collections::BTreeMap;
 
 const SEED: u64 = 77;
 
-/// Routes, and what forwards by them.
 struct FlowRig {
     rib: Rib,
     hops: NextHopTable,
@@ -63,7 +62,7 @@ impl FlowRig {
         .unwrap()
     }
 
-    /// The batch of these frames after their verdict.
+    /// The batch of these frames after the egress stage.
     fn forward(&self, table: &EgressTable, frames: &[Vec<u8>], level: Level) -> Option<Batch> {
         let mut batch = Batch::new(Burst::with_capacity(testing::eal()?, 128).with_level(level));
         test_frames::add(&mut batch, frames);
@@ -80,7 +79,7 @@ impl FlowRig {
         Some(batch)
     }
 
-    /// Where each frame goes, port and MAC, or why not. The same at every level and as the reference says.
+    /// The port and MAC or drop reason of each frame; all levels must agree with the reference.
     fn judge(&self, frames: &[Vec<u8>]) -> Option<Vec<Result<(usize, MacAddr), DropReason>>> {
         let reference = Reference::new(&self.rib, self.ports.clone(), SEED);
         let wanted = frames.iter().map(|frame| match reference.verdict(frame, &self.hops) {
@@ -155,7 +154,7 @@ fn flows_take_the_paths_that_are_alive() {
     assert_eq!(three.len(), 3, "{three:?}");
     let long = flows(0x0a00_0001, 1000).unwrap();
     assert!(long.len() == 3 && long.contains_key("Err(MtuExceeded)"), "{long:?}");
-    // The link's destination has a neighbour, or not.
+    // With and without a neighbour for the destination on the link.
     assert_eq!(flows(0x0a40_0001, 40).unwrap().len(), 2);
     assert!(flows(0x0a40_0002, 40).unwrap().contains_key("Err(NoNeighbour)"));
     assert_eq!(flows(0x0a80_0001, 40).unwrap().keys().collect::<Vec<_>>(), ["Err(NoNeighbour)"]);
@@ -196,7 +195,7 @@ fn a_path_that_fails_moves_its_own_flows_and_gets_them_back() {
         rig.hops.set_neighbour(neighbour);
         assert_eq!(rig.judge(&frames).unwrap(), before);
     }
-    // A feed that announces the group without a path is the same.
+    // Announcing the group without the path gives the same result.
     let less = "10.0.0.0/8 nexthop via 192.0.2.1 dev 0 weight 1 nexthop via 192.0.2.3 dev 3";
     let less = FlowRig::new(&format!("{ROUTES}\n{less}")).judge(&frames).unwrap();
     assert!(less.iter().zip(&before).all(|(less, before)| less == before || before.unwrap().0 == 1));
@@ -227,7 +226,7 @@ fn tagged_packets_and_fragments_take_the_path_of_their_flow() {
     let tags: [&[u16]; 3] = [&[], &[0x8100], &[0x88a8, 0x8100]];
     let mut frames: Vec<_> = tags.iter().map(|tags| packet.tagged(tags)).collect();
     for port in 0..20 {
-        // The first fragment has ports, the others have not.
+        // Only the first fragment has ports.
         for [high, low] in [[0x20, 0], [0x20, 185], [0, 250]] {
             let mut frame = v4(0x0a00_0001, port, 40);
             let ip = &mut frame[14..];
@@ -246,7 +245,7 @@ fn tagged_packets_and_fragments_take_the_path_of_their_flow() {
     assert!(ends[3..].iter().all(|end| *end == ends[3]));
 }
 
-/// Any frame whose destination has a group.
+/// Any frame with a destination routed to a group.
 fn frame() -> impl Strategy<Value = Vec<u8>> {
     let bytes = proptest::collection::vec(any::<u8>(), 0..90);
     let tags = prop_oneof![
@@ -275,7 +274,6 @@ fn frame() -> impl Strategy<Value = Vec<u8>> {
             if is_v6 {
                 frame[ip_at + 1..ip_at + 4].copy_from_slice(&first[1..]);
                 frame[ip_at + 6] = next;
-                // Extension headers that go on.
                 if let Some(second) = frame.get_mut(ip_at + 40..ip_at + 42) {
                     second.copy_from_slice(&[first[0] % 64, first[3] % 4]);
                 }
@@ -297,7 +295,7 @@ proptest! {
     }
 }
 
-/// What `route get .. from .. proto .. ports ..` answers is what the datapath does.
+/// `route get .. from .. proto .. ports ..` must agree with the datapath.
 #[test]
 fn a_flow_that_is_asked_for_takes_the_path_of_its_packets() {
     let rig = FlowRig::new(ROUTES);
@@ -323,7 +321,7 @@ fn a_flow_that_is_asked_for_takes_the_path_of_its_packets() {
             let address = [10, [1, 65, 210][usize::from(n % 3)], last, 1];
             let mut frame = V4 { destination: address, payload_bytes: 40, ..V4::default() }.frame();
             frame[34..38].copy_from_slice(&ports_bytes);
-            // The protocol is a word with the TTL: the checksum takes the difference.
+            // Protocol and TTL share a word of the checksum: add the difference.
             let sum =
                 u32::from(u16::from_be_bytes([frame[24], frame[25]])) + 17 + (0xffff - u32::from(protocol));
             let sum = (sum & 0xffff) + (sum >> 16);

@@ -1,9 +1,8 @@
-//! What must become of each packet, by the definition: the oracle's next hop, the port it means, the frame that leaves.
+//! The reference: the correct result of each packet, from the oracle's next hop to port and frame.
 //!
-//! Independent of what it judges: no engine, no fast path, no egress table, and the IPv4 checksum is summed anew where the
-//! datapath adjusts it. Only the slow path's header checks are shared; the fast path is judged by them. The path of a flow among several
-//! is computed from the definition too ([`paths`]), for this flow alone. Gateways behind other routes are followed in the routes as they
-//! are now: with updates, after the last of them.
+//! It shares no engine, fast path or egress table with the datapath, and sums the IPv4 checksum from scratch instead of adjusting it. Only
+//! the slow path's header checks are shared; they also judge the fast path. [`paths`] computes the path of a single flow from the
+//! definition. Recursive gateways resolve in the current routes: with updates, those after the last one.
 
 #[cfg(test)]
 mod flows_test;
@@ -17,42 +16,40 @@ use fib::{Group, MacAddr, NextHop, NextHopId, NextHopTable, PortRef, Rib};
 use paths::AlivePath;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// What must become of a packet.
+/// The correct result of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It leaves by this port, to this MAC.
+    /// Sent by `port` to this MAC.
     Tx { port: usize, destination: MacAddr, ip_at: u16 },
-    /// It leaves by this port, to this MAC, as fragments of at most so many bytes.
+    /// Sent as fragments of at most `mtu_bytes`.
     Fragments { port: usize, destination: MacAddr, ip_at: u16, mtu_bytes: u16 },
-    /// It is dropped.
+    /// Dropped.
     Drop(DropReason),
 }
 
-/// The shortest frame that this router makes, bytes.
+/// Minimum frame length, bytes; shorter frames are padded.
 const FRAME_BYTES_MIN: usize = 60;
 
-/// The forwarder by the definition.
+/// The reference forwarder of a VRF.
 pub(crate) struct Reference {
     oracle: OraclePair,
     ports: Vec<EgressPort>,
     ecmp_seed: u64,
 }
 
-/// Next hops that the way of a gateway may lead through.
+/// Most next hops followed to resolve a gateway.
 const REACH_MAX: usize = 256;
 
 impl Reference {
-    /// For the routes of `rib`, over `ports` that send to the next hops' own MACs, with this seed for the paths of flows.
+    /// Forwards by the routes of `rib` over `ports`, which send to the next hops' own MACs. `ecmp_seed` selects the paths of flows.
     pub(crate) fn new(rib: &Rib, ports: Vec<EgressPort>, ecmp_seed: u64) -> Self {
         Self { oracle: OraclePair::of(rib), ports, ecmp_seed }
     }
 
-    /// The routes, to change.
     pub(crate) fn oracle_mut(&mut self) -> &mut OraclePair {
         &mut self.oracle
     }
 
-    /// The next hop of a destination.
     pub(crate) fn next_hop(&self, destination: Destination) -> NextHopId {
         match destination {
             Destination::V4(key) => self.oracle.lookup_v4(key),
@@ -60,7 +57,6 @@ impl Reference {
         }
     }
 
-    /// What must become of a frame.
     pub(crate) fn verdict(&self, frame: &[u8], hops: &NextHopTable) -> Verdict {
         match checked(frame) {
             Ok(checked) => self.verdict_by(frame, checked, self.next_hop(checked.destination), hops),
@@ -68,7 +64,7 @@ impl Reference {
         }
     }
 
-    /// What must become of a packet that passed its checks and whose next hop is `id`; `head` is its first segment.
+    /// The result of a packet that passed its checks, with next hop `id`; `head` is its first segment.
     pub(crate) fn verdict_by(
         &self,
         head: &[u8],
@@ -92,12 +88,12 @@ impl Reference {
                 }
             }
             Some(_) => Verdict::Tx { port, destination, ip_at: checked.ip_at },
-            // Start-up refuses tables that name such a port.
+            // Tables with such a port are refused at start-up.
             None => Verdict::Drop(DropReason::NoNeighbour),
         }
     }
 
-    /// Port and destination MAC of a packet, whose path has been chosen from `depth` groups so far.
+    /// Port and destination MAC of a packet after `depth` groups.
     fn way(
         &self,
         packet: (Destination, &[u8]),
@@ -148,7 +144,7 @@ impl Reference {
         }
     }
 
-    /// The port, unless it follows from the id; one that does not exist has no number of a port.
+    /// `None` if the port follows from the id; an unknown name yields an invalid index.
     fn port(&self, port: &PortRef) -> Option<usize> {
         match port {
             PortRef::Index(index) => Some(usize::from(*index)),
@@ -159,7 +155,7 @@ impl Reference {
         }
     }
 
-    /// The path of a packet's flow in a group: one of those that are alive.
+    /// Selects the path of the packet's flow among the alive ones of a group.
     fn path(&self, group: &Group, packet: &[u8], hops: &NextHopTable, depth: u32) -> Option<NextHopId> {
         let path = |path: &fib::GroupPath| {
             let id = hops.find(&path.hop)?;
@@ -174,7 +170,7 @@ impl Reference {
         paths::choose(&alive, paths::hash(self.ecmp_seed, packet), depth)
     }
 
-    /// Whether flows may take this path of a group. All links are up.
+    /// Whether a group may use this path. All links are up.
     fn is_alive(&self, id: NextHopId, hops: &NextHopTable) -> bool {
         match hops.get(id).unwrap_or(&NextHop::Bare) {
             NextHop::Bare => !id.is_none(),
@@ -191,9 +187,8 @@ impl Reference {
         }
     }
 
-    /// Where the packets of gateway `id` go, which has neither a port nor a neighbour entry: the next hop of its route. `None` when there
-    /// is no route, when it is one to this router or a link, where the gateway would need a neighbour entry, and when it leads back to the
-    /// gateway or through too many next hops.
+    /// Resolves gateway `id`, which has neither a port nor a neighbour entry, to the next hop of its route. `None` without a route; for a
+    /// route to this router or to a link, where the gateway would need a neighbour entry; and for a loop or too many next hops.
     fn via(&self, id: NextHopId, gateway: IpAddr, hops: &NextHopTable) -> Option<NextHopId> {
         let mut seen = std::collections::BTreeSet::new();
         let mut next = vec![id];
@@ -229,7 +224,6 @@ impl Reference {
         })
     }
 
-    /// The frame that must leave, into `out`.
     pub(crate) fn rewrite(
         &self,
         frame: &[u8],
@@ -252,7 +246,7 @@ impl Reference {
         set_checksum(ip, header_bytes);
     }
 
-    /// The frames that must leave in place of one that is too long for the MTU, in order.
+    /// The fragments to send for a frame beyond the MTU, in order.
     pub(crate) fn fragments(
         &self,
         frame: &[u8],
@@ -275,7 +269,6 @@ impl Reference {
     }
 }
 
-/// Sums the header of an IPv4 packet.
 fn set_checksum(packet: &mut [u8], header_bytes: usize) {
     packet[10..12].fill(0);
     let header = &packet[..header_bytes];
@@ -287,7 +280,6 @@ fn set_checksum(packet: &mut [u8], header_bytes: usize) {
     packet[10..12].copy_from_slice(&[high, low]);
 }
 
-/// The header checks on a frame.
 pub(crate) fn checked(frame: &[u8]) -> Result<Checked, DropReason> {
     check::check(frame, u32::try_from(frame.len()).unwrap_or(u32::MAX))
 }

@@ -1,29 +1,24 @@
-//! The path of one flow by the definition in [`crate::datapath::flow`] and [`crate::datapath::egress::ways`], written a second time: over
-//! wide numbers and lists of header fields, and for one bucket.
+//! An independent implementation of the flow hash and path selection of [`crate::datapath::flow`] and
+//! [`crate::datapath::egress::ways`], with wide integers and lists of header fields, for a single bucket.
 
 use fib::NextHopId;
 use std::net::IpAddr;
 
-/// Buckets of a group.
+/// Buckets per group.
 const BUCKETS: u64 = 4096;
-/// The constants of both definitions.
+/// Constants shared by both definitions.
 const K: [u128; 4] =
     [0xa076_1d64_78bd_642f, 0xe703_7ed1_a0b4_28db, 0x8ebc_6af0_9c88_c6e3, 0x5899_65cc_7537_4cc3];
 
-/// A path that is alive.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AlivePath {
-    /// Its id.
     pub(super) id: NextHopId,
-    /// Its gateway, if it has one.
     pub(super) gateway: Option<IpAddr>,
-    /// Its port, if it has one.
     pub(super) port: Option<usize>,
-    /// Its weight.
     pub(super) weight: u16,
 }
 
-/// The path of the flows with this hash, when paths have been chosen from `depth` groups before.
+/// Selects the path for a flow's hash; `depth` groups were resolved before this one.
 pub(super) fn choose(paths: &[AlivePath], hash: u64, depth: u32) -> Option<NextHopId> {
     let bucket = hash.rotate_left(12 * (depth + 1)) % BUCKETS;
     let mut least = None;
@@ -56,7 +51,6 @@ fn cost(path: &AlivePath, bucket: u64) -> f32 {
     -((rank as f64 + 0.5) / BUCKETS as f64).ln() as f32 / f32::from(path.weight)
 }
 
-/// The hash of the flow of an IP packet.
 #[expect(clippy::cast_possible_truncation, reason = "a fold has 64 bits")]
 pub(super) fn hash(seed: u64, packet: &[u8]) -> u64 {
     let number = |from: usize, bytes: usize| {

@@ -1,7 +1,7 @@
-//! Decides which trial comes next: one for a plain replay, after a warm-up if there is one; many for a search.
+//! Determines the sequence of trials: an optional warm-up and one trial for a plain replay, many for a search.
 //!
-//! A rate in percent is of the rate that a short search without loss finds first: full speed says how fast the forwarder empties queues
-//! that are never empty, but not what it takes without losing a packet.
+//! Rates in percent refer to the loss-free rate, which a short search finds first. Full speed is not that rate: it shows how fast the
+//! forwarder empties queues that are never empty, not which rate it takes without loss.
 
 use super::super::HarnessSpec;
 use super::super::schedule::{OfferedRate, Pace, RateUnit};
@@ -12,95 +12,83 @@ use crate::datapath::latency::LatencyBySize;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 
-/// How long full speed is measured, to know the highest load of a search.
+/// Duration of the full-speed trial that determines the highest load of a search.
 const FULL_SPEED_S: f64 = 0.5;
-/// So much above full speed is the highest load.
+/// Highest load relative to full speed.
 const ABOVE_FULL_SPEED: f64 = 1.1;
-/// The lowest load of the search for the rate that a percentage is of, packets a second.
+/// Lowest load of the reference search, packets a second.
 const REFERENCE_MIN_PPS: f64 = 1000.0;
-/// The points of a curve, percent of the rate found.
+/// Points of a curve, percent of the rate found.
 pub(super) const CURVE: [u32; 10] = [10, 20, 30, 40, 50, 60, 70, 80, 90, 100];
-/// A point of a curve takes so many trials' time, that there are packets enough for its percentiles.
+/// A curve point lasts this many final trials, to have enough packets for its percentiles.
 const CURVE_TRIALS: f64 = 2.0;
 
-/// What is measured one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// The packets before the measurement.
     Warmup,
-    /// Full speed, for the limits of a search.
+    /// Full speed, to bound a search.
     FullSpeed,
-    /// A short search, for a rate in percent.
+    /// The short search for the loss-free rate, which percentages refer to.
     Reference,
-    /// A search.
     Search,
-    /// Latency at a part of the rate found, percent.
+    /// Latency at this percentage of the rate found.
     Point(u32),
-    /// What is reported of a plain replay.
+    /// The reported trial of a plain replay.
     Measured,
 }
 
-/// A trial of a search.
 #[derive(Clone, Debug)]
 pub(crate) struct SearchTrial {
-    /// Which search, from 0.
+    /// Index of the search, from 0.
     pub(crate) repeat: usize,
-    /// What became of it, without its latencies.
+    /// The result; its latencies are in `latency_ns`.
     pub(crate) result: TrialResult,
-    /// The quantiles [`QUANTILES`] of its latencies, nanoseconds; zeros when no packet arrived.
+    /// Latencies at [`QUANTILES`], nanoseconds; zeros when no packet arrived.
     pub(crate) latency_ns: [u64; QUANTILES.len()],
 }
 
-/// The quantiles that are kept of each trial of a search.
+/// Latency quantiles kept for each search trial.
 pub(crate) const QUANTILES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 1.0];
 
-/// What was found.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Conducted {
-    /// Bytes of a frame of the trace, the mean.
+    /// Mean bytes of a frame of the trace.
     pub(crate) frame_bytes: f64,
-    /// The measured part of a plain replay.
     pub(crate) measured: Option<TrialResult>,
-    /// How long the warm-up took, seconds.
     pub(crate) warmup_s: Option<f64>,
-    /// The rate that percentages are of, packets a second.
+    /// The loss-free rate, packets a second.
     pub(crate) reference_pps: Option<f64>,
-    /// Full speed, packets a second.
     pub(crate) full_speed_pps: Option<f64>,
-    /// The lowest and the highest load, packets a second.
+    /// Lowest and highest load, packets a second.
     pub(crate) limits_pps: Option<(f64, f64)>,
-    /// What each search found, a goal each.
+    /// Results of each search, by goal.
     pub(crate) searches: Vec<Vec<GoalFound>>,
-    /// All trials of searches.
     pub(crate) trials: Vec<SearchTrial>,
-    /// Percent, and what became of that trial.
+    /// Percentage and result of each curve point.
     pub(crate) curve: Vec<(u32, TrialResult)>,
-    /// Whether it was ended before it was done.
+    /// Stopped before the last step.
     pub(crate) is_cut: bool,
-    /// Why it could not go on.
+    /// Why the sequence was abandoned.
     pub(crate) failure: Option<String>,
-    /// The longest trials of each load, by the bits of its packets a second.
+    /// Final trials of each load, by the bits of its packets a second.
     by_load: BTreeMap<u64, LoadSum>,
 }
 
-/// The trials of a load together.
+/// Sums over the trials of a load.
 #[derive(Clone, Debug)]
 pub(crate) struct LoadSum {
-    /// Latencies from the intended send time.
     pub(crate) latency: LatencyBySize,
-    /// What the forwarder counted.
     pub(crate) counters: Counters,
-    /// How long they were fed, seconds.
     pub(crate) feeding_s: f64,
 }
 
 impl Conducted {
-    /// What came of the longest trials at a load of so many packets a second.
+    /// Sums over the final trials at this load.
     pub(crate) fn at_load(&self, pps: f64) -> Option<&LoadSum> {
         self.by_load.get(&pps.to_bits())
     }
 
-    /// The conditional throughputs of goal `goal` of all searches, sorted.
+    /// Conditional throughputs of a goal over all searches, sorted.
     pub(crate) fn rates_of(&self, goal: usize) -> Vec<f64> {
         let rate = |found: &Vec<GoalFound>| found.get(goal)?.throughput_pps;
         let mut rates: Vec<_> = self.searches.iter().filter_map(rate).collect();
@@ -109,7 +97,6 @@ impl Conducted {
     }
 }
 
-/// See the module.
 pub(crate) struct Conductor {
     steps: VecDeque<Step>,
     rate: OfferedRate,
@@ -117,16 +104,16 @@ pub(crate) struct Conductor {
     warmup_s: f64,
     duration_s: Option<f64>,
     search: Option<SearchSpec>,
-    /// The search that is under way, and the trial it waits for.
+    /// The current search, and the trial whose result it awaits.
     running: Option<(LossSearch, Option<WantedTrial>)>,
     is_stopping: bool,
-    /// Whether the trace is read meanwhile, and the mean is that of its beginning.
+    /// A streamed trace: the mean frame size covers its beginning only.
     is_streamed: bool,
     conducted: Conducted,
 }
 
 impl Conductor {
-    /// For what `spec` wants; frames have `frame_bytes` bytes on average, of a trace that is read meanwhile those at its beginning.
+    /// `frame_bytes` is the mean bytes of a frame; for a streamed trace, of its beginning.
     pub(crate) fn new(spec: &HarnessSpec, frame_bytes: f64, is_streamed: bool) -> Self {
         let mut steps = VecDeque::new();
         let has_full_speed =
@@ -158,7 +145,6 @@ impl Conductor {
         }
     }
 
-    /// The next trial; `None` when there is nothing more to do.
     pub(crate) fn next(&mut self) -> Option<Trial> {
         loop {
             let step = *self.steps.front().filter(|_| !self.is_stopping)?;
@@ -178,7 +164,6 @@ impl Conductor {
         }
     }
 
-    /// The pace of a plain replay, and of a warm-up.
     fn pace(&self) -> Pace {
         let reference_pps = self.conducted.reference_pps.unwrap_or(0.0);
         let pps = |rate: f64, unit| match unit {
@@ -193,7 +178,7 @@ impl Conductor {
         match self.rate {
             OfferedRate::Max => Pace::Max,
             OfferedRate::Times(_) => Pace::Traced,
-            // The bits of each frame are known then, and not their mean.
+            // The mean of a streamed trace is unknown; the bits of each frame are known.
             OfferedRate::Bps(_) if self.is_streamed && self.ramp_s.is_none() => Pace::Traced,
             OfferedRate::Pps(rate) => even(rate, RateUnit::Pps),
             OfferedRate::Bps(rate) => even(rate, RateUnit::Bps),
@@ -206,7 +191,6 @@ impl Conductor {
         }
     }
 
-    /// The load that an option gives.
     fn load_pps(&self, rate: OfferedRate) -> f64 {
         match rate {
             OfferedRate::Pps(pps) => pps,
@@ -215,7 +199,6 @@ impl Conductor {
         }
     }
 
-    /// The next trial of a search; `None` when it has ended.
     fn next_of_search(&mut self, step: Step) -> Option<Trial> {
         if self.running.is_none() {
             self.running = Some((self.begin_search(step)?, None));
@@ -243,7 +226,7 @@ impl Conductor {
         if self.conducted.searches.len() < repeats as usize { self.next_of_search(step) } else { None }
     }
 
-    /// A search between its limits, which are known after the first.
+    /// Starts a search. Without a highest load it is derived from the full-speed trial.
     fn begin_search(&mut self, step: Step) -> Option<LossSearch> {
         let full_speed = self.conducted.full_speed_pps.unwrap_or(0.0) * ABOVE_FULL_SPEED;
         let (rules, min_pps, max_pps) = match (&self.search, step) {
@@ -261,7 +244,6 @@ impl Conductor {
         Some(LossSearch::new(&rules, min_pps, max_pps))
     }
 
-    /// A point of the curve: percent of the median rate of the first goal.
     fn point(&self, percent: u32) -> Option<Trial> {
         let rates = self.conducted.rates_of(0);
         let rate = rates.get(rates.len() / 2)?;
@@ -269,7 +251,7 @@ impl Conductor {
         Some(Trial::lossy(rate * f64::from(percent) / 100.0, seconds))
     }
 
-    /// Takes the result of the trial that [`Self::next`] gave.
+    /// Records the result of the trial from [`Self::next`].
     pub(crate) fn record(&mut self, result: TrialResult) {
         let Some(step) = self.steps.front().copied() else { return };
         if self.is_stopping && step != Step::Measured {
@@ -293,7 +275,7 @@ impl Conductor {
         self.steps.pop_front();
     }
 
-    /// Keeps the result of a trial of a search; of the longest ones, whose loads are results, all latencies.
+    /// Keeps a search trial; for final trials, whose loads are reported, with the whole latency histogram.
     fn keep(&mut self, mut result: TrialResult) {
         let Some(latency) = result.latency.take() else { return };
         let total = latency.total();
@@ -317,7 +299,7 @@ impl Conductor {
         self.conducted.trials.push(SearchTrial { repeat, result, latency_ns });
     }
 
-    /// Nothing more is begun. What was found so far is the result, and of a plain replay what was sent so far.
+    /// Starts no further trial. Results so far stay; a plain replay reports the packets sent.
     pub(crate) fn stop(&mut self) {
         self.is_stopping = true;
     }
@@ -327,7 +309,6 @@ impl Conductor {
         self.steps.clear();
     }
 
-    /// What was found.
     pub(crate) fn finish(mut self) -> Conducted {
         self.conducted.is_cut = !self.steps.is_empty();
         if let Some((search, _)) = self.running.filter(|_| self.search.is_some()) {
@@ -337,7 +318,7 @@ impl Conductor {
     }
 }
 
-/// The search for the rate that a percentage is of: short, and as near as a percentage needs.
+/// Rules of the reference search: short, with the precision a percentage needs.
 pub(super) fn reference_rules() -> SearchRules {
     SearchRules {
         loss_ratios: vec![0.0],

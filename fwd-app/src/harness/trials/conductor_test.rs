@@ -1,4 +1,4 @@
-//! The order of trials, over a forwarder of a known rate.
+//! The sequence of trials over a simulated forwarder.
 
 use super::super::HarnessSpec;
 use super::super::schedule::{OfferedRate, Pace};
@@ -9,7 +9,6 @@ use crate::datapath::Counters;
 use crate::datapath::latency::LatencyBySize;
 use std::time::Duration;
 
-/// What a forwarder of so many packets a second makes of a trial.
 fn result(trial: Trial, capacity_pps: f64) -> TrialResult {
     let seconds = trial.seconds.unwrap_or(1.0);
     let pps = match trial.pace {
@@ -29,7 +28,7 @@ fn result(trial: Trial, capacity_pps: f64) -> TrialResult {
     result
 }
 
-/// Conducts `spec` to its end over a forwarder of 1 Mpps; returns the trials, and what was found.
+/// Runs `spec` to its end, or for `trials_max` trials, at 1 Mpps of capacity.
 fn conduct(spec: &HarnessSpec, trials_max: usize) -> (Vec<Trial>, Conducted) {
     let mut conductor = Conductor::new(spec, 125.0, false);
     let mut trials = Vec::new();
@@ -65,7 +64,7 @@ fn a_plain_replay_is_one_trial_after_its_warm_up() {
     let (trials, found) = conduct(&spec, 9);
     let [warmup, measured] = trials[..] else { panic!("{trials:?}") };
     assert!(warmup.is_warmup && !measured.is_warmup && !measured.loses);
-    // A million bits are a thousand packets, half of which the warm-up has risen to.
+    // A million bits are a thousand packets; the ramp is halfway after the warm-up.
     assert_eq!(measured.pace, Pace::Even { from_pps: 500.0, pps: 1000.0, rise_s: 1.0 });
     assert_eq!((found.warmup_s, found.measured.unwrap().fed), (Some(1.0), 1000));
 }

@@ -1,16 +1,15 @@
-//! The loads that a search may offer: steps of equal ratio between the lowest and the highest, so that widths are whole numbers and
-//! halving an interval is exact.
+//! The loads a search may offer: geometric steps between the lowest and the highest. With integer steps, widths are whole numbers and
+//! intervals halve exactly.
 
-/// Loads by number, 0 to [`Self::steps`]. Neighbours differ by no more than the width that is wanted.
+/// Loads by number, 0 to [`Self::steps`]. Neighbours differ by at most the width wanted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct LoadSteps {
     min_pps: f64,
     max_pps: f64,
-    /// The number of the highest load.
     pub(crate) steps: u32,
 }
 
-/// Two loads at most, each `None` where there is no such load.
+/// An interval of loads; `None` for a missing bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Bounds {
     pub(super) lower: Option<u32>,
@@ -18,16 +17,15 @@ pub(super) struct Bounds {
 }
 
 impl LoadSteps {
-    /// From `min_pps` to `max_pps`, more than that, with neighbours that differ by at most `width`, a part of the upper one.
+    /// Steps from `min_pps` to a greater `max_pps`; neighbours differ by at most `width` as a fraction of the upper one.
     pub(crate) fn new(min_pps: f64, max_pps: f64, width: f64) -> Self {
-        // A millionth more, so that rounding never makes an interval wider than what is wanted.
+        // A margin against rounding, so that no interval exceeds the width.
         let steps = (max_pps / min_pps).ln() / -(-width).ln_1p() * 1.000_001;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
         let steps = (steps.ceil() as u32).max(1);
         Self { min_pps, max_pps, steps }
     }
 
-    /// The load of this number, packets a second.
     pub(crate) fn pps(&self, load: u32) -> f64 {
         match load {
             0 => self.min_pps,
@@ -38,7 +36,7 @@ impl LoadSteps {
         }
     }
 
-    /// The highest load that is not above `pps`, or the lowest of all.
+    /// The highest load not above `pps`, or load 0.
     pub(super) fn at_most(&self, pps: f64) -> u32 {
         if pps <= self.min_pps {
             return 0;
@@ -53,8 +51,8 @@ impl LoadSteps {
         load.min(self.steps)
     }
 
-    /// `load`, moved to where a trial is worth while: `width` away from known bounds, and onto a limit rather than near it. `None` where
-    /// nothing lies between.
+    /// Moves `load` to where a trial is useful: `width` away from known bounds, and onto a limit instead of near it. `None` when no load
+    /// lies between the bounds.
     pub(super) fn worth_while(&self, load: u32, width: u32, bounds: Bounds) -> Option<u32> {
         let Bounds { lower, upper } = bounds;
         let (min, max) = (lower.unwrap_or(0), upper.unwrap_or(self.steps));
@@ -79,8 +77,8 @@ impl LoadSteps {
     }
 }
 
-/// Where to divide an interval wider than `width`: one part is `width` times a power of two, so that it can be halved down to it. The
-/// lower part is not the larger one: a trial that loses costs the same time and says less.
+/// The load that divides an interval wider than `width`. One part is `width` times a power of two, so that it can be halved down to `width`.
+/// The lower part is never the larger one: a lossy trial takes as long and yields less information.
 pub(super) fn middle(lower: u32, upper: u32, width: u32) -> u32 {
     let whole = upper - lower;
     if whole < 2 * width {
@@ -94,7 +92,7 @@ pub(super) fn middle(lower: u32, upper: u32, width: u32) -> u32 {
     while whole - 2 * part > 2 * part {
         part *= 2;
     }
-    // As a power of two too little or too much: the more even of both.
+    // The power of two below or above the half, whichever divides more evenly.
     let product = |part: u32| u64::from(part) * u64::from(whole - part);
     lower + if product(part) > product(2 * part) { part } else { whole - 2 * part }
 }

@@ -1,13 +1,13 @@
-//! Trials: what a replay consists of. The forwarder runs all the time; the harness feeds one trial after the other, and counters are read
-//! between two, when every packet is accounted for.
+//! Trials are the units of a replay. The forwarder runs throughout; the harness feeds one trial after another and reads counters between
+//! trials, when every packet is accounted for.
 //!
-//! | module | what lives there |
+//! | module | contents |
 //! |---|---|
 //! | [`conductor`] | which trial comes next: a plain replay, a rate in percent, a search, a curve |
-//! | [`pacer`] | the pace of one trial, and what it loses |
+//! | [`pacer`] | the pace of one trial, and its missed packets |
 //! | [`search`] | the search for a rate, by the rules of MLRsearch |
-//! | [`target`] | what the trials of a load say of it |
-//! | [`loads`] | the loads that a search may offer |
+//! | [`target`] | classifies loads by their trials |
+//! | [`loads`] | the loads a search may offer |
 
 pub(crate) mod conductor;
 #[cfg(test)]
@@ -25,45 +25,41 @@ use crate::datapath::{Counters, DropReason, Drops};
 use pacer::Paced;
 use search::SearchRules;
 
-/// A search, and what follows it.
+/// Options of `--search` and `--curve`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SearchSpec {
-    /// Goals and thoroughness.
     pub(crate) rules: SearchRules,
-    /// The lowest load.
     pub(crate) min: OfferedRate,
-    /// The highest load; a little above full speed when `None`.
+    /// The highest load; `None` means slightly above full speed.
     pub(crate) max: Option<OfferedRate>,
-    /// How often all of it is searched.
     pub(crate) repeats: u32,
-    /// Whether latency is measured at parts of the rate found.
+    /// Measure latency at fractions of the rate found.
     pub(crate) curve: bool,
 }
 
-/// How long after the time of a trial its last packets may be fed when the harness was late: a part of that time, and seconds at least.
+/// Grace time for the last packets of a trial when the harness is late: a fraction of the trial, and a minimum in seconds.
 const LATE_PART: f64 = 0.01;
 const LATE_S: f64 = 0.002;
 
-/// A stretch of traffic.
+/// A stretch of traffic at one pace.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Trial {
-    /// How fast packets are offered.
     pub(crate) pace: Pace,
-    /// For how long, seconds; until the source has no more packets when `None`.
+    /// Duration, seconds; `None` runs to the end of the source.
     pub(crate) seconds: Option<f64>,
-    /// Whether packets that find no room are lost; else they wait for room.
+    /// Packets that find no room are dropped; otherwise they wait.
     pub(crate) loses: bool,
-    /// Whether it only prepares what follows: nothing that the stages record of it is reported.
+    /// A warm-up: what the stages record is discarded.
     pub(crate) is_warmup: bool,
 }
 
 impl Trial {
-    /// A trial that loses what finds no room, as a NIC does.
+    /// A trial that drops packets without room, as a NIC does.
     pub(super) fn lossy(pps: f64, seconds: f64) -> Self {
         Self { pace: Pace::even(pps), seconds: Some(seconds), loses: true, is_warmup: false }
     }
 
-    /// For the feeder, on a clock of `tsc_hz`.
+    /// The feeder's parameters, on a clock of `tsc_hz`.
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
@@ -84,64 +80,58 @@ impl Trial {
     }
 }
 
-/// What became of the packets of a trial.
 #[derive(Clone, Debug)]
 pub(crate) struct TrialResult {
-    /// The trial.
     pub(crate) trial: Trial,
-    /// Packets that went in.
     pub(crate) fed: u64,
-    /// Packets for which the forwarder had no room.
+    /// Packets dropped for lack of room in the forwarder.
     pub(crate) missed: u64,
-    /// Packets that the harness itself was too slow for.
+    /// Packets the harness was too slow to offer.
     pub(crate) unsent: u64,
-    /// From the first packet until the last was fed, without pauses, seconds.
+    /// Feeding time without pauses, seconds.
     pub(crate) feeding_s: f64,
-    /// How long it paused, since the harness had no CPU, seconds.
+    /// Time the harness was descheduled, seconds.
     pub(crate) paused_s: f64,
-    /// From the first packet until all were accounted for, seconds.
+    /// From the first packet until all are accounted for, seconds.
     pub(crate) duration_s: f64,
-    /// What the forwarder counted meanwhile.
     pub(crate) counters: Counters,
-    /// From the intended send time, under a rate; `None` where it is kept elsewhere.
+    /// From the intended send time, under a rate; `None` when kept elsewhere.
     pub(crate) latency: Option<LatencyBySize>,
 }
 
 impl TrialResult {
-    /// Of `fed` ready packets at full speed.
+    /// The result for `fed` prepared packets.
     pub(super) fn at_full_speed(fed: u64, duration_s: f64, counters: Counters) -> Self {
         let trial = Trial { pace: Pace::Max, seconds: None, loses: false, is_warmup: false };
         let (feeding_s, latency) = (duration_s, None);
         Self { trial, fed, missed: 0, unsent: 0, feeding_s, paused_s: 0.0, duration_s, counters, latency }
     }
 
-    /// Packets that the forwarder did not keep up with: those it had no room for, and those it dropped since a TX queue was full or the engine
-    /// did not answer. What it drops for a reason of its own, as for a route that is missing, is forwarded as it should be.
+    /// Packets lost by overload: missed, or dropped because a TX queue was full or the engine stalled. Drops for other reasons, such as a
+    /// missing route, are correct forwarding.
     pub(crate) fn lost(&self) -> u64 {
         let drops = &self.counters.drops;
         self.missed + drops.get(DropReason::TxFull) + drops.get(DropReason::EngineStall)
     }
 
-    /// Packets that were to be sent.
     pub(crate) fn intended(&self) -> u64 {
         self.fed + self.missed + self.unsent
     }
 
-    /// The part of the intended packets that were lost; those that were not even sent count as lost when `with_unsent`.
+    /// Lost fraction of the intended packets; `with_unsent` counts unsent packets as lost.
     #[expect(clippy::cast_precision_loss, reason = "counts below 2^53")]
     pub(crate) fn loss_ratio(&self, with_unsent: bool) -> f64 {
         let bad = self.lost() + if with_unsent { self.unsent } else { 0 };
         if self.intended() == 0 { 0.0 } else { bad as f64 / self.intended() as f64 }
     }
 
-    /// Packets a second that went in.
     #[expect(clippy::cast_precision_loss, reason = "a count below 2^53")]
     pub(crate) fn fed_pps(&self) -> f64 {
         if self.feeding_s > 0.0 { self.fed as f64 / self.feeding_s } else { 0.0 }
     }
 }
 
-/// What was counted between two moments: packets, bytes, drops and busy cycles.
+/// Differences of packets, bytes, drops and busy cycles.
 pub(crate) fn between(before: &Counters, after: &Counters) -> Counters {
     let mut drops = Drops::default();
     for (reason, count) in after.drops.iter() {

@@ -1,51 +1,45 @@
-//! The pace of one trial: which packet is due, when each was meant to be sent, and which are lost because the forwarder has no room.
+//! The pace of one trial: due times, intended send times, and packets missed for lack of room.
 //!
-//! A replay at a rate waits when the forwarder is full. A trial of a search does not: what is due and finds no room is lost, as a NIC with
-//! full queues loses it, or a rate above the forwarder's would never show. When the harness itself comes late, since its lcore had no CPU
-//! for a while, such a trial pauses and lasts longer: all that is late at once would be a burst that nobody asked for.
+//! A replay at a rate waits while the forwarder is full. A search trial does not: due packets without room are missed, as at a NIC with
+//! full queues, or a rate above the forwarder's would never show. When the harness is descheduled, a search trial pauses and ends
+//! later: sending all late packets at once would be an artificial burst.
 
 use super::super::schedule::Schedule;
 
-/// What is fed in a trial.
 #[derive(Clone, Debug)]
 pub(crate) struct Paced {
-    /// When each packet is due.
     pub(crate) schedule: Schedule,
-    /// Packets to be fed at most.
     pub(crate) packets: u64,
-    /// Cycles after which nothing more is fed, however much is left.
     pub(crate) cycles_max: Option<u64>,
-    /// Whether packets that find no room are lost.
+    /// Drop packets without room.
     pub(crate) loses: bool,
 }
 
-/// See the module. Times are those of the time stamp counter.
+/// The pacer. Times are time stamp counter values.
 pub(crate) struct Pacer {
     paced: Paced,
-    /// When the trial began.
     start_tsc: u64,
-    /// What the source says of the trial's first packet, which is due at once.
+    /// The source's due time of the first packet, which becomes the start.
     offset: Option<u64>,
-    /// The number of the next packet in the trial; lost ones have numbers, too.
+    /// Number of the next packet in the trial, missed ones included.
     number: u64,
-    /// Packets that found no room.
     missed: u64,
-    /// When packets were last fed.
+    /// Time of the last turn.
     fed_tsc: u64,
-    /// Longer between two turns, and the harness was late, cycles.
+    /// Turns further apart than this mean that the harness was descheduled, cycles.
     late_cycles: u64,
-    /// How long the trial has paused, and how much longer it may, cycles.
+    /// Pauses so far, and the pause budget left, cycles.
     paused_cycles: u64,
     pause_cycles_left: u64,
-    /// When packet n was meant to be sent is at n modulo the length, a power of two above the number of packets inside.
+    /// Intended send time of packet n at n modulo the length, a power of two above the number of packets inside.
     intended: Box<[u64]>,
 }
 
-/// Time between two turns of the harness's loop that is not worth mentioning, microseconds: some packets are due meanwhile.
+/// Tolerated time between loop turns, microseconds; some packets become due meanwhile.
 const LATE_US: u64 = 50;
 
 impl Pacer {
-    /// For `inside_max` packets inside the forwarder at most.
+    /// For at most `inside_max` packets inside the forwarder.
     pub(crate) fn new(inside_max: usize, tsc_hz: u64) -> Self {
         let paced = Paced { schedule: Schedule::Max, packets: 0, cycles_max: Some(0), loses: false };
         Self {
@@ -62,18 +56,17 @@ impl Pacer {
         }
     }
 
-    /// Begins a trial at `now`.
     pub(crate) fn begin(&mut self, paced: Paced, now: u64) {
         self.offset = None;
-        // No more than it lasts, or a harness that never has a CPU would never come to an end.
+        // Bounded by the length of the trial, so that a harness without a CPU still ends.
         self.pause_cycles_left = if paced.loses { paced.cycles_max.unwrap_or(0) } else { 0 };
         self.paced = paced;
         (self.start_tsc, self.fed_tsc) = (now, now);
         (self.number, self.missed, self.paused_cycles) = (0, 0, 0);
     }
 
-    /// A turn of the harness begins at `now`. Since the last one the forwarder's stages took `stage_cycles` of the same lcore; the rest, if it
-    /// is long, was lost by the harness.
+    /// Begins a turn at `now`. Stages on the same lcore took `stage_cycles` since the last turn; a long remainder means that the harness was
+    /// descheduled.
     #[inline]
     pub(crate) fn wake(&mut self, now: u64, stage_cycles: u64) {
         let since = now.saturating_sub(self.fed_tsc).saturating_sub(stage_cycles);
@@ -86,7 +79,7 @@ impl Pacer {
         self.fed_tsc = now;
     }
 
-    /// When the next packet is due, of which the source says `traced`; 0 at full speed. `None` when the trial has no more packets.
+    /// Due time of the next packet, given the source's time `traced`; 0 at full speed. `None` at the end of the trial.
     #[inline]
     pub(crate) fn due(&mut self, traced: u64) -> Option<u64> {
         if self.number >= self.paced.packets {
@@ -97,21 +90,20 @@ impl Pacer {
         Some(if self.is_paced() { self.start_tsc + due } else { 0 })
     }
 
-    /// Where the time of packet `sequence` is.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "the lower bits alone count")]
     fn slot(&self, sequence: u64) -> usize {
         sequence as usize & (self.intended.len() - 1)
     }
 
-    /// Packet `sequence`, due at `due`, is fed.
+    /// Records that packet `sequence`, due at `due`, is fed.
     #[inline]
     pub(crate) fn feed(&mut self, sequence: u64, due: u64) {
         self.intended[self.slot(sequence)] = due;
         self.number += 1;
     }
 
-    /// The forwarder has no room for more at `now`: what is due and still here is missed, if the trial loses such packets.
+    /// Notes that the forwarder is full at `now`: in a lossy trial the packets due by now are missed.
     pub(crate) fn find_full(&mut self, now: u64) {
         if !self.paced.loses {
             return;
@@ -122,47 +114,42 @@ impl Pacer {
         self.number += missed;
     }
 
-    /// Whether the time of the trial is over.
     #[inline]
     pub(crate) fn is_over(&self, now: u64) -> bool {
         self.number >= self.paced.packets
             || self.paced.cycles_max.is_some_and(|cycles| now.saturating_sub(self.start_tsc) >= cycles)
     }
 
-    /// How long packets were fed so far without the pauses, seconds, on a clock of `tsc_hz`.
+    /// Feeding time so far without pauses, seconds.
     #[expect(clippy::cast_precision_loss, reason = "less than 2^53 cycles, or weeks")]
     pub(crate) fn feeding_s(&self, tsc_hz: u64) -> f64 {
         self.fed_tsc.saturating_sub(self.start_tsc) as f64 / tsc_hz as f64
     }
 
-    /// How long the trial paused so far, cycles.
     pub(crate) fn paused_cycles(&self) -> u64 {
         self.paused_cycles
     }
 
-    /// How long the trial paused, seconds, on a clock of `tsc_hz`.
     #[expect(clippy::cast_precision_loss, reason = "as above")]
     pub(crate) fn paused_s(&self, tsc_hz: u64) -> f64 {
         self.paused_cycles as f64 / tsc_hz as f64
     }
 
-    /// Packets of the trial that were neither fed nor missed.
+    /// Packets neither fed nor missed.
     pub(crate) fn unsent(&self) -> u64 {
         self.paced.packets - self.number
     }
 
-    /// Packets of the trial that found no room.
     pub(crate) fn missed(&self) -> u64 {
         self.missed
     }
 
-    /// Whether packets have times at all.
     #[inline]
     pub(crate) fn is_paced(&self) -> bool {
         self.paced.schedule.is_paced()
     }
 
-    /// When packet `sequence`, which is inside, was meant to be sent; `None` at full speed.
+    /// Intended send time of a packet inside the forwarder; `None` at full speed.
     #[inline]
     pub(crate) fn intended_tsc(&self, sequence: u64) -> Option<u64> {
         self.is_paced().then(|| self.intended[self.slot(sequence)])
@@ -176,7 +163,7 @@ mod tests {
 
     const HZ: u64 = 1_000_000_000;
 
-    /// A trial of 1 Mpps for 10 ms, on a clock of nanoseconds, that begins at 1000.
+    /// A trial of 1 Mpps for 10 ms that begins at 1000, on a clock of nanoseconds.
     fn pacer(loses: bool) -> Pacer {
         let schedule = Schedule::new(Pace::even(1e6), HZ);
         let mut pacer = Pacer::new(1000, HZ);
@@ -185,7 +172,6 @@ mod tests {
         pacer
     }
 
-    /// Feeds what is due at `now`, at most `room`.
     fn turn(pacer: &mut Pacer, now: u64, room: u64) -> u64 {
         let mut fed = 0;
         pacer.wake(now, 0);
@@ -228,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_trial_pauses_while_the_harness_is_away() {
-        // 5 ms without a CPU, or the forwarder's stages took the lcore for so long.
+        // 5 ms pass: the harness was descheduled, or the stages held the lcore.
         for (stage_cycles, at_once, missed) in [(0, 50, 0), (5_000_000, 60, 4_940)] {
             let mut pacer = pacer(true);
             let mut fed = turn(&mut pacer, 11_000, 60);
@@ -265,7 +251,7 @@ mod tests {
         let mut fed = 0;
         for now in (1000..10_001_000).step_by(10_000) {
             pacer.wake(now, 0);
-            // Room for 256, of which it manages 5.
+            // Room for 256, but the harness feeds 5 a turn.
             let mut of_turn = 0;
             while let Some(due) = pacer.due(0).filter(|due| *due <= now && of_turn < 5) {
                 pacer.feed(fed, due);

@@ -1,60 +1,52 @@
-//! Searches the highest load at which no more than a goal's part of the packets is lost, by the rules of MLRsearch
-//! (draft-ietf-bmwg-mlrsearch, "Multiple Loss Ratio Search"): several goals at once, whose trials serve each other; short trials first; a
-//! load is classified by a sum of trials of which some may be bad, so that a host's own noise is not taken for the forwarder's limit.
+//! Searches for the highest load that loses at most a goal's fraction of the packets, by the rules of MLRsearch
+//! (draft-ietf-bmwg-mlrsearch, "Multiple Loss Ratio Search"). Several goals share their trials, short trials come first, and a load is
+//! classified by a sum of trials of which some may be bad, so that noise of the host is not mistaken for the forwarder's limit.
 //!
-//! Pure: [`LossSearch::next`] says what to offer and for how long, [`LossSearch::record`] takes what was lost. It is the same search as that
-//! of the authors' package `MLRsearch` on PyPI, with which `scripts/mlrsearch.py` compares it.
+//! Pure: [`LossSearch::next`] returns the load and duration of a trial, [`LossSearch::record`] takes its loss. The search is equivalent to
+//! the authors' package `MLRsearch` on PyPI; `scripts/mlrsearch.py` compares both.
 
 use super::loads::{Bounds, LoadSteps, middle};
 use super::target::{LoadTrial, LoadTrials, LossTarget};
 
-/// Coarser targets before that of a goal: each has intervals twice as wide and a shorter sum of trials.
+/// Number of coarser targets before the goal: each has intervals twice as wide and a shorter sum of trials.
 const PRECEDING_TARGETS: u32 = 2;
-/// While a bound is looked for, each step is this many times as wide as the last.
+/// While a bound is missing, each step is wider than the last by this factor.
 const EXPANSION: u32 = 2;
 
-/// What is searched, and how thoroughly.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SearchRules {
-    /// A goal each: the part of the packets that may be lost, 0 to less than 1.
+    /// One goal each: the allowed loss as a fraction, 0 to less than 1.
     pub(crate) loss_ratios: Vec<f64>,
-    /// The part of a load's trials, by time, that may lose more all the same, 0 to less than 1.
+    /// The fraction of a load's trial time that may exceed the loss, 0 to less than 1.
     pub(crate) exceed_ratio: f64,
-    /// Length of the first trials, seconds.
     pub(crate) initial_trial_s: f64,
-    /// Length of the last trials, seconds.
     pub(crate) final_trial_s: f64,
-    /// Seconds of trials that classify a load in the end.
+    /// Seconds of trials that classify a load finally.
     pub(crate) duration_sum_s: f64,
-    /// How near both bounds are to be in the end, a part of the upper one.
+    /// Final distance of the bounds as a fraction of the upper one.
     pub(crate) width: f64,
 }
 
-/// A trial that is wanted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct WantedTrial {
-    /// The load, packets a second.
+    /// Packets a second.
     pub(crate) pps: f64,
-    /// For how long, seconds.
     pub(crate) duration_s: f64,
-    /// The number of the load.
     load: u32,
 }
 
-/// What was found for a goal.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct GoalFound {
-    /// The goal.
     pub(crate) loss_ratio: f64,
-    /// The highest load that reaches the goal, packets a second; `None` where even the lowest did not.
+    /// Highest load within the goal, packets a second; `None` if not even the lowest is.
     pub(crate) lower_pps: Option<f64>,
-    /// The lowest load that does not; `None` where even the highest did.
+    /// Lowest load beyond the goal; `None` if even the highest is within it.
     pub(crate) upper_pps: Option<f64>,
-    /// What arrives of the lower bound, by its trials: the result.
+    /// Conditional throughput at the lower bound: the result.
     pub(crate) throughput_pps: Option<f64>,
 }
 
-/// When the next step of a goal is to be wider: when the load that was tried became such a bound, and not the one that is looked for.
+/// Which new bound makes the next step wider: the tried load became this bound instead of the missing one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Widen {
     Never,
@@ -62,65 +54,59 @@ enum Widen {
     IfUpper,
 }
 
-/// What a goal would try next.
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     load: u32,
-    /// The step that led there.
+    /// The step that led to the load.
     step: u32,
     widen: Widen,
 }
 
-/// The search for one goal, at one of its targets.
+/// The search for one goal, at its current target.
 #[derive(Clone, Debug)]
 struct GoalSearch {
-    /// The coarsest first.
+    /// From the coarsest to the goal itself.
     targets: Vec<LossTarget>,
     at: usize,
-    /// The bounds that the target before found, or the first trials.
+    /// Bounds from the previous target or from the first trials.
     start: Bounds,
-    /// The next step of a search for a missing bound.
+    /// The next step towards a missing bound.
     step: u32,
-    /// Of the candidate last named.
     widen: Widen,
 }
 
-/// What all goals share.
 #[derive(Clone, Debug)]
 struct Found {
     loads: LoadSteps,
     trials: LoadTrials,
-    /// The step of the last trial: no goal makes a smaller one while a bound is missing.
+    /// Step of the last trial: while a bound is missing, no goal makes a smaller one.
     step: u32,
 }
 
-/// How far the search is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// The first trial, at the highest load.
+    /// First trial, at the highest load.
     Highest,
-    /// The second, at the rate that arrived of the first.
+    /// Second, at the rate that arrived in the first.
     Arrived(u32),
-    /// The third, a step below or above the second.
+    /// Third, one step below or above the second.
     Beside { second: u32, third: u32 },
-    /// The goals name candidates.
+    /// Goals propose candidates.
     Goals,
 }
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct LossSearch {
     found: Found,
     goals: Vec<GoalSearch>,
     phase: Phase,
-    /// The trial that is wanted until its result is there.
+    /// The current trial, until its result is recorded.
     wanted: Option<WantedTrial>,
-    /// The goal whose candidate that is, and the candidate.
+    /// The goal that proposed the current trial, and its candidate.
     chosen: Option<(usize, Candidate)>,
 }
 
 impl LossSearch {
-    /// By `rules`, between `min_pps` and `max_pps`.
     pub(crate) fn new(rules: &SearchRules, min_pps: f64, max_pps: f64) -> Self {
         let loads = LoadSteps::new(min_pps, max_pps, rules.width);
         let goal = |loss_ratio: &f64| {
@@ -132,7 +118,7 @@ impl LossSearch {
         Self { found, goals, phase: Phase::Highest, wanted: None, chosen: None }
     }
 
-    /// The next trial; `None` when every goal is reached, or even the lowest load does not reach it.
+    /// The next trial; `None` when every goal is reached, or missed even at the lowest load.
     pub(crate) fn next(&mut self) -> Option<WantedTrial> {
         if self.wanted.is_some() {
             return self.wanted;
@@ -147,7 +133,7 @@ impl LossSearch {
         self.wanted
     }
 
-    /// The candidate of all goals that is tried next: the lowest load, since bounds from below are certain; then the longest trial.
+    /// Selects the lowest load among all candidates, since lower bounds are reliable; then the longest trial.
     fn choose(&mut self) -> Option<(u32, f64)> {
         let mut best: Option<(usize, Candidate, f64)> = None;
         for (index, goal) in self.goals.iter_mut().enumerate() {
@@ -165,7 +151,7 @@ impl LossSearch {
         Some((candidate.load, trial_s))
     }
 
-    /// Takes the result of the trial that [`Self::next`] wanted.
+    /// Records the loss of the trial from [`Self::next`].
     pub(crate) fn record(&mut self, wanted: WantedTrial, loss_ratio: f64) {
         let WantedTrial { load, duration_s, pps } = wanted;
         self.wanted = None;
@@ -179,7 +165,7 @@ impl LossSearch {
         }
         let Some(first) = self.goals.first().map(|goal| goal.targets[0]) else { return };
         let (loads, strictest) = (self.found.loads, self.strictest());
-        // What arrived would be lost by no more than the goal allows, if all that is offered above it is lost.
+        // If all excess load is lost, this much arrives with the loss the goal allows.
         let arrived = loads.at_most(pps * (1.0 - loss_ratio) / (1.0 - strictest));
         let next = match self.phase {
             Phase::Highest if arrived >= load => None,
@@ -216,7 +202,7 @@ impl LossSearch {
         self.goals.iter().map(|goal| goal.targets[0].loss_ratio).fold(1.0, f64::min)
     }
 
-    /// What was found so far, a goal each; the result when no more trials are wanted.
+    /// Results so far by goal; final once no more trials are wanted.
     pub(crate) fn results(&self) -> Vec<GoalFound> {
         let Found { loads, trials, .. } = &self.found;
         let result = |goal: &GoalSearch| {
@@ -234,7 +220,7 @@ impl LossSearch {
     }
 }
 
-/// The targets of a goal: their sums of durations grow by equal factors from one first trial to the whole sum, their widths halve.
+/// Targets of a goal: the sums of durations grow geometrically from a first trial to the whole sum, while the widths halve.
 fn targets(rules: &SearchRules, loss_ratio: f64) -> Vec<LossTarget> {
     let SearchRules { exceed_ratio, initial_trial_s, final_trial_s, duration_sum_s, .. } = *rules;
     let factor = (initial_trial_s / duration_sum_s).powf(1.0 / f64::from(PRECEDING_TARGETS));
@@ -255,7 +241,7 @@ fn targets(rules: &SearchRules, loss_ratio: f64) -> Vec<LossTarget> {
 }
 
 impl GoalSearch {
-    /// Begins with the target `at`, between `start`.
+    /// Starts target `at` between the bounds `start`.
     fn begin(&mut self, at: usize, start: Bounds) {
         let width = self.targets[at].width;
         let between = start.lower.zip(start.upper).map_or(0, |(lower, upper)| upper.saturating_sub(lower));
@@ -263,7 +249,7 @@ impl GoalSearch {
             (at, start, width.max(between) * EXPANSION, Widen::Never);
     }
 
-    /// The load to be tried next, and for how many seconds; `None` when the goal is reached or cannot be.
+    /// The next load and the seconds to run it; `None` when the goal is reached or unreachable.
     fn candidate(&mut self, found: &Found) -> Option<(Candidate, f64)> {
         loop {
             let target = self.targets[self.at];
@@ -279,8 +265,8 @@ impl GoalSearch {
         }
     }
 
-    /// In this order: the middle between the bounds that the search began with, these bounds themselves, a step beyond the only bound there
-    /// is, and the middle between both bounds.
+    /// Candidates in order: the middle of the initial bounds, these bounds themselves, a step beyond the only known bound, and the middle of
+    /// both bounds.
     fn candidate_of(&mut self, target: &LossTarget, bounds: Bounds, found: &Found) -> Option<Candidate> {
         let Bounds { lower, upper } = bounds;
         let is_worth = |load: &u32| {
@@ -314,8 +300,8 @@ impl GoalSearch {
         }
     }
 
-    /// A load between two bounds of which one may be far off, as that of another goal is: then a step from the other one, as if the far one
-    /// were missing, is nearer to what is looked for than the middle.
+    /// A load between two bounds. One may be far off, because it is another goal's; then a step from the other one, as for a missing bound,
+    /// comes closer to the target than the middle.
     fn between(
         &mut self,
         (lower, upper): (u32, u32),
@@ -343,7 +329,7 @@ impl GoalSearch {
         Candidate { load: half, step, widen: Widen::Never }
     }
 
-    /// Makes the next step wider when the trial at `load`, which this goal chose, did not give the bound that was looked for.
+    /// Widens the next step if this goal's trial at `load` yielded the bound opposite to the missing one.
     fn learn(&mut self, load: u32, found: &mut Found) {
         let Bounds { lower, upper } = self.targets[self.at].bounds(&found.trials);
         let became = match self.widen {

@@ -1,9 +1,8 @@
-//! The search against simulated forwarders of a known rate, with and without noise.
+//! The search against simulated forwarders with and without noise.
 
 use super::search::{GoalFound, LossSearch, SearchRules};
 use fib::random::SplitMix64;
 
-/// The defaults of the command line, for these goals.
 fn rules(loss_ratios: &[f64]) -> SearchRules {
     SearchRules {
         loss_ratios: loss_ratios.to_vec(),
@@ -15,11 +14,11 @@ fn rules(loss_ratios: &[f64]) -> SearchRules {
     }
 }
 
-/// A forwarder with a queue. Every trial some of its time is missing, and one in five loses a few packets for no reason.
+/// A forwarder with a queue. It loses some time in every trial, and a few packets at random in one of five.
 struct Simulated {
     capacity_pps: f64,
     queue_packets: f64,
-    /// The part of a trial's time that is missing at most.
+    /// Largest fraction of a trial's time lost.
     noise: f64,
     random: SplitMix64,
 }
@@ -43,7 +42,6 @@ impl Simulated {
     }
 }
 
-/// Searches to the end. Returns what was found, how many trials that took, and their seconds.
 fn search(rules: &SearchRules, limits: (f64, f64), of: &mut Simulated) -> (Vec<GoalFound>, usize, f64) {
     let mut search = LossSearch::new(rules, limits.0, limits.1);
     let (mut trials, mut seconds) = (0, 0.0);
@@ -89,14 +87,14 @@ fn the_strict_search_of_rfc_2544_is_a_case_of_it() {
 
 #[test]
 fn limits_are_results_too() {
-    // More than the highest load: there is no upper bound.
+    // The forwarder exceeds the highest load: no upper bound.
     let (found, trials, _) = search(&rules(&[0.0]), (1e3, 1e6), &mut Simulated::new(2e6, 0.0, 1));
     assert_eq!(
         (found[0].lower_pps, found[0].upper_pps, found[0].throughput_pps),
         (Some(1e6), None, Some(1e6))
     );
     assert!(trials < 10, "{trials}");
-    // Less than the lowest: there is no lower bound.
+    // It cannot take the lowest load: no lower bound.
     let mut slow = Simulated { queue_packets: 0.0, ..Simulated::new(1e3, 0.0, 1) };
     let (found, ..) = search(&rules(&[0.0, 0.1]), (1e5, 1e6), &mut slow);
     for found in found {

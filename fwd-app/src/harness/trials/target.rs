@@ -1,40 +1,37 @@
-//! What the trials of a load say of it: a lower bound, an upper bound, or nothing yet, as MLRsearch classifies loads.
+//! Classifies a load by its trials: lower bound, upper bound or undecided, following MLRsearch.
 //!
-//! A trial is bad when it lost more than the goal allows. Of the time of all trials that are long enough, at most the exceed ratio may be
-//! bad. A load is classified as soon as trials that are still to come, up to the sum of durations that is wanted, cannot change that.
-//! Short trials, of an earlier and coarser target, count against a load when there are more bad ones than good ones excuse.
+//! A trial is bad if it lost more than the goal allows. At most the exceed ratio of the time of all full-length trials may be bad. A load is
+//! classified as soon as the trials still missing from the sum of durations cannot change the result. Short trials of an earlier, coarser
+//! target count against a load as far as the bad ones exceed the share that the good ones excuse.
 
 use super::loads::Bounds;
 use std::collections::BTreeMap;
 
-/// A trial of a load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct LoadTrial {
-    /// How long packets were to be sent, seconds.
+    /// Planned duration, seconds.
     pub(crate) duration_s: f64,
-    /// What part of the packets that were to be sent did not arrive.
+    /// Fraction of the intended packets that did not arrive.
     pub(crate) loss_ratio: f64,
 }
 
-/// The trials of each load, by its number.
 pub(super) type LoadTrials = BTreeMap<u32, Vec<LoadTrial>>;
 
-/// What is to be reached: of a goal the last one is the goal itself, those before are coarser and quicker.
+/// A target of a goal: the last one is the goal itself, earlier ones are coarser and quicker.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct LossTarget {
-    /// A trial that lost more is bad.
+    /// Trials with more loss are bad.
     pub(super) loss_ratio: f64,
-    /// What part of the time may be bad trials.
+    /// Fraction of the trial time that may be bad.
     pub(super) exceed_ratio: f64,
-    /// How near both bounds are to be, steps.
+    /// Largest final distance of the bounds, steps.
     pub(super) width: u32,
-    /// How long a trial is, seconds.
     pub(super) trial_s: f64,
-    /// Seconds of trials that are enough to classify a load.
+    /// Seconds of trials that classify a load.
     pub(super) duration_sum_s: f64,
 }
 
-/// Seconds of trials, by what they are.
+/// Seconds of trials by kind.
 #[derive(Clone, Copy, Debug, Default)]
 struct TrialSeconds {
     good: f64,
@@ -59,19 +56,19 @@ impl LossTarget {
         seconds
     }
 
-    /// Whether a load with these trials is a lower bound, `Some(true)`, or an upper one, `Some(false)`; `None` while that is open.
+    /// Whether the load is a lower bound (`Some(true)`) or an upper bound (`Some(false)`); `None` while undecided.
     pub(super) fn is_lower(&self, trials: &[LoadTrial]) -> Option<bool> {
         let TrialSeconds { good, bad, good_short, bad_short } = self.seconds(trials);
         let excused = good_short * self.exceed_ratio / (1.0 - self.exceed_ratio);
         let bad = bad + (bad_short - excused).max(0.0);
         let whole = (good + bad).max(self.duration_sum_s);
         let allowed = whole * self.exceed_ratio;
-        // If all that is still to come were good, and if all of it were bad.
+        // With only good, and with only bad, trials to come.
         let (at_best, at_worst) = (bad <= allowed, whole - good <= allowed);
         (at_best == at_worst).then_some(at_best)
     }
 
-    /// The highest lower bound below the lowest upper bound, and that one. A load above, however good, says nothing then.
+    /// The lowest upper bound, and the highest lower bound below it. Loads above the upper bound are ignored.
     pub(super) fn bounds(&self, trials: &LoadTrials) -> Bounds {
         let mut bounds = Bounds::default();
         for (load, trials) in trials {
@@ -87,8 +84,8 @@ impl LossTarget {
         bounds
     }
 
-    /// The loss ratio that conditional throughput is computed from: with trials in the order of their losses, that at which the part which
-    /// may be bad begins. What is missing of the sum of durations counts as lost altogether.
+    /// The loss ratio for conditional throughput: with trials sorted by loss, the loss where the fraction that may be bad begins. Missing
+    /// trial time counts as total loss.
     pub(super) fn conditional_loss(&self, trials: &[LoadTrial]) -> f64 {
         let mut long: Vec<_> = trials.iter().filter(|trial| trial.duration_s >= self.trial_s).collect();
         long.sort_by(|one, other| one.loss_ratio.total_cmp(&other.loss_ratio));
@@ -96,7 +93,7 @@ impl LossTarget {
         let mut remaining = seconds.max(self.duration_sum_s) * (1.0 - self.exceed_ratio);
         let mut loss_ratio = None;
         for trial in long {
-            // Trials of the same loss are one entry, which is counted to its end.
+            // Trials with equal loss are one entry, counted as a whole.
             if loss_ratio.is_none_or(|loss| loss == trial.loss_ratio) || remaining > 0.0 {
                 loss_ratio = Some(trial.loss_ratio);
                 remaining -= trial.duration_s;
@@ -130,7 +127,7 @@ mod tests {
             (&[bad, good, bad, bad], Some(false)),
             (&[good, bad, good, bad], None),
             (&[good, bad, good, bad, good], Some(true)),
-            // Short trials: two bad ones against one good one; and excused ones.
+            // Short trials: two bad ones against one good one; and bad ones that are excused.
             (&[(0.5, 1.0), (0.5, 1.0)], None),
             (&[(0.9, 1.0), (0.9, 1.0), (0.9, 1.0)], Some(false)),
             (&[(0.9, 1.0), (0.9, 1.0), (0.9, 1.0), (0.9, 0.0)], None),
