@@ -1,21 +1,20 @@
-//! Text in columns, for answers that are lists, and numbers as people read them.
+//! Text in columns for lists, and numbers in groups of digits.
 
 use std::fmt;
 
-/// Rows of cells. Each column but the last is as wide as its widest cell; numbers, and `-` in place of one, are aligned to the right.
+/// Rows of cells. Every column but the last is padded to its widest cell; numbers, and `-` for a missing one, are right-aligned.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Columns {
     rows: Vec<Vec<String>>,
 }
 
 impl Columns {
-    /// With these headings; without any, the rows have no heading.
+    /// An empty `headings` leaves the rows without a heading.
     pub(crate) fn new<const N: usize>(headings: [&str; N]) -> Self {
         let headings: Vec<String> = headings.map(str::to_owned).into();
         Self { rows: if N == 0 { Vec::new() } else { vec![headings] } }
     }
 
-    /// Adds a row.
     pub(crate) fn row<const N: usize>(&mut self, cells: [String; N]) {
         self.rows.push(cells.into());
     }
@@ -46,12 +45,11 @@ impl fmt::Display for Columns {
     }
 }
 
-/// As [`grouped`], or `-` for a count that is not known.
 pub(crate) fn grouped_or_dash(count: Option<u64>) -> String {
     count.map_or_else(|| "-".to_owned(), grouped)
 }
 
-/// A whole number in groups of three digits: `1,234,567`. For text; JSON and metrics have plain digits.
+/// A whole number in groups of three digits: `1,234,567`. For text only; JSON and metrics have plain digits.
 pub(crate) fn grouped(count: impl fmt::Display) -> String {
     let digits = count.to_string();
     let mut out = String::with_capacity(digits.len() * 4 / 3);

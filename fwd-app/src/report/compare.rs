@@ -1,7 +1,7 @@
-//! Two summaries beside each other: an older one, from its file, and a newer one.
+//! Compares two summaries: an older one from a file, and the current one.
 //!
-//! Only numbers of the same work are held against each other: the same routes and packets, offered in the same way. What else differs,
-//! such as engine, batch or host, is what a comparison is made for, and is listed.
+//! Only numbers of the same work are compared: the same routes and packets, offered the same way. Other differences, such as engine, batch
+//! or host, are the subject of the comparison and are listed.
 
 use super::columns::Columns;
 use super::output::SCHEMA;
@@ -13,11 +13,10 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 
-/// The work of a report.
 const WORK: &str = "/ran/work";
-/// The hashes of it.
+/// Its hashes.
 const HASHES: [&str; 2] = ["table_hash", "trace_hash"];
-/// What may differ between two runs of the same work, and is named where it does; of an object, its keys.
+/// Settings that may differ between runs of the same work, and are listed if they do; objects are compared key by key.
 const SETTINGS: [&str; 10] = [
     "/version",
     "/ran/commit",
@@ -30,16 +29,16 @@ const SETTINGS: [&str; 10] = [
     "/setup",
     "/ran/host",
 ];
-/// Of these, what changes from one run to the next of the same host.
+/// Keys that vary between runs on the same host.
 const VOLATILE: [&str; 3] = ["clock_ghz_estimated", "huge_pages_free", "load_average"];
-/// Rates: where they are, and what they are called.
+/// Rates: pointer and label.
 const RATES: [(&str, &str); 4] = [
     ("/rate/mpps", "Mpps"),
     ("/rate/gbps", "Gbit/s (L2)"),
     ("/rate/gbps_l1", "Gbit/s (L1)"),
     ("/rate/mpps_busy", "Mpps a busy lcore"),
 ];
-/// Latencies: the key, and what it is called.
+/// Latencies: key and label.
 const LATENCIES: [(&str, &str); 8] = [
     ("min", "min"),
     ("p50", "p50"),
@@ -51,17 +50,14 @@ const LATENCIES: [(&str, &str); 8] = [
     ("mean", "mean"),
 ];
 
-/// The work of two reports is not the same.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{file} is of other work, so its numbers say nothing about these: {differences}")]
 pub(crate) struct DifferentWork {
-    /// The older report.
     file: String,
-    /// Each key that differs, with what was wanted and what there is.
+    /// Each key that differs, with both values.
     differences: String,
 }
 
-/// A report of `run` or `replay` in a file.
 #[derive(Clone, Debug)]
 pub(crate) struct ReportFile {
     file: String,
@@ -90,20 +86,18 @@ impl ReportFile {
         Ok(Self { file, value })
     }
 
-    /// The work that it reports of.
     pub(crate) fn work(&self) -> &Value {
         self.value.pointer(WORK).unwrap_or(&Value::Null)
     }
 
-    /// What it says.
     pub(crate) const fn value(&self) -> &Value {
         &self.value
     }
 
-    /// Checks that its work is `work`, as far as that is known: what is null there may be anything.
+    /// Checks that its work equals `work`; null entries of `work` match anything.
     ///
     /// # Errors
-    /// [`DifferentWork`], with all that differs.
+    /// [`DifferentWork`], with every difference.
     pub(crate) fn check(&self, work: &Value) -> Result<(), DifferentWork> {
         let differences = differences("", self.work(), work);
         let is_unknown = |key: &str| work.get(key).is_some_and(Value::is_null);
@@ -118,51 +112,39 @@ impl ReportFile {
     }
 }
 
-/// What differs between two reports.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Difference {
-    /// Its place in a report.
+    /// Path of its key.
     what: String,
-    /// In the older one; `null` where it has none.
+    /// In the older report; `null` if absent.
     old: Value,
-    /// In the newer one.
     new: Value,
 }
 
-/// A number of both reports.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct ComparedNumber {
-    /// What it is.
     name: String,
-    /// Its unit.
     unit: &'static str,
-    /// In the older report; `null` where it has none.
+    /// In the older report; `null` if absent.
     old: Option<f64>,
-    /// In the newer one.
     new: Option<f64>,
-    /// The newer over the older one.
+    /// The newer value over the older one.
     ratio: Option<f64>,
-    /// Whether no value of the one lies among those of the other, where both were found several times; `None` for numbers of one run.
+    /// Both were measured several times and their ranges do not overlap; `None` for single runs.
     beyond_spread: Option<bool>,
 }
 
-/// Two reports beside each other.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Comparison {
-    /// The file of the older report.
     with: String,
-    /// When that was made.
     started: Value,
-    /// Hashes of the work that one of both does not have: whether that part of the work is the same is not known.
+    /// Hashes that one report lacks, so that this part of the work cannot be compared.
     not_known: Vec<&'static str>,
-    /// Settings that differ.
     differences: Vec<Difference>,
-    /// The numbers.
     numbers: Vec<ComparedNumber>,
 }
 
 impl Comparison {
-    /// `old` beside the report `new`, both of the same work.
     pub(crate) fn new(old: &ReportFile, new: &Value) -> Self {
         let (file, old) = (&old.file, &old.value);
         let setting = |pointer: &&str| {
@@ -181,7 +163,7 @@ impl Comparison {
     }
 }
 
-/// The keys of two values that differ, or the values themselves, called `what`, where they are no objects.
+/// The differing keys of two objects, with the prefix `what`; for other values, the values if they differ.
 fn differences(what: &str, old: &Value, new: &Value) -> Vec<Difference> {
     let (Value::Object(before), Value::Object(after)) = (old, new) else {
         let difference = || Difference { what: what.replace('/', "."), old: old.clone(), new: new.clone() };
@@ -196,12 +178,11 @@ fn differences(what: &str, old: &Value, new: &Value) -> Vec<Difference> {
     keys.into_iter().flat_map(one).collect()
 }
 
-/// Collects the numbers of two reports.
 #[derive(Default)]
 struct Pairs(Vec<ComparedNumber>);
 
 impl Pairs {
-    /// Adds a number that at least one of both has.
+    /// Adds a number present in at least one report.
     fn add(&mut self, name: impl Into<String>, unit: &'static str, old: Option<f64>, new: Option<f64>) {
         if old.is_some() || new.is_some() {
             let ratio = old.zip(new).filter(|(old, _)| *old > 0.0).map(|(old, new)| new / old);
@@ -209,7 +190,6 @@ impl Pairs {
         }
     }
 
-    /// Adds what two searches found for the goal `loss`.
     fn search(&mut self, loss: &str, old: &Value, new: &Value) {
         let of = |goal: &Value, key: &str| goal[key].as_f64().map(|pps| pps / 1e6);
         let [before, after] = [old, new].map(|goal| of(goal, "rate_pps"));
@@ -223,7 +203,7 @@ impl Pairs {
         }
     }
 
-    /// Adds the latencies of two reports, called so and `of` what, if both measured the same.
+    /// Adds latency percentiles if both reports measured the same; `of` completes their names.
     fn latencies(&mut self, keys: &[(&str, &str)], of: &str, old: &Value, new: &Value) {
         let there = |latency: &Value| latency["count"].as_u64().is_some_and(|count| count > 0);
         if !there(old) || !there(new) || old["measured"] != new["measured"] {
@@ -248,7 +228,7 @@ fn numbers(old: &Value, new: &Value) -> Vec<ComparedNumber> {
         let cycles = |stage: &Value| stage["cycles_per_packet"].as_f64();
         pairs.add(format!("cycles {}", stage.trim_matches('"')), "", cycles(old), cycles(new));
     }
-    // As shares, since one may have sent more packets than the other.
+    // As shares, since the runs may have received different numbers of packets.
     for reason in reasons(old).union(&reasons(new)) {
         let share = |report: &Value| {
             let drops = at(report, &format!("/packets/drops/{reason}"))?;
@@ -269,15 +249,13 @@ fn numbers(old: &Value, new: &Value) -> Vec<ComparedNumber> {
     pairs.0
 }
 
-/// The reasons for which a report has drops.
 fn reasons(report: &Value) -> BTreeSet<&String> {
     let drops = report.pointer("/packets/drops").and_then(Value::as_object);
     let some = drops.into_iter().flatten().filter(|(_, count)| count.as_u64() != Some(0));
     some.map(|(reason, _)| reason).collect()
 }
 
-/// The entries of two reports' lists `list` that `key` tells apart, in the order of the newer one, with that key as text. An entry that
-/// one of them lacks is null there.
+/// Pairs the entries of `list` in two reports by `key`, in the order of the newer one, with the key as text. A missing entry is null.
 fn both<'a>(old: &'a Value, new: &'a Value, list: &str, key: &str) -> Vec<(String, &'a Value, &'a Value)> {
     let entries = |report: &'a Value| report[list].as_array().map_or(&[][..], Vec::as_slice);
     let find = |entries: &'a [Value], wanted: &Value| entries.iter().find(|entry| entry[key] == *wanted);
@@ -370,7 +348,7 @@ mod tests {
         let comparison = Comparison::new(&file(report(2.0, &json!({}))), &report(3.0, &new));
         let ratio = |name| number(&comparison, name).ratio;
         assert_eq!((ratio("Mpps"), ratio("cycles parse"), ratio("p99")), (Some(1.5), Some(1.5), Some(1.0)));
-        // As shares of what came.
+        // As shares of received packets.
         assert_eq!((ratio("drop no_route"), ratio("drop martian")), (Some(0.5), None));
         let (rx, tx) = (number(&comparison, "cycles rx"), number(&comparison, "cycles tx"));
         assert_eq!((rx.old, rx.new, tx.old, tx.new), (Some(5.0), None, None, Some(1.0)));
@@ -434,7 +412,7 @@ mod tests {
     fn other_work_is_refused_with_all_that_differs() {
         let old = file(report(1.0, &json!({})));
         assert_eq!(old.check(&json!({ "table_hash": "aa", "trace_hash": "bb", "rate": "max" })), Ok(()));
-        // What is not known before the end may be the same.
+        // Values unknown before the end may match.
         assert_eq!(old.check(&json!({ "table_hash": "aa", "trace_hash": null, "rate": "max" })), Ok(()));
         let error =
             old.check(&json!({ "table_hash": "cc", "trace_hash": "bb", "rate": "max", "sizes": [64] }));

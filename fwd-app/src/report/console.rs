@@ -1,12 +1,11 @@
-//! Messages for the person at the terminal: lines on stderr, which nobody waits for while packets flow.
+//! Messages on stderr that never block the sender.
 //!
-//! `eprintln!` panics when stderr cannot be written to (`2>&1 | head`), and waits for as long as nobody reads it (a terminal stopped
-//! by Ctrl-S, a full pipe): it may cost the process its signals, or an lcore its packets. So here a write that fails is ignored, and
-//! while a [`Printer`] lives its thread does the writing: who has something to say leaves the line in a queue. What does not fit there
-//! is dropped, and how much that was is said as soon as stderr takes lines again. The same thread shows a warning that repeats once a
-//! second.
+//! `eprintln!` panics when stderr is closed (`2>&1 | head`) and blocks while nothing reads it (a terminal stopped by Ctrl-S, a full pipe),
+//! which could cost the process its signals or an lcore its packets. Here failed writes are ignored, and while a [`Printer`] lives its
+//! thread writes the lines from a bounded queue. Lines that do not fit are dropped, and their number is reported once stderr accepts lines
+//! again. The thread also limits repeated warnings to one a second.
 //!
-//! When stderr is the journal, each line begins with its priority as `<N>`, which journald takes off (sd-daemon(3)).
+//! When stderr is the journal, each line has its priority as the prefix `<N>` (sd-daemon(3)).
 
 use super::repeats::{PERIOD, Repeats};
 use crate::notice::{self, LogLevel};
@@ -20,22 +19,18 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Lines that may wait for stderr.
 const LINES_MAX: usize = 256;
-/// How long the end of the program waits for a stderr, or stdout, that takes nothing.
+/// How long the program's end waits for a blocked stderr or stdout.
 const DRAIN: Duration = Duration::from_secs(1);
-/// How often a wait for stdout looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The queue of this process's [`Printer`].
 static QUEUE: OnceLock<Queue> = OnceLock::new();
 
-/// Writes `fwd-app: TEXT` to stderr: why something failed.
 pub(crate) fn say(text: impl Display) {
     write(LogMessage { level: LogLevel::Error, site: None, text: format!("fwd-app: {text}") });
 }
 
-/// Writes `fwd-app: warning: TEXT` to stderr: something is not as it should be, and the work goes on.
+/// Writes `fwd-app: warning: TEXT` to stderr.
 #[track_caller]
 pub(crate) fn warn(text: impl Display) {
     if notice::is_on(LogLevel::Warn) {
@@ -43,7 +38,7 @@ pub(crate) fn warn(text: impl Display) {
     }
 }
 
-/// Writes a notice to stderr. A warning of the same place in the source with the same text is shown once a second.
+/// Writes a notice to stderr. A warning with the same source location and text is shown once a second.
 pub(crate) fn notice(level: LogLevel, site: &'static Location<'static>, text: &str) {
     let text = match level {
         LogLevel::Warn => format!("fwd-app: warning: {text}"),
@@ -53,14 +48,14 @@ pub(crate) fn notice(level: LogLevel, site: &'static Location<'static>, text: &s
     write(LogMessage { level, site: Some(site).filter(|_| level == LogLevel::Warn), text });
 }
 
-/// Writes a line to stderr as it is, if lines of `level` are wanted: how the forwarder is set up, what DPDK says.
+/// Writes an unprefixed line to stderr, subject to the log level: the setup, DPDK's log.
 pub(crate) fn line(level: LogLevel, text: impl Display) {
     if notice::is_on(level) {
         write(LogMessage { level, site: None, text: text.to_string() });
     }
 }
 
-/// Writes a line to stderr that somebody has asked for, whatever the level: statistics.
+/// Writes a line requested by the user, at every log level: statistics.
 pub(crate) fn asked(text: impl Display) {
     write(LogMessage { level: LogLevel::Info, site: None, text: text.to_string() });
 }
@@ -72,16 +67,15 @@ fn write(message: LogMessage) {
     }
 }
 
-/// Text on its way to stderr.
 struct LogMessage {
     level: LogLevel,
-    /// Of a warning: where it is in the source.
+    /// Source location of a warning.
     site: Option<&'static Location<'static>>,
     text: String,
 }
 
 impl LogMessage {
-    /// Writes it in one go, each of its lines with its priority if `out` is the journal. What cannot be written is gone.
+    /// Writes the text in one call, with a priority before each line for the journal. Errors are ignored.
     fn write_to(&self, out: &mut impl Write, is_journal: bool) {
         let mut lines = String::with_capacity(self.text.len() + 4);
         for line in self.text.split('\n') {
@@ -95,7 +89,7 @@ impl LogMessage {
     }
 }
 
-/// Whether stderr is the journal's stream, whose device and inode systemd puts into `JOURNAL_STREAM`.
+/// Whether stderr is the journal: systemd puts the stream's device and inode into `JOURNAL_STREAM`.
 fn is_journal() -> bool {
     static IS_JOURNAL: OnceLock<bool> = OnceLock::new();
     *IS_JOURNAL.get_or_init(|| {
@@ -105,8 +99,7 @@ fn is_journal() -> bool {
     })
 }
 
-/// Writes a result to stdout and waits until it is written, but once `is_over` for a second only. A stdout that is closed is no
-/// failure.
+/// Writes a result to stdout and waits for it; once `is_over` for at most a second more. A closed stdout is not an error.
 pub(crate) fn print(text: String, is_over: impl Fn() -> bool) {
     let (done, written) = bounded::<()>(0);
     let text: Arc<str> = text.into();
@@ -130,17 +123,17 @@ pub(crate) fn print(text: String, is_over: impl Fn() -> bool) {
     }
 }
 
-/// Writes lines to stderr on a thread of its own, panics of all threads among them. Dropping it waits until what was said is
-/// written, for a second at most.
+/// Writes lines to stderr, including panics of all threads, on a separate thread. Dropping it waits for queued lines, for at most a
+/// second.
 #[must_use = "dropping it waits for what was said"]
 pub(crate) struct Printer(());
 
 impl Printer {
-    /// Starts the thread. It runs on the CPUs of the calling thread, so EAL must not have pinned that yet. Where the system refuses a
-    /// thread, who says something writes it.
+    /// Starts the thread, which inherits the CPU affinity of the caller, so EAL must not have pinned it yet. Without a thread, messages are
+    /// written by their senders.
     pub(crate) fn start() -> Self {
         if let Ok(queue) = Queue::start(io::stderr(), is_journal()) {
-            // A second printer would use the queue of the first.
+            // A second printer would share the first one's queue.
             let _ = QUEUE.set(queue);
         }
         std::panic::set_hook(Box::new(|panic| {
@@ -161,26 +154,24 @@ impl Drop for Printer {
     }
 }
 
-/// Waits until all lines are written, for a second at most.
+/// Waits for queued lines, for at most a second.
 pub(crate) fn drain() {
     if let Some(queue) = QUEUE.get() {
         queue.drain(DRAIN);
     }
 }
 
-/// What the printing thread is to do.
 enum Task {
     Write(LogMessage),
-    /// All before it is written when this is dropped.
+    /// Dropped once all earlier lines are written.
     Drained {
         _done: Sender<()>,
     },
 }
 
-/// Lines on their way to the printing thread.
 struct Queue {
     tasks: Sender<Task>,
-    /// Lines that found no room.
+    /// Lines dropped because the queue was full.
     lost: Arc<AtomicU64>,
 }
 
@@ -195,14 +186,14 @@ impl Queue {
         Ok(Self { tasks, lost })
     }
 
-    /// Never waits.
+    /// Never blocks.
     fn push(&self, message: LogMessage) {
         if self.tasks.try_send(Task::Write(message)).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Waits until everything is written, for `limit` at most; answers whether it is.
+    /// Waits up to `limit` for the queue to drain, and returns whether it did.
     fn drain(&self, limit: Duration) -> bool {
         let end = Instant::now() + limit;
         let (done, drained) = bounded::<()>(0);
@@ -211,7 +202,7 @@ impl Queue {
     }
 }
 
-/// The printing thread: a stderr that refuses a line does not get it again.
+/// The loop of the printing thread. A line that stderr refuses is not retried.
 fn write_all(todo: &Receiver<Task>, lost: &AtomicU64, mut out: impl Write, is_journal: bool) {
     let mut repeats = Repeats::default();
     let warn = |out: &mut _, text: String| {
@@ -223,7 +214,7 @@ fn write_all(todo: &Receiver<Task>, lost: &AtomicU64, mut out: impl Write, is_jo
         } else {
             todo.recv_timeout(PERIOD)
         };
-        // At the end of the program what has been left out is said at once.
+        // At the end the suppressed warnings are reported at once.
         let is_end = !matches!(task, Ok(Task::Write(_)) | Err(RecvTimeoutError::Timeout));
         let now = Instant::now() + if is_end { PERIOD } else { Duration::ZERO };
         repeats.take_due(now).into_iter().for_each(|text| warn(&mut out, text));
@@ -232,7 +223,7 @@ fn write_all(todo: &Receiver<Task>, lost: &AtomicU64, mut out: impl Write, is_jo
         {
             message.write_to(&mut out, is_journal);
         }
-        // What was lost came after all that waits here.
+        // Lines were lost after all that are queued.
         if todo.is_empty() {
             let lost = lost.swap(0, Ordering::Relaxed);
             if lost > 0 {
@@ -252,7 +243,7 @@ mod tests {
     use super::*;
     use std::sync::Mutex;
 
-    /// Takes a line whenever the test gives it a permit; refuses all once the permits have gone.
+    /// Accepts one write per permit; fails once the sender of permits is dropped.
     struct Slow(Receiver<()>, Arc<Mutex<String>>);
 
     impl Write for Slow {
@@ -295,7 +286,7 @@ mod tests {
         queue.push(info("other"));
         assert!(queue.drain(Duration::from_secs(10)));
         let written = written.lock().unwrap();
-        // A slow machine may need more than a second for this.
+        // More than a second may pass on a slow machine.
         assert!(written.starts_with("again\n") && written.contains("other\n"), "{written}");
         assert!(written.contains("again (") && written.lines().count() < 10, "{written}");
     }
@@ -309,7 +300,7 @@ mod tests {
         for i in 0..lines {
             queue.push(info(i));
         }
-        // One may be with the thread, the queue is full, the rest is lost.
+        // The thread may hold one line and the queue is full; the rest is lost.
         let lost = queue.lost.load(Ordering::Relaxed);
         assert!((99..=100).contains(&lost), "{lost}");
         assert!(!queue.drain(Duration::from_millis(20)), "nothing was written");
@@ -323,7 +314,7 @@ mod tests {
         wanted +=
             &format!("fwd-app: warning: {lost} lines are missing here: nobody read them in time\nthe last\n");
         assert_eq!(*written.lock().unwrap(), wanted);
-        // Closed: each line is gone, and nothing waits.
+        // Closed: every line fails, and nothing blocks.
         drop(permit);
         (0..lines).for_each(|i| queue.push(info(i)));
         assert!(queue.drain(Duration::from_secs(10)));

@@ -1,4 +1,4 @@
-//! Latency by load: what a forwarder does at several shares of the rate that it holds.
+//! Latency over load, at several fractions of the rate found.
 
 use super::columns::Columns;
 use super::histogram::MarkAxis;
@@ -6,25 +6,21 @@ use super::latency::LatencyNs;
 use fib::units::time_text;
 use serde::Serialize;
 
-/// Loads shown at most, the highest among them: the summary is to fit a terminal.
+/// Most rows, including the highest load, so that the summary fits a terminal.
 const ROWS: usize = 7;
 
-/// The forwarder at one load.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct CurvePoint {
-    /// The load, in percent of the rate that was found.
+    /// The load in percent of the rate found.
     pub(crate) percent: u32,
-    /// Packets offered a second.
     pub(crate) offered_pps: f64,
-    /// Packets a second that went in and were not lost.
+    /// Packets fed and not lost, a second.
     pub(crate) pps: f64,
-    /// The part of the packets that were lost or unsent, 0 to 1.
     pub(crate) loss_ratio: f64,
-    /// Latency from the intended send time.
     pub(crate) latency_ns: LatencyNs,
 }
 
-/// Some loads of a curve, or all, in rows; empty without any.
+/// Up to `ROWS` rows of a curve; empty without a curve.
 pub(crate) fn text(curve: &[CurvePoint]) -> String {
     if curve.is_empty() {
         return String::new();
@@ -32,7 +28,7 @@ pub(crate) fn text(curve: &[CurvePoint]) -> String {
     let axis = MarkAxis::new(curve.iter().map(|point| &point.latency_ns));
     let mut rows = Columns::new(["load", "Mpps", "loss", "p50", "p99", "p99.9", MarkAxis::HEADING]);
     let step = curve.len().div_ceil(ROWS);
-    // The last one always.
+    // Always includes the last one.
     let shown = curve.iter().enumerate().filter(|(at, _)| (curve.len() - 1 - at).is_multiple_of(step));
     for (_, CurvePoint { percent, offered_pps, loss_ratio, latency_ns, .. }) in shown {
         let LatencyNs { p50, p99, p99_9, count, .. } = *latency_ns;

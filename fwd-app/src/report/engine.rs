@@ -1,4 +1,4 @@
-//! The engine in the report: its table, what was applied to it, and its fallback.
+//! The engine in the report: table, applied updates, fallback.
 
 use crate::routes::Vrf;
 use crate::topology::Handle;
@@ -6,64 +6,54 @@ use lpm_core::memory::{self, Mapped};
 use lpm_core::pair::{FIRST, Service};
 use serde::Serialize;
 
-/// The engine.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct EngineReport {
-    /// Its name; of the one in service, with a fallback.
+    /// Its name; with a fallback, the engine in service.
     pub(crate) name: &'static str,
-    /// Why `--engine auto` stands for it; `None` when the user named an engine.
+    /// Why `--engine auto` selected it; `None` if the user named an engine.
     pub(crate) auto: Option<&'static str>,
-    /// The instruction set of its lookups; `ptx` on a GPU, `ptx+avx512f` for `coop` over a GPU and the CPU.
+    /// Instruction set of lookups; `ptx` on a GPU, `ptx+avx512f` for `coop` over a GPU and the CPU.
     pub(crate) isa: String,
-    /// Memory that lookups read, bytes.
+    /// Memory read by lookups, bytes.
     pub(crate) table_bytes: u64,
-    /// Memory of tables of the engine that were replaced and not freed yet, since an lcore may still read them, bytes.
+    /// Replaced engine tables not freed yet because an lcore may still read them, bytes.
     pub(crate) retired_bytes: u64,
-    /// The same of egress tables.
+    /// Replaced egress tables not freed yet, bytes.
     pub(crate) retired_egress_bytes: u64,
-    /// What the memory of all tables and their copies lies in.
+    /// Page sizes of all tables and their copies.
     pub(crate) pages: PagesReport,
-    /// IPv4 routes.
     pub(crate) routes_v4: u64,
-    /// IPv6 routes.
     pub(crate) routes_v6: u64,
-    /// The generation in service at the end.
     pub(crate) generation: u64,
     /// Generations applied while packets flowed.
     pub(crate) generations_applied: u64,
-    /// Updates in them.
+    /// Updates in these generations.
     pub(crate) updates_applied: u64,
-    /// Why the update stream ended before its time; what came before stays in service.
+    /// Why the update stream stopped early; earlier updates stay in service.
     pub(crate) update_error: Option<String>,
-    /// Time to read the route files, seconds.
     pub(crate) load_s: f64,
-    /// Time to build the table, seconds.
     pub(crate) build_s: f64,
-    /// What went wrong first when packets were looked up; their packets are dropped as `engine_stall`.
+    /// The first lookup error; affected packets are dropped as `engine_stall`.
     pub(crate) error: Option<String>,
-    /// With `--fallback`, how that went.
     pub(crate) fallback: Option<FallbackReport>,
 }
 
-/// The pages that CPU tables of a megabyte and more lie in, bytes of each kind.
+/// Page sizes of CPU tables of 1 MB and more, bytes each.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct PagesReport {
     /// Reserved pages of 2 MB.
     pub(crate) huge_bytes: u64,
-    /// Where the kernel was asked for transparent huge pages.
+    /// Regions for which transparent huge pages were requested.
     pub(crate) transparent_bytes: u64,
-    /// Pages of 4 KB.
     pub(crate) small_bytes: u64,
 }
 
 impl PagesReport {
-    /// As it is now.
     fn new() -> Self {
         let Mapped { huge_bytes, transparent_bytes, small_bytes } = memory::mapped();
         Self { huge_bytes, transparent_bytes, small_bytes }
     }
 
-    /// The kinds there are, for people.
     pub(crate) fn words(self) -> String {
         let kinds = [
             (self.huge_bytes, "2 MB pages"),
@@ -75,18 +65,14 @@ impl PagesReport {
     }
 }
 
-/// The engine behind the engine.
+/// State of `--fallback`.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct FallbackReport {
-    /// The engine that was to answer.
     pub(crate) engine: &'static str,
-    /// The one behind it.
     pub(crate) fallback: &'static str,
-    /// Whether the one behind it is in service.
     pub(crate) in_service: bool,
-    /// Why.
     pub(crate) reason: Option<String>,
-    /// Packets that were in flight then and were looked up again.
+    /// Packets in flight at the failover, which were looked up again.
     pub(crate) looked_up_again: u64,
 }
 
@@ -105,7 +91,7 @@ impl FallbackReport {
 }
 
 impl EngineReport {
-    /// Of the engine of `vrf` as it is now, which the lcores of `running` use.
+    /// The current engine of `vrf`, as used by the lcores of `running`.
     pub(crate) fn new(vrf: &Vrf, running: &Handle) -> Self {
         let (engine, tally) = (vrf.engine(), vrf.tally);
         let stats = engine.stats();

@@ -1,4 +1,4 @@
-//! Histograms for people: bars and marks for the terminal, and a latency histogram in HdrHistogram's percentile text form.
+//! Histograms as text: bars and marks for the terminal, and HdrHistogram's percentile format.
 
 use super::columns::grouped;
 use super::latency::LatencyNs;
@@ -6,31 +6,28 @@ use fib::units::time_text;
 use hdrhistogram::Histogram;
 use std::fmt::Write as _;
 
-/// Characters of the longest bar.
 const BAR: usize = 50;
-/// Buckets at most, unless there is less room; wider ones are used when there would be more. The summary is to fit a terminal of 25
-/// lines.
+/// Most buckets by default, so that the summary fits a terminal of 25 lines. Buckets widen to stay below this.
 pub(crate) const ROWS: usize = 8;
-/// Characters of the axis on which percentiles are marked.
 const AXIS: usize = 40;
 
-/// A bar for `count`, where `largest` is the largest count there is: a count above 0 has at least one character.
+/// A bar for `count` scaled to the largest count; nonzero counts have at least one character.
 pub(crate) fn bar(count: u64, largest: u64) -> String {
     let characters = (u128::from(count) * BAR as u128).div_ceil(u128::from(largest.max(1)));
     "#".repeat(usize::try_from(characters).unwrap_or(BAR))
 }
 
-/// A logarithmic axis of time, on which p50, p99 and p99.9 are marked in rows below each other.
+/// A logarithmic time axis shared by rows with marks for p50, p99 and p99.9.
 pub(crate) struct MarkAxis {
     low: u64,
     high: u64,
 }
 
 impl MarkAxis {
-    /// What the marks are.
+    /// Legend of the marks.
     pub(crate) const HEADING: &str = "p50 o, p99 +, p99.9 x, log scale";
 
-    /// An axis on which all of these have a place.
+    /// An axis that covers all of `latencies`.
     pub(crate) fn new<'a>(latencies: impl Iterator<Item = &'a LatencyNs>) -> Self {
         let there = latencies.filter(|latency| latency.count > 0);
         let ends = there.map(|latency| (latency.p50.max(1), latency.p99_9));
@@ -39,11 +36,11 @@ impl MarkAxis {
         Self { low, high }
     }
 
-    /// The row of marks of `latency`; of none, nothing.
+    /// The marks of `latency`; empty without packets.
     pub(crate) fn row(&self, latency: &LatencyNs) -> String {
         let mut row = [' '; AXIS];
         if latency.count > 0 {
-            // Where two are in one place, the lower percentile is seen.
+            // Where marks coincide, the lower percentile wins.
             for (mark, ns) in [('x', latency.p99_9), ('+', latency.p99), ('o', latency.p50)] {
                 row[self.place(ns)] = mark;
             }
@@ -66,7 +63,7 @@ impl MarkAxis {
     }
 }
 
-/// The histogram drawn as bars over buckets of equal width on a logarithmic scale, `rows_max` at most; empty for an empty histogram.
+/// Bars over at most `rows_max` logarithmic buckets of equal width; empty for an empty histogram.
 pub(crate) fn bars(histogram: &Histogram<u64>, rows_max: usize) -> String {
     let mut out = String::new();
     let rows = rows(histogram, rows_max);
@@ -88,7 +85,6 @@ pub(crate) fn bars(histogram: &Histogram<u64>, rows_max: usize) -> String {
     out
 }
 
-/// Bucket limits and counts, from the first to the last that is not empty.
 fn rows(histogram: &Histogram<u64>, rows_max: usize) -> Vec<(u64, u64, u64)> {
     if histogram.is_empty() || rows_max == 0 {
         return Vec::new();
@@ -130,7 +126,7 @@ fn rows_by(histogram: &Histogram<u64>, low: u64, high: u64, base: f64) -> Vec<(u
     rows
 }
 
-/// The percentile distribution as HdrHistogram's own tools write and plot it, values in nanoseconds.
+/// The percentile distribution in HdrHistogram's text format, in nanoseconds.
 pub(crate) fn hgrm(histogram: &Histogram<u64>) -> String {
     let mut out = String::from("       Value     Percentile TotalCount 1/(1-Percentile)\n\n");
     let mut total = 0;

@@ -1,4 +1,4 @@
-//! Latency in the report: percentiles of all packets, and of each size of frame.
+//! Latency in the report: percentiles over all packets and by frame size.
 
 use super::columns::{Columns, grouped};
 use super::histogram::MarkAxis;
@@ -8,7 +8,6 @@ use fib::units::time_text;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// Latency percentiles, nanoseconds.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct LatencyNs {
     pub(crate) min: u64,
@@ -20,12 +19,11 @@ pub(crate) struct LatencyNs {
     pub(crate) max: u64,
     pub(crate) mean: f64,
     pub(crate) count: u64,
-    /// From where to where: `rx to tx`, or `intended send time to arrival`.
+    /// `rx to tx`, or `intended send time to arrival`.
     pub(crate) measured: &'static str,
 }
 
 impl LatencyNs {
-    /// The percentiles of `histogram`.
     pub(crate) fn new(histogram: &Histogram<u64>, measured: &'static str) -> Self {
         let at = |quantile| histogram.value_at_quantile(quantile);
         if histogram.is_empty() {
@@ -46,22 +44,19 @@ impl LatencyNs {
     }
 }
 
-/// Latency of the frames of one size.
+/// Latency of a class of frame sizes.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct SizeLatency {
-    /// Bytes of the longest frame that is counted here, its checksum included; `None` for those longer than all sizes.
+    /// Largest frame of the class, bytes with checksum; `None` for frames beyond all other classes.
     pub(crate) bytes_max: Option<u32>,
-    /// Packets counted.
     pub(crate) packets: u64,
-    /// Their percentiles.
     pub(crate) latency_ns: LatencyNs,
-    /// What the percentiles are of.
     #[serde(skip)]
     pub(crate) histogram: Histogram<u64>,
 }
 
 impl SizeLatency {
-    /// The sizes of which there are packets, shortest first.
+    /// The nonempty classes, shortest frames first.
     pub(crate) fn all(latency: &LatencyBySize, measured: &'static str) -> Vec<Self> {
         let sizes = FRAME_BYTES_MAX.into_iter().map(Some).chain([None]);
         let there = sizes.zip(latency.classes()).filter(|(_, latency)| !latency.histogram().is_empty());
@@ -74,19 +69,17 @@ impl SizeLatency {
         there.map(one).collect()
     }
 
-    /// What frames are counted here, for people.
     pub(crate) fn name(&self) -> String {
         let largest = FRAME_BYTES_MAX.last().copied().unwrap_or(0);
         self.bytes_max.map_or_else(|| format!("above {largest} B"), |bytes| format!("to {bytes} B"))
     }
 }
 
-/// The number of lines of [`sizes_text`].
 pub(crate) fn sizes_lines(sizes: &[SizeLatency]) -> usize {
     if sizes.len() > 1 { sizes.len() + 1 } else { 0 }
 }
 
-/// A row for each size of frame; empty where there is one alone, of which all is said.
+/// A row per class; empty for a single class, which the totals cover.
 pub(crate) fn sizes_text(sizes: &[SizeLatency]) -> String {
     if sizes_lines(sizes) == 0 {
         return String::new();

@@ -1,29 +1,29 @@
-//! What is shown to people and programs: the summary at the end of `run` and `replay`, lines while packets flow, messages.
+//! Output for users and programs: the summary at the end of `run` and `replay`, periodic lines, messages.
 //!
 //! One structure, [`Summary`], feeds the text and the JSON.
 //!
-//! Key names are a contract: `packets.rx`, `packets.tx`, `packets.drops.<reason>`, `rate.mpps`, `rate.gbps`, `latency_ns.*`,
-//! `engine.{name,isa,table_bytes}`, `verify.{checked,mismatches}`. More keys may come, these stay.
+//! The JSON keys are a contract: `packets.rx`, `packets.tx`, `packets.drops.<reason>`, `rate.mpps`, `rate.gbps`, `latency_ns.*`,
+//! `engine.{name,isa,table_bytes}`, `verify.{checked,mismatches}`. Keys may be added but not removed.
 //!
-//! | module | what lives there |
+//! | module | contents |
 //! |---|---|
-//! | [`search`] | the rate that was searched, its trials, and the curve by load |
-//! | [`text`] | the summary as text, and how the forwarder is set up |
-//! | [`made`] | packets that a replay made or changed |
-//! | [`stream`] | how a trace was read that was not in memory |
-//! | [`vrfs`] | the VRFs: routes, engines, memory |
-//! | [`ran`] | what ran: arguments, seeds, host, the work |
+//! | [`search`] | a search for a rate, its trials |
+//! | [`text`] | the summary as text, and the setup |
+//! | [`made`] | generated or changed packets of a replay |
+//! | [`stream`] | statistics of a streamed trace |
+//! | [`vrfs`] | VRFs: routes, engines, memory |
+//! | [`ran`] | the run: arguments, seeds, host, work |
 //! | [`engine`] | the engine, its memory and its fallback |
-//! | [`latency`] | latency percentiles, of all packets and by frame size |
-//! | [`curve`] | latency by load |
+//! | [`latency`] | latency percentiles, overall and by frame size |
+//! | [`curve`] | latency over load |
 //! | [`histogram`] | latencies as bars, and in HdrHistogram's text form |
 //! | [`picture`] | latencies as SVG |
-//! | [`compare`] | two summaries beside each other |
+//! | [`compare`] | comparison of two summaries |
 //! | [`periodic`] | rates and drops while packets flow |
-//! | [`progress`] | the bar of a long load |
-//! | [`console`] | stderr and stdout: nobody waits for them while packets flow |
-//! | [`repeats`] | warnings that repeat |
-//! | [`output`] | results to stdout, or to files that appear whole |
+//! | [`progress`] | progress bar of a long load |
+//! | [`console`] | stderr and stdout without blocking the datapath |
+//! | [`repeats`] | suppression of repeated warnings |
+//! | [`output`] | results to stdout, or to files written atomically |
 
 pub(crate) mod columns;
 pub(crate) mod compare;
@@ -77,55 +77,41 @@ use vrfs::VrfReports;
 /// Bytes of a frame on the wire that are not in memory: preamble 7, start 1, checksum 4, gap 12.
 pub(crate) const WIRE_BYTES: u64 = 24;
 
-/// The summary.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Summary {
-    /// `run` or `replay`.
     pub(crate) command: &'static str,
-    /// This program's version.
     pub(crate) version: &'static str,
-    /// What ran; not of a forwarder that is still running.
+    /// Absent while the forwarder runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ran: Option<Ran>,
-    /// What came, left and was dropped.
     pub(crate) packets: Packets,
-    /// How fast.
     pub(crate) rate: PacketRate,
-    /// How long packets stayed.
+    /// Time packets spent inside.
     pub(crate) latency_ns: LatencyNs,
-    /// The same by size of frame, where packets were sent at a rate.
+    /// By frame size, for paced traffic.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) latency_by_size: Vec<SizeLatency>,
-    /// Latency by load, where several were tried.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) curve: Vec<CurvePoint>,
-    /// Cycles by pass.
     pub(crate) stages: Vec<StageReport>,
-    /// Who looked up.
     pub(crate) engine: EngineReport,
-    /// The VRFs by number; none are listed where there is one alone.
+    /// VRFs by number; empty for a single VRF.
     #[serde(skip_serializing_if = "VrfReports::is_empty")]
     pub(crate) vrfs: VrfReports,
-    /// How the forwarder was set up.
     pub(crate) setup: Setup,
-    /// Results against the oracle; nothing was checked without `--verify`.
+    /// Zero without `--verify`.
     pub(crate) verify: Verify,
-    /// The trace, of a replay.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) trace: Option<TraceReport>,
-    /// The rate that was searched.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) search: Option<SearchReport>,
-    /// Whether the capture was cut short.
     pub(crate) truncated: bool,
-    /// What the drivers counted, by port.
     pub(crate) ports: Vec<PortReport>,
-    /// Lcores that did not answer.
+    /// Lcores that did not respond.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) silent_lcores: Vec<SilentLcore>,
-    /// The first panic of an lcore: the others were stopped, and packets that it had are held or lost.
+    /// The first panic of an lcore. The other lcores were stopped; its packets are held or lost.
     pub(crate) panic: Option<String>,
-    /// What an older summary says beside this one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) compared: Option<Comparison>,
     /// The histogram behind `latency_ns`.
@@ -133,64 +119,57 @@ pub(crate) struct Summary {
     pub(crate) histogram: Histogram<u64>,
 }
 
-/// The files that a summary is written to, each if it was asked for.
+/// Paths to write a summary to, each optional.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SummaryFiles<'a> {
-    /// The summary as JSON.
     pub(crate) json: Option<&'a Path>,
-    /// The latency histogram, in HdrHistogram's percentile text form.
+    /// Latency histogram in HdrHistogram's percentile format.
     pub(crate) hgrm: Option<&'a Path>,
-    /// Latencies as pictures.
     pub(crate) svg: Option<&'a Path>,
 }
 
-/// An lcore that did not answer while it runs: its counters here are those that it published last.
+/// A running lcore that did not respond; its counters are the last ones it published.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct SilentLcore {
-    /// The lcore.
     pub(crate) lcore: u32,
-    /// Seconds since it published them.
+    /// Seconds since its last publication.
     pub(crate) age_s: f64,
 }
 
 impl SilentLcore {
-    /// What `seen` is, if it is from an lcore that did not answer.
+    /// `None` if the lcore responded.
     pub(crate) fn new(seen: &LcoreCounts) -> Option<Self> {
         seen.age.map(|age| Self { lcore: seen.lcore, age_s: age.as_secs_f64() })
     }
 }
 
-/// What came, left and was dropped: `rx + originated == tx + punted + sum(drops) + held`.
+/// Packet counts: `rx + originated == tx + punted + sum(drops) + held`.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Packets {
-    /// Packets received.
     pub(crate) rx: u64,
-    /// Packets sent.
     pub(crate) tx: u64,
-    /// Packets that this router made, fragments among them.
+    /// Packets made by this router, fragments included.
     pub(crate) originated: u64,
-    /// Packets that were for this router, and those that left as fragments.
+    /// Packets for this router, and packets that left as fragments.
     pub(crate) punted: u64,
-    /// Of the punted ones, those that left as fragments.
+    /// The punted packets that left as fragments.
     pub(crate) fragmented: u64,
-    /// Answers and errors of ICMP that were not made since their rate is limited. What they would have answered is counted elsewhere.
+    /// ICMP replies and errors suppressed by the rate limit. The packets that caused them are counted elsewhere.
     pub(crate) icmp_limited: u64,
-    /// Packets for the router, by class, that it did not get since it had more than enough of them. They are among the drops.
+    /// Packets for this router by class, dropped because the ring of their class was full. They are included in `drops`.
     pub(crate) punts_lost: BTreeMap<&'static str, u64>,
-    /// Packets still inside at the end.
     pub(crate) held: u64,
-    /// Packets dropped, by reason.
     pub(crate) drops: BTreeMap<&'static str, u64>,
-    /// Bytes received, without preamble and checksum.
+    /// Without preamble and checksum.
     pub(crate) rx_bytes: u64,
-    /// Bytes sent, without preamble and checksum.
+    /// Without preamble and checksum.
     pub(crate) tx_bytes: u64,
-    /// Packets that overtook one of their own input queue and egress port; `None` where nobody saw them leave.
+    /// Packets that overtook another of the same input queue and egress port; `None` if the output was not observed.
     pub(crate) reordered: Option<u64>,
 }
 
 impl Packets {
-    /// Of these counters, with `held` packets inside.
+    /// Counts of `counters`, with `held` packets inside.
     pub(crate) fn new(counters: &Counters, held: u64) -> Self {
         let Counters { rx_packets, tx_packets, rx_bytes, tx_bytes, originated, punted, .. } = *counters;
         let Counters { fragmented, icmp_limited, lost, drops, .. } = counters;
@@ -210,30 +189,27 @@ impl Packets {
         }
     }
 
-    /// Whether every packet is accounted for.
     pub(crate) fn is_conserved(&self) -> bool {
         let gone = self.tx + self.punted + self.drops.values().sum::<u64>();
         self.rx + self.originated == gone + self.held
     }
 }
 
-/// How fast packets were sent.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct PacketRate {
-    /// Packets received and dealt with, millions a second.
+    /// Packets received and completed, millions a second.
     pub(crate) mpps: f64,
-    /// Sent, gigabits a second, frames without their checksum (layer 2).
+    /// Gbit/s sent, frames without checksum (layer 2).
     pub(crate) gbps: f64,
-    /// Sent, gigabits a second as a wire would carry it (layer 1: checksum, preamble and gap included).
+    /// Gbit/s sent including checksum, preamble and gap (layer 1).
     pub(crate) gbps_l1: f64,
-    /// Packets a second of an lcore's time spent on packets, millions.
+    /// Packets per second of lcore time spent on packets, millions.
     pub(crate) mpps_busy: f64,
-    /// The time measured, seconds.
     pub(crate) duration_s: f64,
 }
 
 impl PacketRate {
-    /// Of what was counted over `duration_s`, and by the lcores' own time on a clock of `tsc_hz`.
+    /// From counts over `duration_s` seconds and the lcores' busy cycles on a clock of `tsc_hz`.
     #[expect(clippy::cast_precision_loss, reason = "counts below 2^53")]
     pub(crate) fn new(counters: &Counters, duration_s: f64, tsc_hz: u64) -> Self {
         let per = |count: u64, seconds: f64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
@@ -248,49 +224,35 @@ impl PacketRate {
     }
 }
 
-/// One pass.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct StageReport {
-    /// Its name.
     pub(crate) name: &'static str,
-    /// Cycles of the time stamp counter a packet, over the bursts that were timed.
+    /// TSC cycles per packet over the timed bursts.
     pub(crate) cycles_per_packet: f64,
-    /// The same in nanoseconds.
     pub(crate) ns_per_packet: f64,
-    /// Packets of the bursts that were timed.
     pub(crate) packets: u64,
-    /// Packets a burst, on average.
+    /// Mean packets per burst.
     pub(crate) packets_per_burst: f64,
 }
 
-/// How the forwarder was set up.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Setup {
-    /// The topology.
     pub(crate) topology: &'static str,
-    /// Which lcore serves which queue.
     pub(crate) config: String,
-    /// Lcores that run stages.
     pub(crate) lcores: usize,
-    /// Packets a poll at most.
     pub(crate) rx_burst: u16,
-    /// Keys a batch at most.
     pub(crate) batch: usize,
     /// Longest wait for a batch to fill, microseconds.
     pub(crate) flush_us: u32,
-    /// The TAPs, as `--tap` gives them, by index of port.
+    /// TAPs in the syntax of `--tap`, by port.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) taps: Vec<String>,
-    /// Whether DPDK's memory is in huge pages.
     pub(crate) huge_pages: bool,
-    /// DPDK's version.
     pub(crate) dpdk: String,
-    /// The CPU, as it calls itself.
     pub(crate) cpu: String,
 }
 
 impl Setup {
-    /// Of `settings`, planned by `plan` over `lcores` lcores.
     pub(crate) fn new(settings: Settings, plan: &LcorePlan, lcores: usize, huge_pages: bool) -> Self {
         Self {
             topology: settings.topology.name(),
@@ -307,75 +269,56 @@ impl Setup {
     }
 }
 
-/// Results against the oracle.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Verify {
-    /// Packets whose result was checked.
     pub(crate) checked: u64,
-    /// Packets whose result was wrong.
     pub(crate) mismatches: u64,
 }
 
-/// The trace of a replay.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct TraceReport {
-    /// The file; `generated`, where the packets were made.
+    /// The file, or `generated`.
     pub(crate) file: String,
-    /// What was made, or changed.
     #[serde(flatten)]
     pub(crate) made: MadeReport,
-    /// Packets in it.
     pub(crate) packets: usize,
-    /// Packets of which it has less than was on the wire.
+    /// Packets captured shorter than they were on the wire.
     pub(crate) snapped: usize,
-    /// Times it was to be sent; where a duration was given, how often that was.
+    /// Planned passes; with a duration, the passes made.
     pub(crate) loops: u64,
-    /// The rate it was offered at.
     pub(crate) rate: String,
-    /// What is sent of it before the measurement: in no rate and no latency, seconds.
+    /// Unmeasured time at the start, seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) warmup_s: Option<f64>,
-    /// The rate without loss that a rate in percent is of, packets a second.
+    /// The loss-free rate that a rate in percent refers to, packets a second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) lossless_pps: Option<f64>,
-    /// `ready mbufs`, or `copies` where somebody had to see what left, or packets were to be paced; `the file` where it was read meanwhile.
+    /// `ready mbufs`; `copies` if the output was observed or packets were paced; `the file` for a streamed trace.
     pub(crate) packets_from: &'static str,
-    /// How it was read, if that was meanwhile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) stream: Option<StreamReport>,
-    /// Packets that were fed.
     pub(crate) fed: u64,
 }
 
-/// What the driver of a port counted; `None` where its counters cannot be read.
+/// Driver counters of a port; `None` if they cannot be read.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct PortReport {
-    /// Its number.
     pub(crate) port: usize,
-    /// Its name.
     pub(crate) name: String,
-    /// Whether an lcore receives from it; else it sends only.
     pub(crate) receives: bool,
-    /// Packets received.
     pub(crate) rx: Option<u64>,
-    /// Packets sent.
     pub(crate) tx: Option<u64>,
-    /// Bytes received.
     pub(crate) rx_bytes: Option<u64>,
-    /// Bytes sent.
     pub(crate) tx_bytes: Option<u64>,
     /// Packets lost because the RX queue was full.
     pub(crate) rx_missed: Option<u64>,
-    /// Packets received with an error.
     pub(crate) rx_errors: Option<u64>,
-    /// Packets that could not be sent.
     pub(crate) tx_errors: Option<u64>,
-    /// Times that the mempool had no mbuf for a packet.
+    /// Mempool exhaustions on receive.
     pub(crate) rx_nombuf: Option<u64>,
 }
 
 impl PortReport {
-    /// Of port number `port`.
     pub(crate) fn new(port: usize, counts: &PortCounts) -> Self {
         let PortCounts { name, receives, stats } = counts;
         let count = |of: fn(&PortStats) -> u64| stats.as_ref().map(of);
@@ -396,12 +339,10 @@ impl PortReport {
 }
 
 impl Totals {
-    /// As the summary shows them.
     pub(crate) fn packets(&self) -> Packets {
         Packets::new(&self.counters, self.held)
     }
 
-    /// The passes that were timed.
     #[expect(clippy::cast_precision_loss, reason = "counts below 2^53")]
     pub(crate) fn stages(&self, tsc_hz: u64) -> Vec<StageReport> {
         let stages = StageName::ALL.into_iter().zip(self.counters.stages);
@@ -428,7 +369,7 @@ impl fmt::Display for Summary {
 }
 
 impl Summary {
-    /// Of a topology that has ended, over the tables of `forwarder`, on a clock of `tsc_hz`. What only a replay knows is empty.
+    /// The summary of a finished topology, on a clock of `tsc_hz`, without the parts specific to a replay.
     pub(crate) fn new(
         command: &'static str,
         forwarder: &Forwarder,
@@ -463,18 +404,16 @@ impl Summary {
         }
     }
 
-    /// Replaces the latencies by `latency`, of packets timed one by one.
     pub(crate) fn show_latency(&mut self, latency: &LatencyBySize, measured: &'static str) {
         self.histogram = latency.total().histogram().clone();
         self.latency_ns = LatencyNs::new(&self.histogram, measured);
         self.latency_by_size = SizeLatency::all(latency, measured);
     }
 
-    /// Whether the forwarder did what it is for.
+    /// Checks that the run succeeded.
     ///
     /// # Errors
-    /// When a stage panicked; when a packet was lost track of or overtaken; when the engine failed; when a result of a replay was
-    /// wrong, or nothing was sent in it.
+    /// When a stage panicked, a packet was lost or reordered, the engine failed, a replay had a mismatch, or a replay sent no packet.
     pub(crate) fn judge(&self) -> anyhow::Result<()> {
         if let Some(panic) = &self.panic {
             bail!("{panic}");
@@ -506,7 +445,7 @@ impl Summary {
         Ok(())
     }
 
-    /// Writes the files that were asked for, then prints the text on stdout, which is not waited for for long once a signal has come.
+    /// Writes the requested files, then prints the text to stdout. After a signal a blocked stdout is abandoned soon.
     ///
     /// # Errors
     /// When a file cannot be written.
@@ -516,10 +455,6 @@ impl Summary {
         written
     }
 
-    /// As JSON.
-    ///
-    /// # Errors
-    /// Where a value has no form in JSON.
     pub(crate) fn json(&self) -> anyhow::Result<serde_json::Value> {
         serde_json::to_value(output::JsonDocument::new("report", self)).context("the summary as JSON")
     }

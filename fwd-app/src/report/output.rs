@@ -1,14 +1,14 @@
-//! Where a command's result goes: stdout, or a file that appears whole or not at all.
+//! Destinations of results: stdout, or a file that is replaced atomically.
 
 use anyhow::Context as _;
 use serde::Serialize;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-/// The version of the keys of all JSON outputs. It changes when a key goes or means something else, not when one is added.
+/// Version of all JSON outputs. It changes when a key is removed or changes its meaning, not when one is added.
 pub(crate) const SCHEMA: u32 = 1;
 
-/// A JSON object of a file or of stdout, with what it is and the version of its keys.
+/// A JSON object with its kind and schema version.
 #[derive(Serialize)]
 pub(crate) struct JsonDocument<'a, T> {
     schema: u32,
@@ -18,17 +18,17 @@ pub(crate) struct JsonDocument<'a, T> {
 }
 
 impl<'a, T: Serialize> JsonDocument<'a, T> {
-    /// `value`, an object, of this kind.
+    /// `value` must serialise to an object.
     pub(crate) fn new(kind: &'static str, value: &'a T) -> Self {
         Self { schema: SCHEMA, kind, value }
     }
 }
 
-/// Runs `write` on stdout, or on what takes the place of `path` ([`fib::output::write_whole`]). A reader of stdout that goes away
-/// early is no failure.
+/// Runs `write` on stdout, or on a file that replaces `path` ([`fib::output::write_whole`]). A reader that closes stdout early is not an
+/// error.
 ///
 /// # Errors
-/// What `write` gives, or an I/O error with the path.
+/// The error of `write`, or an I/O error with the path.
 pub(crate) fn write_to(
     path: Option<&Path>,
     write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>,
@@ -43,7 +43,7 @@ pub(crate) fn write_to(
     fib::output::write_whole(path, write).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Whether whoever read the output has gone (`| head`).
+/// Whether the reader of the output has closed it (`| head`).
 pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let is = |e: &io::Error| e.kind() == io::ErrorKind::BrokenPipe;
     error.chain().any(|cause| cause.downcast_ref::<io::Error>().is_some_and(is))

@@ -1,5 +1,5 @@
-//! Lines on stderr while packets flow: rates, drops and the losses of NICs since the last line, for `--stats-period` and SIGUSR1, and the
-//! first error of the engine.
+//! Periodic lines on stderr: rates, drops and NIC losses since the last line, for `--stats-period` and SIGUSR1, and the first engine
+//! error.
 
 use super::columns::grouped;
 use super::console;
@@ -9,27 +9,23 @@ use crate::topology::Handle;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// See the module.
 pub(crate) struct Periodic {
     period: Option<Duration>,
-    /// When the first tick came.
     start: Option<Instant>,
     last_time: Option<Instant>,
     last: Counters,
-    /// Where the counters of NICs are, which the control thread reads once a second, and what they were at the last line.
+    /// NIC counters, which the control thread reads once a second, and their values at the last line.
     rates: SharedRates,
     last_rates: Arc<Rates>,
 }
 
 impl Periodic {
-    /// A line every `period`, if there is one; the losses of NICs are those of `rates`.
     pub(crate) fn new(period: Option<Duration>, rates: &SharedRates) -> Self {
         let (rates, last_rates) = (Arc::clone(rates), rates.load_full());
         Self { period, start: None, last_time: None, last: Counters::default(), rates, last_rates }
     }
 
-    /// Prints a line of what `running` has counted if one is due or `wanted`, and an error of its engine once. The first call starts
-    /// the clock.
+    /// Prints a line if one is due or `wanted`, and an engine error once. The first call starts the clock.
     pub(crate) fn tick(&mut self, running: &Handle, wanted: bool) {
         if let Some(error) = running.fault().news() {
             console::warn(format_args!("{error}; its packets are dropped as engine_stall"));

@@ -1,4 +1,4 @@
-//! Latencies as a picture: by percentile, by size of frame, by load.
+//! Latency plots: by percentile, by frame size, by load.
 
 use super::Summary;
 use super::curve::CurvePoint;
@@ -8,12 +8,9 @@ use fib::units::time_text;
 use hdrhistogram::Histogram;
 use std::io;
 
-/// Steps of a percentile's line for each halving of the distance to 100 %.
+/// Points of a percentile line per halving of the distance to 100 %.
 const STEPS: u32 = 5;
-/// The latencies of `summary` as SVG that stands alone, light or dark as the reader has it.
-///
-/// # Errors
-/// What the library for drawing says.
+/// Plots the latencies of `summary` as a standalone SVG for light and dark viewers.
 pub(super) fn latencies(summary: &Summary) -> io::Result<String> {
     let Summary { latency_ns, engine, curve, latency_by_size: sizes, .. } = summary;
     let title = format!("Latency, {} ({}, {})", latency_ns.measured, engine.name, engine.isa);
@@ -51,13 +48,13 @@ fn graph<'a>(title: &'a str, x: Axis<'a>, lines: Vec<GraphLine<'a>>) -> Graph<'a
     Graph { title, x, y, lines, marks: ("", Vec::new()) }
 }
 
-/// A line over HdrHistogram's axis of percentiles, on which 90 %, 99 % and 99.9 % are as far from each other: 1 / (1 - quantile).
+/// A line over HdrHistogram's percentile axis, 1 / (1 - quantile), which spaces 90 %, 99 % and 99.9 % evenly.
 fn percentiles<'a>(name: &'a str, histogram: &Histogram<u64>) -> GraphLine<'a> {
     #[expect(clippy::cast_precision_loss, reason = "counts below 2^53")]
     let most = (histogram.len() as f64).max(1.0);
     let point = |step: hdrhistogram::iterators::IterationValue<u64>| {
         let place = 1.0 / (1.0 - step.quantile_iterated_to());
-        // No percentile is nearer to 100 % than the last packet.
+        // No percentile lies beyond the last packet.
         GraphPoint::once(place.min(most), ns(step.value_iterated_to()))
     };
     let points = histogram.iter_quantiles(STEPS).map(point).collect();
@@ -97,13 +94,12 @@ fn number_label(number: f64) -> String {
     trimmed(number)
 }
 
-/// With up to six decimals.
 fn trimmed(number: f64) -> String {
     let text = format!("{number:.6}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// The name of a place on an axis of names; a tick between two of them has none.
+/// The label of a position on a name axis; empty between names.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a place on the axis, 0 or more")]
 fn name_at(names: &[String], x: f64) -> String {
     let name = names.get(x.round().max(0.0) as usize).filter(|_| (x - x.round()).abs() < 1e-6);

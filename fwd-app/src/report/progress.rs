@@ -1,13 +1,13 @@
-//! The progress of a long load, drawn on a terminal only.
+//! Progress of a long load, shown on terminals only.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal as _;
 
-/// A bar over bytes on stderr; hidden when that is no terminal.
+/// A byte progress bar on stderr; hidden if that is not a terminal.
 pub(crate) struct Bar(ProgressBar);
 
 impl Bar {
-    /// A bar called `what`; `bytes_total` 0 means not known.
+    /// `bytes_total` 0 means unknown.
     pub(crate) fn new(what: &'static str, bytes_total: u64) -> Self {
         if !std::io::stderr().is_terminal() {
             return Self(ProgressBar::hidden());
@@ -20,13 +20,11 @@ impl Bar {
         })
     }
 
-    /// Draws it at `bytes` of `bytes_total`.
     pub(crate) fn draw(&self, bytes: u64, bytes_total: u64) {
         self.0.set_length(bytes_total);
         self.0.set_position(bytes);
     }
 
-    /// Takes it off the terminal.
     pub(crate) fn clear(&self) {
         self.0.finish_and_clear();
     }

@@ -1,4 +1,4 @@
-//! What ran: enough to run it again, and to judge whether the numbers of another run may be held against it.
+//! Description of a run: enough to repeat it, and to decide whether its numbers are comparable with those from another run.
 
 use crate::forwarder::in_effect::ConfigValue;
 use chrono::{DateTime, SecondsFormat, Utc};
@@ -8,34 +8,28 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-/// What was to be done, by key: the table, the packets, and how they were offered. Numbers of different work cannot be compared. What is
-/// not known is `null`.
+/// The work by key: table, packets and offered rate. Only numbers of equal work are comparable. Unknown values are `null`.
 pub(crate) type Work = BTreeMap<&'static str, Value>;
 
-/// What ran.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Ran {
-    /// When it was started, RFC 3339, UTC.
+    /// RFC 3339, UTC.
     started: String,
-    /// The command line.
     arguments: Vec<String>,
-    /// The options that are not at their defaults, by their place in a configuration file: those of the command line, of the environment
-    /// and of the file.
+    /// Options that differ from their defaults, by path in a configuration file, whether set on the command line, in the environment or in
+    /// the file.
     options: BTreeMap<String, Value>,
-    /// The commit that this program was built from, where the build knew it.
+    /// The commit of this build, if known.
     commit: Option<&'static str>,
-    /// Whether it was built for speed.
     is_optimized: bool,
-    /// Seeds, by what they are for.
+    /// Seeds by purpose.
     pub(crate) seeds: BTreeMap<&'static str, u64>,
-    /// What was to be done.
     pub(crate) work: Work,
-    /// The host.
     host: HostFacts,
 }
 
 impl Ran {
-    /// What runs in this process now, with these options. Call it before EAL pins the thread.
+    /// Describes this process. Must be called before EAL pins the thread.
     pub(crate) fn new(options: &[ConfigValue], commit: Option<&'static str>) -> Self {
         let given = options.iter().filter(|option| option.origin != "default");
         Self {
@@ -50,7 +44,6 @@ impl Ran {
         }
     }
 
-    /// With a seed, by what it is for.
     pub(crate) fn with_seed(mut self, of: &'static str, seed: u64) -> Self {
         self.seeds.insert(of, seed);
         self

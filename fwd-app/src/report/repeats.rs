@@ -1,32 +1,30 @@
-//! Warnings that repeat: the same one is shown once a second, with how often it came meanwhile, and one place in the source shows
+//! Suppression of repeated warnings: the same one is shown once a second with its count, and one source location shows at most
 //! [`SITE_MAX`] different ones a second.
 
 use rustc_hash::FxHashMap;
 use std::panic::Location;
 use std::time::{Duration, Instant};
 
-/// How long a warning is not repeated.
+/// Time during which a warning is not repeated.
 pub(super) const PERIOD: Duration = Duration::from_secs(1);
-/// Different warnings of one place in a period.
+/// Most different warnings of one location in a period.
 const SITE_MAX: usize = 10;
 
-/// The warnings of the last period.
 #[derive(Default)]
 pub(super) struct Repeats {
     sites: FxHashMap<&'static Location<'static>, WarningSite>,
 }
 
-/// The warnings of one place in the source since its period began.
+/// The warnings of a source location in its current period.
 struct WarningSite {
     start: Instant,
-    /// Those that were shown, each with how often it came again.
+    /// Shown warnings, each with the number of its repetitions.
     shown: Vec<(String, u64)>,
-    /// Others, that were not shown.
+    /// Number of different warnings suppressed.
     left_out: u64,
 }
 
 impl Repeats {
-    /// Whether a warning is to be shown now.
     pub(super) fn admits(&mut self, now: Instant, site: &'static Location<'static>, text: &str) -> bool {
         let site = self.sites.entry(site).or_insert_with(|| WarningSite {
             start: now,
@@ -45,13 +43,12 @@ impl Repeats {
         true
     }
 
-    /// Says what was left out in the periods that are over at `now`; those warnings are shown again when they come again.
+    /// Summaries of the periods over at `now`; their warnings will be shown again.
     pub(super) fn take_due(&mut self, now: Instant) -> Vec<String> {
         let is_due = |_: &&Location<'_>, site: &mut WarningSite| now.duration_since(site.start) >= PERIOD;
         self.sites.extract_if(is_due).flat_map(|(_, site)| site.summary()).collect()
     }
 
-    /// Whether there are warnings of a period that is not over.
     pub(super) fn is_empty(&self) -> bool {
         self.sites.is_empty()
     }

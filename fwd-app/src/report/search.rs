@@ -1,116 +1,90 @@
-//! The result of a search for a rate: what was found for each goal, and every trial.
+//! The result of a rate search: per goal, and all trials.
 
 use super::WIRE_BYTES;
 use super::columns::grouped;
 use serde::Serialize;
 use std::fmt;
 
-/// What the rates are, and what they are not.
 const MEASURED: &str = "a software path over rings in memory, not RFC 2544 on a wire";
-/// Bytes behind a frame, which captures do not have.
+/// Bytes of the frame checksum, which captures lack.
 const FCS_BYTES: f64 = 4.0;
-/// By which rules.
 const METHOD: &str = "MLRsearch (draft-ietf-bmwg-mlrsearch)";
 
-/// A search.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct SearchReport {
-    /// The rules.
     pub(crate) method: &'static str,
-    /// What was measured.
     pub(crate) measured: &'static str,
-    /// Whether it came to its end.
     pub(crate) is_complete: bool,
-    /// How often everything was searched.
     pub(crate) repeats: usize,
-    /// The part of a load's trials that might lose more than the goal.
+    /// Fraction of a load's trials allowed to exceed the loss.
     pub(crate) exceed_ratio: f64,
-    /// Length of the first trials, seconds.
     pub(crate) initial_trial_s: f64,
-    /// Length of the last trials, seconds.
     pub(crate) final_trial_s: f64,
-    /// Seconds of trials that classified a load.
     pub(crate) duration_sum_s: f64,
-    /// How near both bounds were to be, a part of the upper one.
+    /// Final distance of the bounds as a fraction of the upper one.
     pub(crate) width: f64,
-    /// The lowest load.
     pub(crate) min_pps: f64,
-    /// The highest load.
     pub(crate) max_pps: f64,
-    /// Bytes of a frame without FCS, on average.
+    /// Mean frame size without checksum, bytes.
     pub(crate) frame_bytes_mean: f64,
-    /// Full speed, where that was measured.
     pub(crate) full_speed_pps: Option<f64>,
-    /// Packets inside the forwarder, beyond which they are lost.
+    /// Most packets inside the forwarder before packets are missed.
     pub(crate) queue_packets: u64,
-    /// All trials together, seconds.
+    /// Sum of all trials, seconds.
     pub(crate) duration_s: f64,
-    /// How long the harness had no CPU in them, seconds.
+    /// Time the harness was descheduled, seconds.
     pub(crate) paused_s: f64,
-    /// The goals, the strictest first.
+    /// Strictest first.
     pub(crate) goals: Vec<GoalReport>,
-    /// All trials in their order.
     pub(crate) trials: Vec<TrialReport>,
 }
 
-/// What was found for a goal. Rates are `None` where even the lowest load lost more.
+/// Result for a goal. Rates are `None` if even the lowest load lost more.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct GoalReport {
-    /// The part of the packets that might be lost.
+    /// The allowed loss as a fraction.
     pub(crate) loss: f64,
-    /// The median of the conditional throughputs.
+    /// Median of the conditional throughputs.
     pub(crate) rate_pps: Option<f64>,
-    /// The same in gigabits a second as a wire would carry it, with packets of the trace's mean size.
+    /// The same in layer-1 Gbit/s for packets of the trace's mean size.
     pub(crate) rate_gbps_l1: Option<f64>,
-    /// The least of them.
     pub(crate) rate_min_pps: Option<f64>,
-    /// The greatest of them.
     pub(crate) rate_max_pps: Option<f64>,
-    /// The highest load that reached the goal, of the search with the median.
+    /// Highest load within the goal, from the search with the median.
     pub(crate) lower_pps: Option<f64>,
-    /// The lowest load that did not.
     pub(crate) upper_pps: Option<f64>,
-    /// How near they are, a part of the upper one.
+    /// Distance of the bounds as a fraction of the upper one.
     pub(crate) width: Option<f64>,
-    /// What arrived of the lower bound: the result of each search.
     pub(crate) conditional_throughput_pps: Vec<Option<f64>>,
-    /// What kept the rate from being higher.
     pub(crate) bound: &'static str,
 }
 
-/// What kept a rate from being higher.
 pub(crate) const BOUND_FORWARDER: &str = "forwarder";
 /// The harness could not offer more.
 pub(crate) const BOUND_FEEDER: &str = "feeder";
-/// No higher load was to be tried.
+/// The highest load allowed was reached.
 pub(crate) const BOUND_MAX: &str = "highest load";
 
-/// A trial of a search.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct TrialReport {
-    /// Which search, from 1.
+    /// Number of the search, from 1.
     pub(crate) repeat: usize,
-    /// The load that was to be offered.
     pub(crate) offered_pps: f64,
-    /// For how long, seconds.
     pub(crate) duration_s: f64,
-    /// Packets that went in.
     pub(crate) fed: u64,
-    /// Packets lost: those that found no room, and those dropped as `tx_full` or `engine_stall`.
+    /// Packets missed, or dropped as `tx_full` or `engine_stall`.
     pub(crate) lost: u64,
-    /// Of the lost ones, those that found no room.
     pub(crate) missed: u64,
-    /// Packets that the harness was too slow for.
+    /// Packets the harness was too slow to offer.
     pub(crate) unsent: u64,
-    /// How long it paused and lasted longer, since the harness had no CPU, seconds.
+    /// Time the harness was descheduled, which prolonged the trial, seconds.
     pub(crate) paused_s: f64,
-    /// The part of the packets that were lost or unsent.
+    /// Fraction of packets lost or unsent.
     pub(crate) loss_ratio: f64,
-    /// Latency from the intended send time.
     pub(crate) latency_ns: TrialLatency,
 }
 
-/// Latency of a trial, nanoseconds.
+/// Nanoseconds.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct TrialLatency {
     pub(crate) p50: u64,
@@ -121,17 +95,16 @@ pub(crate) struct TrialLatency {
 }
 
 impl SearchReport {
-    /// The constant keys.
     pub(crate) const WORDS: (&str, &str) = (METHOD, MEASURED);
 }
 
-/// Gigabits a second on a wire of packets of so many bytes.
+/// Layer-1 Gbit/s of packets of this size.
 #[expect(clippy::cast_precision_loss, reason = "a small constant")]
 pub(crate) fn gbps_l1(pps: f64, frame_bytes: f64) -> f64 {
     pps * (frame_bytes + WIRE_BYTES as f64) * 8.0 / 1e9
 }
 
-/// Trials that pause for more than this part of their time are worth a word.
+/// Pauses above this fraction of the trials are mentioned.
 const PAUSED_PART: f64 = 0.02;
 
 impl fmt::Display for SearchReport {
@@ -156,7 +129,7 @@ impl fmt::Display for SearchReport {
 }
 
 impl SearchReport {
-    /// How frames of this size are sent to the forwarder over a wire.
+    /// Commands that send frames of this size over a wire.
     fn recipes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let frame_bytes = self.frame_bytes_mean.max(60.0);
         writeln!(f, "  wire   fwd-app run between two ports of TRex or testpmd, as docs/measuring.md says:")?;
@@ -171,7 +144,6 @@ impl SearchReport {
     }
 }
 
-/// Packets a second as people read them.
 fn pps_text(pps: Option<f64>) -> String {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate above 0, saturates")]
     pps.map_or_else(|| "none".to_owned(), |pps| grouped(pps.round() as u64))

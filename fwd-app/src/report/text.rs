@@ -1,4 +1,4 @@
-//! For people: how the forwarder is set up, before the first packet, and the summary, after the last.
+//! Text output: the setup before the first packet, and the summary after the last.
 
 use super::columns::{Columns, grouped, grouped_or_dash};
 use super::curve;
@@ -14,7 +14,7 @@ use dpdk_ffi::{Granted, LinkState};
 use fib::units::time_text;
 use std::fmt::Write as _;
 
-/// Everything that was decided about engine, sizes and lcores; a line each.
+/// One line each on engine, sizes and lcores.
 pub(crate) fn banner(forwarder: &Forwarder, settings: Settings, plan: &LcorePlan) -> Vec<String> {
     let vrf = forwarder.main();
     let (engine, tally) = (vrf.engine(), vrf.tally);
@@ -58,7 +58,7 @@ pub(crate) fn banner(forwarder: &Forwarder, settings: Settings, plan: &LcorePlan
     lines
 }
 
-/// How a port and its link are, in two lines.
+/// State of a port and its link, in two lines.
 pub(crate) fn port(
     (record, granted): (&PortRecord, &Granted),
     link: &LinkState,
@@ -91,13 +91,12 @@ pub(crate) fn port(
     [sizes, offloads]
 }
 
-/// What was granted.
 fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let names: Vec<_> = names.collect();
     if names.is_empty() { "none".to_owned() } else { names.join(" ") }
 }
 
-/// The summary. Writing to a string cannot fail, so the results of `writeln!` are not looked at.
+/// Renders the summary. Writing to a string cannot fail, so the results of `writeln!` are ignored.
 pub(crate) fn render(summary: &Summary) -> String {
     let mut out = String::new();
     let Summary { packets, rate, latency_ns, engine, setup, verify, .. } = summary;
@@ -164,7 +163,6 @@ pub(crate) fn render(summary: &Summary) -> String {
     out
 }
 
-/// The engine, and its fallback.
 pub(crate) fn engine(engine: &EngineReport) -> String {
     let mut out = String::new();
     let _ = writeln!(
@@ -205,7 +203,6 @@ pub(crate) fn engine(engine: &EngineReport) -> String {
     out
 }
 
-/// How the forwarder was set up.
 pub(crate) fn setup(setup: &Setup) -> String {
     let taps = if setup.taps.is_empty() { String::new() } else { format!(", taps {}", setup.taps.join(" ")) };
     format!(
@@ -214,7 +211,6 @@ pub(crate) fn setup(setup: &Setup) -> String {
     )
 }
 
-/// The ports, a line each: what drivers counted.
 fn ports_text(out: &mut String, ports: &[PortReport]) {
     if ports.is_empty() {
         return;
@@ -233,7 +229,7 @@ fn ports_text(out: &mut String, ports: &[PortReport]) {
     let _ = write!(out, "{columns}");
 }
 
-/// The reasons of drops in a line: all that an ordinary run has.
+/// Drop reasons per line; usual runs have no more.
 const DROPS_PER_LINE: usize = 4;
 
 fn packets_text(out: &mut String, packets: &Packets) {
@@ -286,7 +282,6 @@ fn packets_text(out: &mut String, packets: &Packets) {
     }
 }
 
-/// Latency percentiles, in a line.
 pub(crate) fn latency(latency: &LatencyNs) -> String {
     if latency.count == 0 {
         return "latency  no packet was sent\n".to_owned();

@@ -1,4 +1,4 @@
-//! The VRFs of a forwarder: ports, routes, engines, and the memory of all of them.
+//! VRFs in the report: ports, routes, engines and total memory.
 
 use super::text::megabytes;
 use crate::forwarder::Forwarder;
@@ -7,40 +7,32 @@ use crate::routes::Vrf;
 use serde::Serialize;
 use std::fmt;
 
-/// A VRF.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct VrfReport {
-    /// Its name.
     pub(crate) name: String,
-    /// The names of its ports, and its VLANs of other ports.
+    /// Names of its ports, and its VLANs on other ports.
     pub(crate) ports: Vec<String>,
-    /// IPv4 routes, before compilation.
     pub(crate) routes_v4: usize,
-    /// IPv6 routes, before compilation.
     pub(crate) routes_v6: usize,
-    /// Next hops.
     pub(crate) next_hops: usize,
     /// Updates in service.
     pub(crate) updates: u64,
-    /// The engine's name.
     pub(crate) engine: &'static str,
-    /// Memory that lookups read, bytes; of all VRFs that share the engine.
+    /// Memory read by lookups, bytes; total of all VRFs that share the engine.
     pub(crate) table_bytes: u64,
-    /// Memory of the engine that only its writer uses, bytes; of all VRFs that share the engine.
+    /// Memory used only by the engine's writer, bytes; total of all VRFs that share the engine.
     pub(crate) writer_bytes: u64,
-    /// Memory of replaced tables that lcores may still read, bytes: of the engine, of all VRFs that share it, and of egress.
+    /// Replaced tables that lcores may still read, bytes: the shared engine's and this VRF's egress tables.
     pub(crate) retired_bytes: u64,
-    /// Whether other VRFs are in the same table.
+    /// Whether other VRFs share the table.
     pub(crate) is_shared: bool,
 }
 
-/// The VRFs, by number.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(transparent)]
 pub(crate) struct VrfReports(Vec<VrfReport>);
 
 impl VrfReports {
-    /// Of the VRFs of a forwarder.
     pub(crate) fn new(forwarder: &Forwarder) -> Self {
         let report = |(number, vrf): (usize, &Vrf)| {
             let (rib, stats) = (vrf.rib(), vrf.engine().stats());
@@ -61,17 +53,16 @@ impl VrfReports {
         Self(forwarder.vrfs().iter().enumerate().map(report).collect())
     }
 
-    /// As [`Self::new`]; none of a forwarder with one VRF alone.
+    /// Empty for a forwarder with a single VRF.
     pub(crate) fn of_several(forwarder: &Forwarder) -> Self {
         if forwarder.vrfs().len() > 1 { Self::new(forwarder) } else { Self::default() }
     }
 
-    /// Whether there are none.
     pub(crate) const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The text, a line each.
+    /// One line per VRF.
     pub(crate) fn lines(&self) -> Vec<String> {
         let text = if self.is_empty() { String::new() } else { self.to_string() };
         text.lines().map(|line| format!("vrf      {line}")).collect()
