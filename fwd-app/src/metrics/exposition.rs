@@ -1,28 +1,24 @@
-//! Metrics as text: Prometheus' text format 0.0.4, and OpenMetrics 1.0.
+//! Text formats for metrics: Prometheus 0.0.4 and OpenMetrics 1.0.
 //!
-//! The two differ in few things. In OpenMetrics a family of counters is named without the `_total` of its samples, an info without `_info`;
-//! families have units, and the text ends with `# EOF`.
+//! In OpenMetrics a family is named without the suffixes `_total` and `_info` of its samples, families have units, and the text ends
+//! with `# EOF`.
 
 use std::fmt::Write as _;
 
-/// A text format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TextFormat {
-    /// Prometheus' own, version 0.0.4.
     Prometheus,
-    /// OpenMetrics 1.0.
     OpenMetrics,
 }
 
 impl TextFormat {
-    /// OpenMetrics if the `Accept` header of a request has it, else Prometheus' own.
+    /// OpenMetrics if the `Accept` header of a request lists it, else Prometheus.
     pub(crate) fn accepted(accept: &str) -> Self {
         let mut types = accept.split(',').map(|range| range.split(';').next().unwrap_or_default().trim());
         let is_open = types.any(|name| name.eq_ignore_ascii_case("application/openmetrics-text"));
         if is_open { Self::OpenMetrics } else { Self::Prometheus }
     }
 
-    /// The value of the header `Content-Type`.
     pub(crate) const fn content_type(self) -> &'static str {
         match self {
             Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
@@ -30,7 +26,7 @@ impl TextFormat {
         }
     }
 
-    /// What follows the last family.
+    /// Terminator after the last family.
     pub(crate) const fn end(self) -> &'static str {
         match self {
             Self::Prometheus => "",
@@ -39,21 +35,19 @@ impl TextFormat {
     }
 }
 
-/// What the numbers of a family are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MetricKind {
-    /// Counts since the start; the names of its samples end in `_total`.
+    /// Count since the start; its samples end in `_total`.
     Counter,
-    /// Goes up and down.
     Gauge,
-    /// Facts, as labels of a sample whose value is 1; its name ends in `_info`.
+    /// Facts as labels of a sample with value 1; its name ends in `_info`.
     Info,
-    /// Observations at most as large as the label `le` says, their sum, and their number.
+    /// Cumulative buckets by upper limit `le`, with sum and count.
     Histogram,
 }
 
 impl MetricKind {
-    /// The name in the text formats. Prometheus' own has no infos: they are gauges.
+    /// The type's name in a text format. Prometheus has no infos; they are gauges there.
     pub(crate) const fn name(self, format: TextFormat) -> &'static str {
         match (self, format) {
             (Self::Counter, _) => "counter",
@@ -63,7 +57,6 @@ impl MetricKind {
         }
     }
 
-    /// What the name of a sample has after that of its family in OpenMetrics.
     const fn suffix(self) -> &'static str {
         match self {
             Self::Counter => "_total",
@@ -73,12 +66,9 @@ impl MetricKind {
     }
 }
 
-/// The value of a sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum MetricValue {
-    /// A count.
     Whole(u64),
-    /// Seconds and shares.
     Real(f64),
 }
 
@@ -106,10 +96,9 @@ impl From<f64> for MetricValue {
     }
 }
 
-/// Names and values of labels.
 pub(crate) type Labels = Vec<(&'static str, String)>;
 
-/// A sample: what its name has after that of its family and the suffix of its kind, its labels, its value.
+/// A sample. `part` follows the family name and its suffix.
 #[derive(Clone, Debug)]
 struct MetricSample {
     part: &'static str,
@@ -117,10 +106,9 @@ struct MetricSample {
     value: MetricValue,
 }
 
-/// The samples of one name.
 #[derive(Clone, Debug)]
 pub(crate) struct MetricFamily {
-    /// Without the suffix of its kind. It ends in the unit, if it has one.
+    /// Without the suffix of its kind; includes the unit, if there is one.
     name: &'static str,
     help: &'static str,
     kind: MetricKind,
@@ -128,18 +116,15 @@ pub(crate) struct MetricFamily {
 }
 
 impl MetricFamily {
-    /// A family without samples.
     pub(crate) const fn new(kind: MetricKind, name: &'static str, help: &'static str) -> Self {
         Self { name, help, kind, samples: Vec::new() }
     }
 
-    /// With one more sample.
     pub(crate) fn with(mut self, labels: Labels, value: impl Into<MetricValue>) -> Self {
         self.add(labels, value);
         self
     }
 
-    /// With one sample for each of `samples`.
     pub(crate) fn with_all<V: Into<MetricValue>>(
         mut self,
         samples: impl IntoIterator<Item = (Labels, V)>,
@@ -152,8 +137,7 @@ impl MetricFamily {
         self.samples.push(MetricSample { part: "", labels, value: value.into() });
     }
 
-    /// With the samples of a histogram: the limits of its buckets as text with the number of observations up to each, the number of all, and
-    /// their sum.
+    /// Adds the samples of a histogram: `buckets` holds upper limits as text and cumulative counts, `count` and `sum` cover all observations.
     pub(crate) fn with_buckets(mut self, buckets: &[(&'static str, u64)], count: u64, sum: f64) -> Self {
         let mut add = |part, labels, value| self.samples.push(MetricSample { part, labels, value });
         for (limit, count) in buckets.iter().copied().chain([("+Inf", count)]) {
@@ -164,12 +148,11 @@ impl MetricFamily {
         self
     }
 
-    /// The unit at the end of the name.
     fn unit(&self) -> Option<&'static str> {
         ["bytes", "seconds"].into_iter().find(|unit| self.name.rsplit('_').next() == Some(unit))
     }
 
-    /// The name in Prometheus' own format, kind, names of labels and help: a row of the table in the documentation.
+    /// The row of the family in the table in the documentation: sample name, kind, labels and help.
     #[cfg(test)]
     pub(crate) fn row(&self) -> String {
         let labels =
@@ -179,7 +162,6 @@ impl MetricFamily {
         format!("| `{}{suffix}` | {kind} | {} | {} |", self.name, labels.join(" "), self.help)
     }
 
-    /// Writes the family; nothing if it has no samples.
     pub(crate) fn write(&self, format: TextFormat, text: &mut String) {
         if self.samples.is_empty() {
             return;
@@ -210,7 +192,6 @@ impl MetricFamily {
     }
 }
 
-/// Appends the value of a label.
 fn escape(value: &str, text: &mut String) {
     for character in value.chars() {
         match character {

@@ -1,7 +1,7 @@
-//! The metrics: their names, help, labels and values.
+//! Names, help, labels and values of the metrics.
 //!
-//! Names are those of the JSON with the unit behind: `packets.rx` is `fwd_rx_packets_total`, `rx_missed` of a port
-//! `fwd_port_rx_missed_total`. Counters are since the start; rates are left to who reads them. `docs/monitoring.md` lists all of them.
+//! Names follow the JSON keys with the unit appended: `packets.rx` is `fwd_rx_packets_total`, `rx_missed` of a port
+//! `fwd_port_rx_missed_total`. Counters count from the start; clients derive rates. `docs/monitoring.md` lists all metrics.
 
 use super::exposition::{Labels, MetricFamily, MetricKind, MetricValue};
 use super::snapshot::{BuildFacts, FeedTotals, LatencyState, PortState, QueueTotals, Snapshot, VrfState};
@@ -13,10 +13,10 @@ use std::time::SystemTime;
 const COUNTER: MetricKind = MetricKind::Counter;
 const GAUGE: MetricKind = MetricKind::Gauge;
 
-/// A metric of each element of a list: kind, name, help, value; no sample where there is no value.
+/// A metric over the rows of a list: kind, name, help and value; a row without value has no sample.
 type Column<T, V> = (MetricKind, &'static str, &'static str, fn(&T) -> V);
 
-/// A family for each column, with a sample for each row that has a value there.
+/// One family per column, with a sample for each row that has a value.
 fn columns<T, V: Into<MetricValue>>(
     rows: &[T],
     labels: impl Fn(&T) -> Labels,
@@ -33,7 +33,7 @@ fn label(name: &'static str, value: &(impl ToString + ?Sized)) -> (&'static str,
     (name, value.to_string())
 }
 
-/// What is known without a snapshot.
+/// Metrics that need no snapshot.
 pub(crate) fn of_program(build: &BuildFacts) -> Vec<MetricFamily> {
     let BuildFacts { version, commit, dpdk } = build;
     let labels = vec![label("version", version), label("commit", commit), label("dpdk", dpdk)];
@@ -41,7 +41,6 @@ pub(crate) fn of_program(build: &BuildFacts) -> Vec<MetricFamily> {
     vec![MetricFamily::new(MetricKind::Info, "fwd_build", help).with(labels, true)]
 }
 
-/// What is different in each answer: ages.
 pub(crate) fn ages(snapshot: &Snapshot) -> Vec<MetricFamily> {
     let age = MetricFamily::new(GAUGE, "fwd_snapshot_age_seconds", "Time since the counters were read");
     let age = age.with(Vec::new(), snapshot.age().as_secs_f64());
@@ -50,7 +49,6 @@ pub(crate) fn ages(snapshot: &Snapshot) -> Vec<MetricFamily> {
     vec![age, MetricFamily::new(GAUGE, "fwd_latency_age_seconds", help).with_all(asked)]
 }
 
-/// All others of a snapshot.
 pub(crate) fn of_snapshot(snapshot: &Snapshot) -> Vec<MetricFamily> {
     let mut all = of_forwarder(snapshot);
     all.extend(packets(&snapshot.rates.counters));
@@ -62,7 +60,7 @@ pub(crate) fn of_snapshot(snapshot: &Snapshot) -> Vec<MetricFamily> {
     all.extend(columns(&snapshot.rates.vrfs, |vrf| vec![label("vrf", &vrf.name)], VRF_TRAFFIC));
     all.extend(vrfs(&snapshot.vrfs));
     all.extend(columns(&snapshot.feeds, feed_labels, FEEDS));
-    // Of the feed, not of its routes in a VRF.
+    // Per feed, not per VRF.
     let of_first = snapshot.vrfs.first().map(|vrf| vrf.name.as_str());
     let once: Vec<_> =
         snapshot.feeds.iter().filter(|feed| Some(feed.vrf.as_str()) == of_first).cloned().collect();
@@ -143,7 +141,7 @@ fn ports(ports: &[PortRates]) -> Vec<MetricFamily> {
         ("fwd_port_rx_nombuf", "Times that there was no mbuf for a packet", |stats| stats.rx_nombuf),
     ];
     let family = |(name, help, count): Count| {
-        // A port whose counters cannot be read has none, rather than zeros.
+        // A port with unreadable counters has no samples, rather than zeros.
         let samples = ports.iter().filter_map(|port| {
             Some((vec![label("port", &port.port), label("name", &port.name)], count(port.total.as_ref()?)))
         });
@@ -376,7 +374,7 @@ mod tests {
         ] {
             assert!(text.lines().any(|told| told == line), "no line {line} in:\n{text}");
         }
-        // The second port's counters cannot be read; of RX queues nothing is refused.
+        // The second port's counters cannot be read; only TX queues refuse packets.
         assert!(!text.contains("fwd_port_rx_packets_total{port=\"1\""));
         assert!(!text.contains("fwd_queue_refused_total{port=\"0\",name=\"net_null0\",direction=\"rx\""));
     }

@@ -4,17 +4,17 @@
 //! control thread: [Publisher: rates, routes, feeds, latencies -> Snapshot] --ArcSwap--> [MetricsServer] <--HTTP-- client
 //! ```
 //!
-//! The control thread makes a [`Snapshot`] once a second, after each sample of the counters, and replaces the one before as a whole. The
-//! server has a thread of its own, which reads the newest snapshot: a client waits neither for the control thread nor for an lcore, and
-//! every answer says how old its numbers are. What a client may cost is bounded: connections, bytes of a request, the time to send one
-//! and to read its answer.
+//! The control thread builds a [`Snapshot`] once a second, after each sample of the counters, and publishes it with one pointer swap. The
+//! server runs on a separate thread and reads the latest snapshot, so a client never blocks the control thread or an lcore; every response
+//! contains the age of its numbers. Limits bound the cost of clients: connections, request size, and the times to send a request and to
+//! read the response.
 //!
-//! | module | what lives there |
+//! | module | contents |
 //! |---|---|
-//! | [`snapshot`] | [`Snapshot`]: what is exported, and its JSON |
-//! | [`publisher`] | [`Publisher`]: makes the snapshots |
+//! | [`snapshot`] | [`Snapshot`]: the exported state, and its JSON |
+//! | [`publisher`] | [`Publisher`]: builds snapshots |
 //! | [`families`] | the metrics: names, help, labels, values |
-//! | [`exposition`] | metrics as text: Prometheus 0.0.4 and OpenMetrics 1.0 |
+//! | [`exposition`] | text formats: Prometheus 0.0.4 and OpenMetrics 1.0 |
 //! | [`server`] | [`MetricsServer`]: connections, requests, responses |
 
 mod exposition;
@@ -32,5 +32,5 @@ pub(crate) use snapshot::Snapshot;
 use arc_swap::ArcSwapOption;
 use std::sync::Arc;
 
-/// Where the newest snapshot is; none before the forwarder has started.
+/// The latest snapshot; `None` before the forwarder has started.
 pub(crate) type SharedSnapshot = Arc<ArcSwapOption<Snapshot>>;

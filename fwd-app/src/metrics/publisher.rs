@@ -1,8 +1,8 @@
-//! Makes snapshots on the control thread: one after each sample of the counters.
+//! Builds snapshots on the control thread, one after each sample of the counters.
 //!
-//! It reads what is published and what the control thread owns, so that it waits for nobody. Latencies are with the lcores: every few
-//! seconds each one is asked for those since the last time, one lcore a turn, and a few turns later what it has given is taken. An lcore
-//! that has not answered by then is left out until the next time; it keeps its latencies.
+//! It reads published state and state owned by the control thread, so it never blocks. Latencies are held by the lcores: every few seconds
+//! each lcore is asked, one a turn, for those since the last round; a few turns later its answer is collected. An lcore that has not
+//! answered by then keeps its latencies for the next round.
 
 use super::SharedSnapshot;
 use super::snapshot::{FeedTotals, LatencyState, PortState, QueueTotals, Snapshot, VrfState};
@@ -19,9 +19,9 @@ use hdrhistogram::Histogram;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-/// From one time that lcores are asked for their latencies to the next.
+/// Time between rounds of requests for latencies.
 const LATENCY_PERIOD: Duration = Duration::from_secs(5);
-/// The limits of the buckets of latencies: seconds as text, and nanoseconds.
+/// Bucket limits of latencies: seconds as text, and nanoseconds.
 const BUCKETS: [(&str, u64); 19] = [
     ("1e-06", 1_000),
     ("2e-06", 2_000),
@@ -44,14 +44,12 @@ const BUCKETS: [(&str, u64); 19] = [
     ("1.0", 1_000_000_000),
 ];
 
-/// Collects the latencies of all lcores.
 struct LatencyCollector {
     tsc_hz: u64,
-    /// How many lcores were asked and taken from, of this time.
+    /// Requests and collections done in this round.
     turn: usize,
-    /// When it goes on, or begins anew.
+    /// Time of the next step or round.
     due: Instant,
-    /// What there was the time before.
     before: Option<Histogram<u64>>,
     newest: Option<Arc<LatencyState>>,
 }
@@ -61,7 +59,6 @@ impl LatencyCollector {
         Self { tsc_hz, turn: 0, due: Instant::now(), before: None, newest: None }
     }
 
-    /// Asks one lcore, or takes what one has given.
     fn turn(&mut self, running: &Handle) {
         let lcores = running.lcore_count();
         if lcores == 0 || Instant::now() < self.due {
@@ -80,11 +77,10 @@ impl LatencyCollector {
         }
     }
 
-    /// Ends one time with the latencies since the start.
     fn finish(&mut self, all: Histogram<u64>) {
         let mut newest = all.clone();
         if let Some(before) = &self.before {
-            // Fails for a histogram of other limits only.
+            // Fails only for histograms with different limits.
             let _ = newest.subtract(before);
         }
         self.newest = Some(Arc::new(LatencyState {
@@ -97,7 +93,6 @@ impl LatencyCollector {
     }
 }
 
-/// The buckets of a histogram, cumulative.
 fn buckets(histogram: &Histogram<u64>) -> Vec<(&'static str, u64)> {
     let mut recorded = histogram.iter_recorded().peekable();
     let mut count = 0;
@@ -110,24 +105,21 @@ fn buckets(histogram: &Histogram<u64>) -> Vec<(&'static str, u64)> {
     BUCKETS.into_iter().map(up_to).collect()
 }
 
-/// See the module.
 pub(crate) struct Publisher {
     shared: SharedSnapshot,
     started: SystemTime,
     tsc_hz: u64,
     latencies: LatencyCollector,
-    /// The rates of the last snapshot.
     last: Option<Arc<Rates>>,
 }
 
 impl Publisher {
-    /// Puts snapshots into `shared`, of a forwarder that starts now on a clock of `tsc_hz`.
     pub(crate) fn new(shared: SharedSnapshot, tsc_hz: u64) -> Self {
         let latencies = LatencyCollector::new(tsc_hz);
         Self { shared, started: SystemTime::now(), tsc_hz, latencies, last: None }
     }
 
-    /// Makes a snapshot if there is a new sample of the counters.
+    /// Publishes a snapshot if the counters have been sampled since the last one.
     pub(crate) fn turn(&mut self, forwarder: &Forwarder) {
         self.latencies.turn(forwarder.running());
         let rates = forwarder.rates().load();
@@ -185,13 +177,12 @@ impl Publisher {
     }
 }
 
-/// The feeds in each VRF.
 fn feeds(forwarder: &Forwarder) -> Vec<FeedTotals> {
     let vrfs = forwarder.vrfs().iter().enumerate();
     let of_vrf = |(number, vrf): (usize, &Vrf)| {
         let name = vrf.name.clone();
         let status = forwarder.feed_states(number).into_iter();
-        // The feed itself does not count the routes and next-hop objects that it leaves out by VRF: they are in the first one's row.
+        // A feed does not count the routes and next-hop objects it leaves out by VRF; the row of the first VRF has them.
         let is_first = number == 0;
         status.map(move |status| feed(status, name.clone(), is_first)).collect::<Vec<_>>()
     };

@@ -1,4 +1,4 @@
-//! For tests: a snapshot in which every metric has a value.
+//! A test snapshot with a value for every metric.
 
 use super::snapshot::{FeedTotals, LatencyState, PortState, QueueTotals, Snapshot, VrfState};
 use crate::datapath::punt_class::PuntClass;
@@ -11,7 +11,6 @@ use dpdk_ffi::PortStats;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-/// A snapshot whose counters were read at `made`.
 pub(crate) fn snapshot(made: Instant) -> Snapshot {
     let mut counters =
         Counters { rx_packets: 1000, tx_packets: 990, busy_cycles: 3_000, ..Counters::default() };

@@ -1,4 +1,4 @@
-//! One connection: a request comes, its response goes, and the connection ends.
+//! A connection: one request, one response.
 
 use super::HttpLimits;
 use super::response::Responder;
@@ -7,59 +7,49 @@ use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
 use std::time::Instant;
 
-/// Bytes read at once.
 const READ_BYTES: usize = 4 << 10;
-/// Reads a turn of what nobody wants, at most.
+/// Most reads per turn of input to discard.
 const READS_A_TURN: usize = 16;
 
-/// What a connection waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// The rest of the request.
     Requesting,
-    /// That the client reads the response.
     Responding,
-    /// That the client closes the connection. Closed here before all that it has sent is read, the response could be lost.
+    /// Waits for the client to close: closing with unread input could reset the connection and lose the response.
     Closing,
 }
 
-/// A connection.
 pub(super) struct HttpConnection {
     stream: TcpStream,
     phase: Phase,
-    /// When the phase began.
     begun: Instant,
-    /// When the client last read something.
+    /// Last progress of the client.
     moved: Instant,
-    /// What came of the request, then the response.
+    /// The request so far, then the response.
     bytes: Vec<u8>,
-    /// Bytes of the response that were sent.
     sent: usize,
 }
 
 impl HttpConnection {
-    /// A connection that does not block.
+    /// `stream` must be nonblocking.
     pub(super) fn new(stream: TcpStream) -> Self {
         let now = Instant::now();
         Self { stream, phase: Phase::Requesting, begun: now, moved: now, bytes: Vec::new(), sent: 0 }
     }
 
-    /// Its socket.
     pub(super) const fn stream(&self) -> &TcpStream {
         &self.stream
     }
 
-    /// What it waits for.
     pub(super) const fn phase(&self) -> Phase {
         self.phase
     }
 
-    /// What it is polled for.
     pub(super) fn interest(&self) -> PollFlags {
         if self.phase == Phase::Responding { PollFlags::OUT } else { PollFlags::IN }
     }
 
-    /// When it is closed if nothing happens.
+    /// Time at which an inactive connection is closed.
     pub(super) fn deadline(&self, limits: &HttpLimits) -> Instant {
         match self.phase {
             Phase::Requesting => self.begun + limits.request,
@@ -68,7 +58,7 @@ impl HttpConnection {
         }
     }
 
-    /// Goes on as far as that is possible without waiting. Returns whether the connection stays.
+    /// Makes progress without blocking, and returns whether the connection stays open.
     pub(super) fn advance(&mut self, limits: &HttpLimits, responder: &mut Responder) -> bool {
         let advanced = match self.phase {
             Phase::Requesting => self.receive(limits, responder),
@@ -85,7 +75,7 @@ impl HttpConnection {
         (self.phase, self.begun, self.moved) = (phase, Instant::now(), Instant::now());
     }
 
-    /// Reads, and begins to respond when the request is there or will never be right.
+    /// Reads the request, and starts the response once it is complete or invalid.
     fn receive(&mut self, limits: &HttpLimits, responder: &mut Responder) -> io::Result<bool> {
         loop {
             let mut bytes = [0; READ_BYTES];
@@ -102,7 +92,6 @@ impl HttpConnection {
         }
     }
 
-    /// Writes what the socket takes.
     fn send(&mut self) -> io::Result<bool> {
         while let Some(rest) = self.bytes.get(self.sent..).filter(|rest| !rest.is_empty()) {
             self.sent += self.stream.write(rest)?;
@@ -114,7 +103,6 @@ impl HttpConnection {
         self.discard()
     }
 
-    /// Reads what nobody wants until the client closes.
     fn discard(&mut self) -> io::Result<bool> {
         let mut bytes = [0; READ_BYTES];
         for _ in 0..READS_A_TURN {

@@ -1,8 +1,8 @@
-//! The HTTP server: a thread that polls the listener and all connections, and never waits for one of them.
+//! The HTTP server: a thread that polls the listener and all connections without blocking on any.
 //!
-//! A connection is for one request ([`connection`]), so that whoever comes is served while others hold theirs: when there are as many
-//! connections as may be, the one that has waited longest for its request to come makes room. It starts before EAL pins the main
-//! thread, and runs where no lcore does ([`crate::threads`]).
+//! A [`connection`] serves one request. At the limit of connections the oldest without a response in progress is closed, so that new
+//! clients are served while others hold theirs. The thread starts before EAL pins the main thread, and runs on CPUs without an lcore
+//! ([`crate::threads`]).
 
 mod connection;
 mod response;
@@ -21,25 +21,24 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Connections that are accepted before those there are have their turn.
+/// Most connections accepted before the open ones are served.
 const ACCEPTED_A_TURN: usize = 64;
-/// How long the listener rests when the system has no descriptor for another connection.
+/// Pause of the listener when file descriptors are exhausted.
 const REST: Duration = Duration::from_millis(100);
 
-/// What clients may cost.
+/// Limits on the cost of clients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HttpLimits {
-    /// Connections at once.
     pub(crate) connections_max: usize,
-    /// Bytes of a request, up to the empty line.
+    /// Bytes of a request up to the empty line.
     pub(crate) request_bytes_max: usize,
-    /// How long a request may take to come.
+    /// Time to send the request.
     pub(crate) request: Duration,
-    /// How long a client may read nothing of its response.
+    /// Time without progress while reading the response.
     pub(crate) stalled: Duration,
-    /// How long it may take to read all of it.
+    /// Time to read the whole response.
     pub(crate) response: Duration,
-    /// How long it may take to close after that.
+    /// Time to close afterwards.
     pub(crate) closing: Duration,
 }
 
@@ -62,15 +61,15 @@ pub(crate) struct MetricsServer {
     address: SocketAddr,
     snapshot: SharedSnapshot,
     thread: Option<JoinHandle<()>>,
-    /// The thread ends when this is closed.
+    /// Closing it ends the thread.
     alive: Option<UnixStream>,
 }
 
 impl MetricsServer {
-    /// Serves the newest snapshot at `address`, port 0 for a free one, on a thread of its own.
+    /// Serves the latest snapshot at `address` on a new thread; port 0 selects a free port.
     ///
     /// # Errors
-    /// The system's, as when the port is taken.
+    /// The system's error, such as for a port in use.
     pub(crate) fn start(address: SocketAddr, limits: HttpLimits) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
@@ -83,12 +82,11 @@ impl MetricsServer {
         Ok(Self { address, snapshot, thread: Some(thread), alive: Some(alive) })
     }
 
-    /// Where it listens.
     pub(crate) const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Makes the snapshots of a forwarder that starts now, on a clock of `tsc_hz`.
+    /// The publisher for a forwarder that starts now, on a clock of `tsc_hz`.
     pub(crate) fn publisher(&self, tsc_hz: u64) -> Publisher {
         Publisher::new(Arc::clone(&self.snapshot), tsc_hz)
     }
@@ -103,20 +101,17 @@ impl Drop for MetricsServer {
     }
 }
 
-/// The state of the thread.
 struct Serving {
     listener: TcpListener,
-    /// Closed at its other end when the server ends.
     told: UnixStream,
     limits: HttpLimits,
     responder: Responder,
-    /// The oldest first.
+    /// Oldest first.
     connections: Vec<HttpConnection>,
-    /// No connection is accepted before this.
+    /// End of the listener's pause.
     rest_until: Option<Instant>,
 }
 
-/// What is ready.
 struct ReadySockets {
     has_ended: bool,
     listener: bool,
@@ -127,7 +122,7 @@ impl Serving {
     fn run(mut self) {
         loop {
             let Ok(ready) = self.wait() else {
-                // Interrupted by a signal, or the kernel is short of memory.
+                // Interrupted by a signal, or the kernel lacks memory.
                 std::thread::sleep(Duration::from_millis(1));
                 continue;
             };
@@ -141,13 +136,12 @@ impl Serving {
         }
     }
 
-    /// Waits until there is something to do.
     fn wait(&mut self) -> io::Result<ReadySockets> {
         let now = Instant::now();
         self.rest_until = self.rest_until.filter(|until| *until > now);
         let deadlines = self.connections.iter().map(|connection| connection.deadline(&self.limits));
         let timeout = deadlines.chain(self.rest_until).min().map(|end| end.saturating_duration_since(now));
-        // Rounded up, so that the deadline has passed when it is looked at.
+        // Rounded up, so that the deadline has passed after the poll.
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout + Duration::from_micros(1)).ok());
         let listens = if self.rest_until.is_some() { PollFlags::empty() } else { PollFlags::IN };
         let mut polled = vec![PollFd::new(&self.told, PollFlags::IN), PollFd::new(&self.listener, listens)];
@@ -161,7 +155,7 @@ impl Serving {
         })
     }
 
-    /// Moves every connection on, as far as it goes without waiting.
+    /// Advances every ready connection, and drops those that are done or late.
     fn serve(&mut self, events: &[PollFlags]) {
         let (now, Self { connections, limits, responder, .. }) = (Instant::now(), self);
         let mut events = events.iter();
@@ -172,14 +166,14 @@ impl Serving {
         });
     }
 
-    /// Accepts some of those that wait.
+    /// Accepts waiting connections, up to `ACCEPTED_A_TURN`.
     fn accept(&mut self) {
         for _ in 0..ACCEPTED_A_TURN {
             match self.listener.accept() {
                 Ok((stream, _)) => {
                     if stream.set_nonblocking(true).is_ok() && self.has_room() {
                         let mut connection = HttpConnection::new(stream);
-                        // Most requests are there by now.
+                        // Usually the request has arrived.
                         if connection.advance(&self.limits, &mut self.responder) {
                             self.connections.push(connection);
                         }
@@ -196,7 +190,7 @@ impl Serving {
         }
     }
 
-    /// Whether there is room for another connection, for which an older one that sends no request, or has its response, may have to go.
+    /// Whether there is room for another connection; closes the oldest one without a response in progress if needed.
     fn has_room(&mut self) -> bool {
         if self.connections.len() < self.limits.connections_max {
             return true;

@@ -1,4 +1,4 @@
-//! Requests and their responses.
+//! Parses requests and builds responses.
 
 use super::super::exposition::{MetricFamily, TextFormat};
 use super::super::snapshot::{BuildFacts, Snapshot};
@@ -8,12 +8,10 @@ use httparse::{EMPTY_HEADER, Error, Request, Status};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
 
-/// Headers of a request, at most.
 const HEADERS_MAX: usize = 64;
-/// The page. The word NONCE in it stands for one that is another in each response.
+/// The page. NONCE is replaced in each response.
 const PAGE: &str = include_str!("../page.html");
 
-/// A status with its reason.
 type StatusLine = &'static str;
 const OK: StatusLine = "200 OK";
 const BAD_REQUEST: StatusLine = "400 Bad Request";
@@ -22,11 +20,11 @@ const NOT_ALLOWED: StatusLine = "405 Method Not Allowed";
 const TOO_LARGE: StatusLine = "431 Request Header Fields Too Large";
 const UNAVAILABLE: StatusLine = "503 Service Unavailable";
 
-/// A response but for its framing.
+/// A response without framing.
 struct Response {
     status: StatusLine,
     content_type: &'static str,
-    /// Headers of its own, each with its line end.
+    /// Additional headers, each with its line end.
     headers: String,
     body: String,
 }
@@ -37,7 +35,7 @@ impl Response {
         Self { status, content_type: "text/plain; charset=utf-8", headers, body: format!("{body}\n") }
     }
 
-    /// As bytes; without the body in answer to HEAD.
+    /// Serialises the response; without the body for HEAD.
     fn bytes(self, is_head: bool) -> Vec<u8> {
         let Self { status, content_type, headers, body } = self;
         let length = body.len();
@@ -54,18 +52,18 @@ impl Response {
     }
 }
 
-/// What of a snapshot is the same in each response, in one format.
+/// The part of a response that depends only on snapshot and format.
 struct FixedText {
     snapshot: Arc<Snapshot>,
     format: TextFormat,
     text: String,
 }
 
-/// Answers requests with the newest snapshot.
+/// Answers requests with the latest snapshot.
 pub(super) struct Responder {
     shared: SharedSnapshot,
     build: BuildFacts,
-    /// The last one of each format.
+    /// The latest text of each format.
     fixed: Vec<FixedText>,
 }
 
@@ -74,7 +72,7 @@ impl Responder {
         Self { shared, build: BuildFacts::here(), fixed: Vec::new() }
     }
 
-    /// The response to a request of which `bytes` have come; `None` if there is more to come. A body is not looked at.
+    /// The response to a request of which `bytes` have arrived; `None` while it is incomplete. A body is ignored.
     pub(super) fn answer(&mut self, bytes: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
         let mut headers = [EMPTY_HEADER; HEADERS_MAX];
         let mut request = Request::new(&mut headers);
@@ -109,7 +107,7 @@ impl Responder {
     }
 
     fn page() -> Response {
-        // Each state has keys of its own.
+        // Each `RandomState` has different keys.
         let nonce = format!("{:016x}", RandomState::new().build_hasher().finish());
         let policy = format!(
             "Content-Security-Policy: default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; img-src data:; \
@@ -135,7 +133,7 @@ impl Responder {
     fn metrics(&mut self, format: TextFormat) -> Response {
         let mut body = String::new();
         write(&families::of_program(&self.build), format, &mut body);
-        // Before the forwarder has started, that is all.
+        // Before the forwarder has started, there are no other metrics.
         if let Some(snapshot) = self.shared.load_full() {
             write(&families::ages(&snapshot), format, &mut body);
             body.push_str(self.fixed(&snapshot, format));
@@ -149,7 +147,7 @@ impl Responder {
         }
     }
 
-    /// The part of the text that is made once a snapshot.
+    /// The text that is built once per snapshot and format.
     fn fixed(&mut self, snapshot: &Arc<Snapshot>, format: TextFormat) -> &str {
         self.fixed.retain(|fixed| Arc::ptr_eq(&fixed.snapshot, snapshot));
         let at = self.fixed.iter().position(|fixed| fixed.format == format).unwrap_or_else(|| {
@@ -166,7 +164,6 @@ fn write(families: &[MetricFamily], format: TextFormat, text: &mut String) {
     families.iter().for_each(|family| family.write(format, text));
 }
 
-/// The format that the client prefers.
 fn accepted(request: &Request<'_, '_>) -> TextFormat {
     let accepts = request.headers.iter().filter(|header| header.name.eq_ignore_ascii_case("accept"));
     let types: Vec<_> = accepts.filter_map(|header| std::str::from_utf8(header.value).ok()).collect();

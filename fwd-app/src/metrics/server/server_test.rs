@@ -1,4 +1,4 @@
-//! Tests of the server with real sockets: what it answers, and what clients who do it wrong cost.
+//! The server over real sockets: its responses, and its limits on misbehaving clients.
 
 use super::{HttpLimits, MetricsServer};
 use crate::metrics::test_snapshot::snapshot;
@@ -9,10 +9,8 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Longer than anything here takes.
 const LONG: Duration = Duration::from_secs(30);
 
-/// A server with a snapshot, or before there is one.
 fn server(limits: HttpLimits, has_started: bool) -> MetricsServer {
     let server = MetricsServer::start("127.0.0.1:0".parse().unwrap(), limits).unwrap();
     if has_started {
@@ -27,7 +25,6 @@ fn connect(server: &MetricsServer) -> TcpStream {
     stream
 }
 
-/// All that comes until the server closes.
 fn rest(mut stream: &TcpStream) -> String {
     let mut text = Vec::new();
     match stream.read_to_end(&mut text) {
@@ -37,14 +34,12 @@ fn rest(mut stream: &TcpStream) -> String {
     String::from_utf8(text).unwrap()
 }
 
-/// The response to these bytes.
 fn ask(server: &MetricsServer, bytes: impl AsRef<[u8]>) -> String {
     let stream = connect(server);
     (&stream).write_all(bytes.as_ref()).unwrap();
     rest(&stream)
 }
 
-/// The head and the body of the response to a GET.
 fn get(server: &MetricsServer, path: &str, headers: &str) -> (String, String) {
     let response = ask(server, format!("GET {path} HTTP/1.1\r\nHost: x\r\n{headers}\r\n"));
     let (head, body) = response.split_once("\r\n\r\n").unwrap();
@@ -111,7 +106,6 @@ fn other_requests_are_refused() {
     assert_eq!(status(&many), "HTTP/1.1 431 Request Header Fields Too Large");
     let head = ask(&server, "HEAD /metrics HTTP/1.0\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.ends_with("\r\n\r\n"), "{head}");
-    // A request in pieces is one.
     let stream = connect(&server);
     for piece in ["GE", "T /met", "rics HTTP/1.1\r", "\nHost: x\r\n\r", "\n"] {
         (&stream).write_all(piece.as_bytes()).unwrap();
@@ -135,11 +129,11 @@ fn many_connections_do_not_keep_others_out() {
     let server = server(limits, true);
     let connections: Vec<_> = (0..400).map(|_| connect(&server)).collect();
     for stream in connections.iter().step_by(3) {
-        // Some are closed by now.
+        // The server has closed some already.
         let _ = { stream }.write_all(b"GET /");
     }
     assert!(get(&server, "/metrics", "").0.contains("200 OK"), "served among 400 that say nothing");
-    // The oldest have made room; the newest are still there.
+    // The oldest were closed to make room; the newest are open.
     assert_eq!(rest(&connections[0]), "");
     let newest = connections.last().unwrap();
     let _ = { newest }.write_all(b"GET / HTTP/1.1\r\n\r\n");
@@ -152,7 +146,7 @@ fn a_reader_that_stops_is_closed_and_holds_nobody_up() {
         HttpLimits { connections_max: 4, stalled: Duration::from_millis(100), ..HttpLimits::default() };
     let server = server(limits, false);
     let mut large = snapshot(Instant::now());
-    // Some 16 MB: more than socket buffers take.
+    // Some 16 MB, more than socket buffers hold.
     let queue = large.queues[0].clone();
     large.queues = vec![queue; 100_000];
     server.snapshot.store(Some(Arc::new(large)));
