@@ -1,9 +1,9 @@
-//! The datapath on frames in mbufs, the capture reader, the control socket, the configuration file and the route feeds, for fuzz targets: what is private
-//! everywhere else.
+//! Access for fuzz targets to private parts: the datapath on frames in mbufs, the capture reader, the control socket, the configuration
+//! file and the route feeds.
 //!
-//! [`Parser`] is the parse pass at one level of kernels, [`Forwarder`] all passes from parse to tx with [`Forwarder::wanted`], the
-//! result that `--verify` expects. Both keep their batch from call to call, as an lcore does. [`router`] is the router's protocol part.
-//! Nothing here judges.
+//! [`Parser`] runs the parse pass at one kernel level. [`Forwarder`] runs all passes from parse to tx, and [`Forwarder::wanted`] gives the
+//! result expected by `--verify`. Both reuse their batch between calls, like an lcore. [`router`] is the protocol part of the router.
+//! Comparing results is left to the callers.
 
 pub mod router;
 
@@ -35,12 +35,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// A frame as a driver hands it over: in two segments when `head_bytes` is less than its length.
+/// A received frame, in two segments when `head_bytes` is less than its length.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// All its bytes.
+    /// All bytes of the frame.
     pub bytes: Vec<u8>,
-    /// Bytes of the first segment, at most all.
+    /// Bytes of the first segment.
     pub head_bytes: usize,
 }
 
@@ -49,7 +49,7 @@ impl Frame {
         &self.bytes[..self.head_bytes.min(self.bytes.len())]
     }
 
-    /// Appends the frame to a batch, with its number among the packets as tag. `None` when the pool is empty.
+    /// Appends the frame to a batch, tagged with its number among the packets. `None` when the pool is empty.
     fn push(&self, batch: &mut Batch, pool: &Mempool) -> Option<()> {
         let (head, tail) = self.bytes.split_at(self.head().len());
         let mut packet = pool.copy(head).ok()?;
@@ -63,7 +63,7 @@ impl Frame {
     }
 }
 
-/// Empties `batch`, and parses the frames that come in `bursts`, one after another. `None` when the pool is empty.
+/// Clears `batch` and parses `bursts` in order. `None` when the pool is empty.
 fn parse_all(batch: &mut Batch, bursts: &[&[Frame]], pool: &Mempool) -> Option<()> {
     batch.packets.free_all();
     batch.clear();
@@ -74,7 +74,7 @@ fn parse_all(batch: &mut Batch, bursts: &[&[Frame]], pool: &Mempool) -> Option<(
     Some(())
 }
 
-/// What `run`, or `replay`, makes of a configuration file, as a file of the same meaning.
+/// Parses a configuration file for `run` or `replay` and renders it as an equivalent file.
 ///
 /// # Errors
 /// The message about a mistake in it.
@@ -82,12 +82,10 @@ pub fn config_shown(is_replay: bool, text: &str) -> Result<String, String> {
     config::test_show(if is_replay { "replay" } else { "run" }, text)
 }
 
-/// An empty batch at a level of kernels.
 fn batch(eal: &Eal, packets_max: usize, level: Level) -> Batch {
     Batch::new(Burst::with_capacity(eal, packets_max).with_level(level))
 }
 
-/// The slow path on a frame.
 fn checked(frame: &Frame) -> Result<Checked, DropReason> {
     check::check(frame.head(), u32::try_from(frame.bytes.len()).unwrap_or(u32::MAX))
 }
@@ -95,9 +93,9 @@ fn checked(frame: &Frame) -> Result<Checked, DropReason> {
 /// A packet that passed its checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passed {
-    /// Where to.
+    /// Destination address.
     pub destination: IpAddr,
-    /// Length of the IP packet as its header says, bytes.
+    /// Length of the IP packet by its header, bytes.
     pub ip_bytes: u32,
 }
 
@@ -111,7 +109,7 @@ impl From<Checked> for Passed {
     }
 }
 
-/// What the slow path says of a frame: passed, or the name of its drop reason.
+/// Runs the slow path's checks on a frame.
 ///
 /// # Errors
 /// The name of the drop reason.
@@ -119,20 +117,20 @@ pub fn check(frame: &Frame) -> Result<Passed, &'static str> {
     checked(frame).map(Passed::from).map_err(DropReason::name)
 }
 
-/// What the parse pass made of a batch.
+/// Result of the parse pass on a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parsed {
-    /// By packet; `None` for a dropped one.
+    /// By packet; `None` if dropped.
     pub packets: Vec<Option<Passed>>,
-    /// Packets that stand in more than one place of the lanes.
+    /// Packets that occur in more than one lane.
     pub twice: usize,
-    /// Dropped packets by the name of the reason, zeros left out.
+    /// Nonzero drop counts by reason.
     pub drops: Vec<(&'static str, u64)>,
     /// Bytes of all packets.
     pub bytes: u64,
 }
 
-/// The parse pass at one level of kernels.
+/// The parse pass at one kernel level.
 #[derive(Debug)]
 pub struct Parser {
     level: Level,
@@ -141,20 +139,20 @@ pub struct Parser {
 }
 
 impl Parser {
-    /// One for each level of this CPU, for batches of at most `packets_max`; each frame fits a mbuf of `pool`.
+    /// One parser per level of this CPU, for batches of at most `packets_max`; each frame must fit an mbuf of `pool`.
     #[must_use]
     pub fn all(eal: &Eal, pool: &Mempool, packets_max: usize) -> Vec<Self> {
         let parser = |level| Self { level, batch: batch(eal, packets_max, level), pool: pool.clone() };
         Level::ALL.into_iter().filter(|level| level.available() == *level).map(parser).collect()
     }
 
-    /// The level.
+    /// The kernel level.
     #[must_use]
     pub fn level(&self) -> Level {
         self.level
     }
 
-    /// Parses the frames that come in `bursts`, one after another, as one batch. `None` when the pool is empty.
+    /// Parses `bursts` in order as one batch. `None` when the pool is empty.
     pub fn run(&mut self, bursts: &[&[Frame]]) -> Option<Parsed> {
         let Self { batch, pool, .. } = self;
         parse_all(batch, bursts, pool)?;
@@ -176,7 +174,7 @@ impl Parser {
     }
 }
 
-/// The fragments of packet `i` of a batch, which was at `place`, made in `pieces`; `None` when the pool is empty.
+/// Fragments packet `i` of a batch, whose place in it is `place`, into `pieces`; `None` when the pool is empty.
 fn fragments(batch: &Batch, (i, place): (usize, usize), pieces: &mut Burst) -> Option<Outcome> {
     let tagged = batch.tagged.iter().find(|tagged| usize::from(tagged.place) == place);
     let ip_at = tagged.map_or(check::ETHERNET_BYTES, |tagged| usize::from(tagged.ip_at));
@@ -199,47 +197,46 @@ fn named(batch: &Batch) -> Vec<(&'static str, u64)> {
 /// A port of a [`Forwarder`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
-    /// Its name.
+    /// The name of the port.
     pub name: String,
-    /// Source MAC of what it sends.
+    /// Source MAC of sent frames.
     pub mac: MacAddr,
-    /// The longest IP packet that it sends, bytes.
+    /// Longest IP packet sent, bytes.
     pub mtu_bytes: u16,
 }
 
-/// What becomes of a packet.
+/// The fate of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It leaves.
+    /// Sent whole.
     Sent {
-        /// By this port.
+        /// The egress port.
         port: u16,
-        /// With these bytes.
+        /// The frame.
         bytes: Vec<u8>,
     },
-    /// It leaves as these fragments.
+    /// Sent as fragments.
     Fragments {
-        /// By this port.
+        /// The egress port.
         port: u16,
-        /// With these bytes, in order.
+        /// The frames, in order.
         frames: Vec<Vec<u8>>,
     },
-    /// It is dropped; the reason is known to those who decide it for one packet alone, and is empty else.
+    /// Dropped. The reason is empty where it is only counted for the whole batch.
     Dropped(&'static str),
 }
 
-/// What became of a batch.
+/// Result of forwarding a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forwarded {
     /// By packet.
     pub packets: Vec<Outcome>,
-    /// Dropped packets by the name of the reason, zeros left out.
+    /// Nonzero drop counts by reason.
     pub drops: Vec<(&'static str, u64)>,
-    /// Bytes of all packets as they came.
+    /// Bytes of all packets as received.
     pub bytes: u64,
 }
 
-/// The seed of the paths of flows.
 const ECMP_SEED: u64 = 1;
 
 /// All passes, over a table in the engine `oracle`.
@@ -249,9 +246,7 @@ pub struct Forwarder {
     reference: Reference,
     hops: NextHopTable,
     pool: Mempool,
-    /// By level of kernels.
     batches: [Batch; Level::ALL.len()],
-    /// By port.
     outs: Vec<Burst>,
     dropped: Burst,
 }
@@ -263,10 +258,10 @@ impl std::fmt::Debug for Forwarder {
 }
 
 impl Forwarder {
-    /// For the routes of `rib`; each frame fits a mbuf of `pool`.
+    /// For the routes of `rib`; each frame must fit an mbuf of `pool`.
     ///
     /// # Errors
-    /// What the egress table or the engine refuses.
+    /// When the egress table or the engine refuses the routes.
     pub fn new(
         rib: &Rib,
         hops: &NextHopTable,
@@ -311,9 +306,8 @@ impl Forwarder {
         })
     }
 
-    /// Forwards frames that come in `bursts` as one batch, with the kernels of `level` or the best below it, and deals them to the
-    /// ports as tx does: `Err` holds the packets of a port that are not in the order in which they came. `None` when the pool is
-    /// empty.
+    /// Forwards `bursts` as one batch with the kernels of `level` or the best below it, and distributes the packets to ports as tx does. `Err`
+    /// holds the packets of a port that are out of order. `None` when the pool is empty.
     pub fn forward(&mut self, bursts: &[&[Frame]], level: Level) -> Option<Result<Forwarded, Vec<u64>>> {
         let Self { lookup, table, pool, batches, outs, dropped, .. } = self;
         let batch = &mut batches[level as usize];
@@ -355,13 +349,13 @@ impl Forwarder {
         Some(if stay == fragmented { order.map(|()| forwarded) } else { Err(vec![stay as u64]) })
     }
 
-    /// Mbufs that are not back in the pool.
+    /// Mbufs not returned to the pool.
     #[must_use]
     pub fn mbufs_in_use(&self) -> usize {
         self.pool.in_use()
     }
 
-    /// What must become of a frame, by the definition that `--verify` uses.
+    /// The result expected by the reference of `--verify`.
     #[must_use]
     pub fn wanted(&self, frame: &Frame) -> Outcome {
         let checked = match checked(frame) {
@@ -384,10 +378,10 @@ impl Forwarder {
     }
 }
 
-/// What `replay` reads of a capture.
+/// A capture as read by `replay`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capture {
-    /// Each frame, with its time in nanoseconds since 1970.
+    /// Each frame with its time in nanoseconds since 1970.
     pub frames: Vec<(u64, Vec<u8>)>,
     /// Frames that were longer on the wire.
     pub snapped: usize,
@@ -395,10 +389,10 @@ pub struct Capture {
     pub is_truncated: bool,
 }
 
-/// Reads a capture as `replay` does.
+/// Reads a capture like `replay`.
 ///
 /// # Errors
-/// Why it cannot be replayed.
+/// When it cannot be replayed.
 pub fn read_capture(path: &Path) -> anyhow::Result<Capture> {
     let trace = Trace::load(path)?;
     let facts = trace.facts;
@@ -406,7 +400,7 @@ pub fn read_capture(path: &Path) -> anyhow::Result<Capture> {
     Ok(Capture { frames, snapped: facts.snapped, is_truncated: facts.truncated })
 }
 
-/// The request that a line of `fwd-app ctl` is, as a line again; `None` when it is refused, and for what needs no session.
+/// Parses a line of `fwd-app ctl` and renders its request as a line; `None` when it is refused or needs no session.
 #[must_use]
 pub fn ctl_words(line: &str) -> Option<String> {
     let _ = grammar::complete(line);
@@ -416,8 +410,8 @@ pub fn ctl_words(line: &str) -> Option<String> {
     }
 }
 
-/// The replies to all that a client of the control socket sends, in pieces of `piece` bytes at most, from a session that repeats each
-/// request; and how many lines were no request.
+/// Feeds `input` to a control socket connection in pieces of at most `piece` bytes, with a session that echoes requests. Returns the replies
+/// and the number of invalid lines.
 #[must_use]
 pub fn ctl_replies(mut input: &[u8], piece: usize) -> (Vec<u8>, u64) {
     let (mut client, mut replies) = (Connection::new(), Vec::new());
@@ -435,7 +429,7 @@ pub fn ctl_replies(mut input: &[u8], piece: usize) -> (Vec<u8>, u64) {
     (replies, client.take_errors())
 }
 
-/// What the FPM feed makes of one connection's reads: its events, then its counters or why it closes the connection, as text.
+/// Runs the FPM feed on the reads of a connection. Returns its events, then its counters or the reason to close, as text.
 #[must_use]
 pub fn fpm_events(reads: &[&[u8]]) -> Vec<String> {
     let (now, id) = (Instant::now(), ConnectionId(1));
@@ -447,7 +441,7 @@ pub fn fpm_events(reads: &[&[u8]]) -> Vec<String> {
     as_text(&events, end)
 }
 
-/// What the kernel feed makes of these datagrams after its first request: its events, then its counters, as text.
+/// Runs the kernel feed on datagrams received after its first request. Returns its events, then its counters, as text.
 #[must_use]
 pub fn kernel_events(datagrams: &[&[u8]]) -> Vec<String> {
     let now = Instant::now();
@@ -460,7 +454,6 @@ pub fn kernel_events(datagrams: &[&[u8]]) -> Vec<String> {
     as_text(&events, format!("{:?}", kernel.counts()))
 }
 
-/// The events, and how it ended.
 fn as_text(events: &[FeedEvent], end: String) -> Vec<String> {
     events.iter().map(|event| format!("{event:?}")).chain([end]).collect()
 }

@@ -1,8 +1,8 @@
-//! The router's protocol part under any steps, for fuzz targets and for the properties below.
+//! Drives the router's protocol part through arbitrary steps, for fuzz targets and for the properties below.
 //!
-//! [`drive`] takes the steps one after another and checks after each: frames are well formed, read by a plain parser of its own; packets
-//! and neighbours are accounted for; the table is within its limits; no ICMP error is about an error. [`template`] has frames of every
-//! kind that a router reads, to be edited and then to be made right by [`correct`].
+//! [`drive`] checks after each step: frames are well formed according to an independent plain parser, all packets and neighbours are
+//! accounted for, the table stays within its limits, and no ICMP error reports an ICMP error. [`template`] provides frames of every kind the
+//! router reads; callers edit them and restore lengths and checksums with [`correct`].
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a property fails by panicking")]
 
@@ -22,65 +22,63 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Limits of the neighbour table.
 const WAITING_MAX: usize = 3;
 const WAITING_ALL_MAX: usize = 7;
 const ENTRIES_MAX: usize = 9;
 const INCOMPLETE_MAX: usize = 3;
-/// The MACs of ports 0 and 1.
+/// MACs of ports 0 and 1.
 const OURS: [[u8; 6]; 2] = [[2, 0xf0, 0, 0, 0, 0], [2, 0xf0, 0, 0, 0, 1]];
 /// The other station on the link of port 0.
 pub const STATION: u8 = 9;
 
-/// The MAC of a station by its number.
 const fn mac_of(station: u8) -> [u8; 6] {
     [2, 0, 0, 0, 0, station]
 }
 
-/// What happens to the router.
+/// An input of the router.
 #[derive(Clone, Debug)]
 pub enum RouterStep {
-    /// A frame arrives at a port, 0 or 1.
+    /// A frame arrives at port 0 or 1.
     Receive(u16, Vec<u8>),
-    /// A frame that came by a port could not be forwarded.
+    /// A received frame cannot be forwarded.
     Undelivered {
-        /// The port, 0 or 1.
+        /// The arrival port, 0 or 1.
         port: u16,
-        /// All bytes of the frame.
+        /// The whole frame.
         frame: Vec<u8>,
-        /// Of which so many are at hand.
+        /// Bytes of the first segment.
         head_bytes: usize,
-        /// One of the causes, by number.
+        /// Number of the cause.
         cause: u8,
     },
-    /// So many milliseconds pass.
+    /// Milliseconds pass.
     Wait(u64),
-    /// A packet is to be sent to a neighbour, at port 0 as those that follow.
+    /// A packet is to be sent to a neighbour on port 0; the steps below concern port 0, too.
     Resolve(IpAddr),
     /// A neighbour becomes a gateway.
     Pin(IpAddr),
-    /// A neighbour is no gateway any more.
+    /// A neighbour stops being a gateway.
     Unpin(IpAddr),
-    /// The link goes down or comes up.
+    /// The link goes down or up.
     Link(bool),
-    /// What was learned of an address is forgotten, or of all.
+    /// Clear the learned entry of an address, or every learned entry.
     Clear(Option<IpAddr>),
 }
 
-/// A router with tight limits, and what its callers know from the actions alone.
+/// A router with tight limits, and the state that a caller derives from its actions.
 struct RouterRig {
     router: Router<u32>,
     now: Duration,
-    /// Packets that were to be sent so far; the last one's number.
+    /// Packets submitted so far; also the number of the last one.
     packets: u32,
     macs: BTreeMap<Key, MacAddr>,
     waiting: BTreeSet<u32>,
 }
 
-/// Takes a router through steps, and lets all that waits then come to an end.
+/// Drives a router through steps, then lets all waits expire.
 ///
 /// # Panics
-/// When it breaks an invariant.
+/// When the router breaks an invariant.
 pub fn drive(steps: impl IntoIterator<Item = RouterStep>) {
     let mut rig = RouterRig::new();
     for step in steps {
@@ -159,7 +157,7 @@ impl RouterRig {
         out
     }
 
-    /// The ICMP error about a frame is well formed and short, quotes the frame, goes back, and no error is about it.
+    /// Checks an ICMP error: well formed, within its length limit, a quote of the frame, sent back, and not about another error.
     fn check_error(&mut self, port: u16, frame: &[u8], head_bytes: usize, cause: u8) {
         let (on, head) = (InterfaceId(port), &frame[..frame.len().min(head_bytes)]);
         let answer = self.router.icmp_error(self.now, on, (head, frame.len()), cause_of(cause));
@@ -177,7 +175,7 @@ impl RouterRig {
         }
     }
 
-    /// Does what a caller has to do.
+    /// Performs a caller's duties.
     fn act(&mut self, actions: Vec<Action<u32>>) {
         for action in actions {
             match action {
@@ -205,7 +203,6 @@ impl RouterRig {
         }
     }
 
-    /// Entries that routes do not keep and that wait for an answer.
     fn incomplete(&self) -> usize {
         let entries = self.router.neighbours();
         entries
@@ -213,7 +210,7 @@ impl RouterRig {
             .count()
     }
 
-    /// Compares with the table.
+    /// Compares the derived state with the table.
     fn check(&self, incomplete_max: usize) {
         let (mut waiting, mut macs) = (BTreeSet::new(), BTreeMap::new());
         let mut learned = [0; 2];
@@ -234,7 +231,6 @@ impl RouterRig {
     }
 }
 
-/// The causes of errors.
 const CAUSES: u8 = 6;
 
 const fn cause_of(number: u8) -> Cause {
@@ -258,12 +254,12 @@ pub fn host_of(last: u8, is_v4: bool) -> IpAddr {
     }
 }
 
-/// The frames that ask or tell of a neighbour.
+/// Templates of frames that request or announce a neighbour.
 pub const NEIGHBOURS: [u8; 3] = [1, 3, 5];
-/// The kinds of frames that [`template`] has: numbers from 1.
+/// Number of templates; their numbers start at 1.
 pub const TEMPLATES: u8 = 16;
 
-/// A frame to port 0 from a host on its link, from the MAC of `station`.
+/// A frame to port 0 from a host on its link, with the MAC of `station`.
 #[must_use]
 pub fn template(number: u8, host: u8, station: u8) -> Vec<u8> {
     let (ours, theirs) = (OURS[0], mac_of(station));
@@ -307,7 +303,7 @@ pub fn template(number: u8, host: u8, station: u8) -> Vec<u8> {
             0,
             &[44, 0, 1, 4, 0, 0, 0, 0, 60, 0, 0, 1, 0, 0, 0, 7, 58, 0, 0x80, 0, 0, 0, 0, 0, 128],
         ),
-        // Whether anyone has our address.
+        // Duplicate address detection for our address.
         13 => ipv6_from([0; 16], group, 255, 58, &[&[135, 0, 0, 0, 0, 0, 0, 0], &v6(1)[..]].concat()),
         14 => ipv4([192, 0, 2, host], [10, 0, 0, 1], 17, &[1, 2, 3, 4, 0, 8, 0, 0]),
         15 => ipv4([8, 8, 8, 8], [192, 0, 2, 1], 1, &[8, 0, 0, 0, 1, 2, 3, 4]),
@@ -354,8 +350,8 @@ fn folded(sum: u32) -> u16 {
     u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap()
 }
 
-/// Reads a frame of the router: a station's source MAC, at most two tags, then ARP, ICMP or ICMPv6 with right lengths and sums. Returns
-/// what follows the Ethernet header.
+/// Checks a frame from the router: a station's source MAC, at most two tags, then ARP, ICMP or ICMPv6 with correct lengths and checksums.
+/// Returns the packet after the Ethernet header.
 fn well_formed(frame: &[u8]) -> &[u8] {
     assert!(OURS.iter().any(|mac| frame[6..12] == *mac), "{frame:02x?}");
     let mut at = 12;
@@ -406,7 +402,7 @@ mod tests {
             let mut frame = template(number, STATION, STATION);
             frame.resize(frame.len() + payload_bytes.unwrap_or(0), 7);
             for (at, value) in edits {
-                // Most edits in the headers.
+                // Most edits hit the headers.
                 let at = at.index(frame.len().min(90));
                 frame[at] = value;
             }
