@@ -1,6 +1,6 @@
-//! Gives the program the commit that `--version` prints: FWD_COMMIT, else that of the git repository around it, if there is one.
+//! Provides the commit that `--version` prints: FWD_COMMIT, else the commit of the surrounding git repository.
 //!
-//! Only optimized builds ask git: builds of developers would begin anew with each commit.
+//! Only optimised builds ask git; otherwise every commit would rebuild development builds.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,11 +16,11 @@ fn main() {
     }
 }
 
-/// The commit that is checked out, 12 digits. The script runs again when another one is.
+/// The checked-out commit, 12 digits. The script reruns when it changes.
 fn commit_of_git() -> Option<String> {
     for file in ["HEAD", "logs/HEAD"] {
         let path = git(&["rev-parse", "--git-path", file])?;
-        // Of a missing file cargo believes that it changes all the time.
+        // Cargo treats a missing file as always changed.
         if fs::exists(Path::new(&path)).unwrap_or(false) {
             println!("cargo::rerun-if-changed={path}");
         }
@@ -28,7 +28,7 @@ fn commit_of_git() -> Option<String> {
     git(&["rev-parse", "--short=12", "HEAD"])
 }
 
-/// What git prints, in a line; `None` without git or a repository.
+/// Output of git as one line; `None` without git or a repository.
 fn git(arguments: &[&str]) -> Option<String> {
     let output =
         Command::new("git").args(arguments).output().ok().filter(|output| output.status.success())?;

@@ -1,4 +1,4 @@
-//! The engines of the forwarder, and how one is made from the options of a command, with its fallback.
+//! The registry of engines, and their construction from options, with a fallback.
 
 use crate::error::ConfigError;
 use crate::notice::warn;
@@ -12,51 +12,47 @@ use lpm_phi::coop::CoopEngine;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What `--engine auto` stands for. `host` has kernels for each instruction set, and with each it was the fastest engine of both families
-/// where it was measured ([`AUTO_REASON`]), so there is no CPU on which another one is known to be better.
+/// The engine selected by `--engine auto`. `host` has kernels for each instruction set and was the fastest engine of both families with
+/// each of them ([`AUTO_REASON`]), so no other engine is known to be better on any CPU.
 pub(crate) const AUTO: &str = host::NAME;
 
-/// Why `auto` stands for [`AUTO`], for reports; a test compares it with the file.
+/// Reason for [`AUTO`] in reports; a test compares it with the file.
 pub(crate) const AUTO_REASON: &str = "of the engines with IPv4 and IPv6, the most lookups a second for addresses within full tables, with each instruction set (lpm-bench/results/engines-sapphire-rapids.json)";
 
-/// Every engine that `--engine` takes.
 pub(crate) const ENGINES: Registry =
     Registry::new(&[fib::ENGINES, lpm_cpu::ENGINES, lpm_phi::ENGINES, lpm_gpu::ENGINES])
         .with_auto(AUTO)
         .with_notice(|text| warn(text));
 
-/// The longest time that an engine may be given for a batch, microseconds.
+/// Upper limit of `--stall-us`, microseconds.
 pub(crate) const STALL_US_MAX: u64 = 60_000_000;
 
-/// An engine, and with `--fallback` what tells which of the two is in service.
 pub(crate) struct Made {
-    /// The engine, empty; with a fallback, both in one.
+    /// The engine, empty; with a fallback, the pair of both.
     pub(crate) engine: Box<dyn EngineWriter>,
-    /// Which of the two answers.
+    /// The failover state of the pair.
     pub(crate) service: Option<Arc<Service>>,
-    /// Whether it is a part of one engine, whose memory is that of several VRFs.
+    /// Whether it is one FIB of an engine shared by several VRFs; the memory reported is the whole engine's.
     pub(crate) is_shared: bool,
 }
 
-/// Which engine, and what it may use.
 #[derive(Clone, Debug)]
 pub(crate) struct EngineSpec {
-    /// A name that [`ENGINES`] has.
+    /// A name in [`ENGINES`].
     pub(crate) name: String,
-    /// Instruction set, table memory and node, for the fallback too; and the engine's own parameters.
+    /// Instruction set, table memory and node, also for the fallback; and the engine's parameters.
     pub(crate) options: EngineOptions,
-    /// Share of each batch that goes to the first engine of `coop`.
+    /// Share of each batch for the first engine of `coop`.
     pub(crate) split: Option<f64>,
-    /// The engine that takes over when this one fails.
     pub(crate) fallback: Option<String>,
-    /// How long the engine may keep a batch, microseconds.
+    /// Longest time for a batch, microseconds.
     pub(crate) stall_us: u64,
-    /// Latency that the batches of a GPU engine stay under, microseconds.
+    /// Latency target for batches of a GPU engine, microseconds.
     pub(crate) latency_target_us: Option<u64>,
 }
 
 impl EngineSpec {
-    /// Whether the engine keeps a GPU busy, so that it wants large batches: `coop` may.
+    /// Whether the engine uses a GPU, and so needs large batches: `coop` may.
     pub(crate) fn drives_gpu(&self) -> bool {
         if self.name != CoopEngine::NAME {
             return ENGINES.is_device(&self.name);
@@ -69,11 +65,10 @@ impl EngineSpec {
         first || half("second").is_some_and(|name| ENGINES.is_device(name))
     }
 
-    /// The engine `name` with `parameters` in place of the one of `spec`: what is for one engine alone is left out, the fallback stays with a
-    /// device.
+    /// Replaces the engine of `spec` by `name` with `parameters`. Options specific to one engine are dropped; the fallback is kept for a device.
     ///
     /// # Errors
-    /// [`EngineError::Unknown`](fib::EngineError) for a name that is none.
+    /// [`EngineError::Unknown`](fib::EngineError) for an unknown name.
     pub(crate) fn instead_of(
         spec: &Self,
         name: String,
@@ -90,28 +85,27 @@ impl EngineSpec {
         })
     }
 
-    /// Why the engine was chosen, where the user left that to us.
+    /// Why the engine was chosen, if the user did not name one.
     pub(crate) fn auto_reason(&self) -> Option<&'static str> {
         (self.name == Registry::AUTO).then_some(AUTO_REASON)
     }
 
-    /// The options in the form that engines take.
     fn options(&self) -> EngineOptions {
         let mut options = EngineOptions { stall_us: Some(self.stall_us), ..self.options.clone() };
         let parameters = &mut options.parameters;
         parameters.extend(self.latency_target_us.map(|us| ("latency-target-us".to_owned(), us.to_string())));
         parameters.extend(self.split.map(|split| ("split".to_owned(), split.to_string())));
         if self.name == CoopEngine::NAME && !parameters.iter().any(|(name, _)| name == "stall-us") {
-            // One half is to be given up, and its keys looked up by the other, before the batch is.
+            // A half must time out, and the other look up its keys, before the whole batch times out.
             parameters.push(("stall-us".to_owned(), (self.stall_us / 2).max(100).to_string()));
         }
         options
     }
 
-    /// The engine, with its fallback.
+    /// Makes the engine with its fallback.
     ///
     /// # Errors
-    /// As [`Registry::make`]; [`ConfigError::Invalid`] for options that do not fit the engine. With a fallback, an absent device is no error.
+    /// As [`Registry::make`]; [`ConfigError::Invalid`] for options that do not fit the engine. With a fallback, a missing device is no error.
     pub(crate) fn make_with_fallback(&self) -> anyhow::Result<Made> {
         let engine = ENGINES.find(&self.name)?;
         let name = engine.name;
@@ -147,14 +141,14 @@ impl EngineSpec {
         let names = [name, fallback.info().name];
         let listener = Box::new(move |_: &str, why: &Why| {
             let [primary, fallback] = names;
-            // May be an lcore: it does not wait for stderr (see `notice`).
+            // May run on an lcore, which does not wait for stderr (see `notice`).
             warn(format_args!("engine {primary} is out of service, {fallback} answers from now on: {why}"));
         });
         let pair = Fallback::new(name, engine, fallback, stall, listener).with_context(|| cannot(name))?;
         Ok(Made { service: Some(pair.service()), engine: Box::new(pair), is_shared: false })
     }
 
-    /// Whether one engine holds the FIBs of all of `vrfs` VRFs.
+    /// Whether a single engine holds the FIBs of all `vrfs` VRFs.
     ///
     /// # Errors
     /// [`EngineError::Unknown`](fib::EngineError).
@@ -162,7 +156,7 @@ impl EngineSpec {
         Ok(vrfs > 1 && self.fallback.is_none() && ENGINES.find(&self.name)?.has_fibs)
     }
 
-    /// An engine for each of `vrfs` VRFs, with its fallback. One that holds several FIBs is made once, with one for each.
+    /// One engine per VRF, with its fallback. An engine with several FIBs is made once and split.
     ///
     /// # Errors
     /// As [`Self::make_with_fallback`].
@@ -186,7 +180,6 @@ impl EngineSpec {
             .collect())
     }
 
-    /// The engine `name` with the default of every option.
     #[cfg(test)]
     pub(crate) fn named(name: &str) -> Self {
         Self {
@@ -252,7 +245,7 @@ mod tests {
         }
     }
 
-    /// The datapath gives a batch up after `stall_us`; by then the half that is well must have had the keys.
+    /// The datapath gives up a batch after `stall_us`; before that the healthy half must have received the keys.
     #[test]
     fn coop_gives_a_half_up_before_the_datapath_gives_the_batch_up() {
         let stall_us = |name, stall_us, parameters: &[(&str, &str)]| {

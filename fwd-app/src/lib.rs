@@ -4,23 +4,23 @@
 //!
 //! A module may use the modules in the rows below its own; `tests/house.rs` has the exact table.
 //!
-//! | module | what lives there |
+//! | module | contents |
 //! |---|---|
 //! | `commands` | `run`, `replay`, `lookup`, `fib`, `check`, `ctl`, `config`, `completions`; exit codes |
 //! | `cli` | options, and the parsers of their values |
 //! | `harness` | replays a capture, measures, verifies |
 //! | `report` | summary as text and JSON, lines on stderr, output files |
-//! | `console` | the control socket: its grammar, server and client, and what it answers |
-//! | `metrics` | metrics over HTTP, and the page with them |
-//! | `forwarder` | ports, VRFs, feeds and the running topology, as one; the control thread, signals |
-//! | `routes` | VRFs: what sources say, who wins, commits, engines |
+//! | `console` | the control socket: grammar, server, client and answers |
+//! | `metrics` | metrics over HTTP, and a web page for them |
+//! | `forwarder` | owns ports, VRFs, feeds and the running topology; the control thread, signals |
+//! | `routes` | VRFs: candidates of all sources, selection, commits, engines |
 //! | `neighbours` | the router: neighbours, ICMP, and its thread |
 //! | `ports` | the table of ports, their devices, addresses and TAPs |
 //! | `topology` | which stage runs on which lcore |
 //! | `datapath` | the passes over a batch of packets, rx to tx |
-//! | `engines` | the names of engines, and their construction |
-//! | `error`, `notice`, `threads` | wrong configurations; what happens unasked; threads beside the lcores |
-//! | `testing` | what fuzz targets see of the datapath, the router and the feeds (feature `testing`) |
+//! | `engines` | the registry of engines, and their construction |
+//! | `error`, `notice`, `threads` | configuration errors; messages on unsolicited events; threads other than lcores |
+//! | `testing` | access for fuzz targets to the datapath, the router and the feeds (feature `testing`) |
 
 #![forbid(unsafe_code)]
 

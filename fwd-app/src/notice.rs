@@ -1,33 +1,29 @@
 //! Notices: messages about unsolicited events, such as an engine that goes out of service.
 //!
-//! Modules below the commands do not print. They post a notice, and the program registers at its start who receives it
-//! ([`listen`]). Posting may happen on an lcore, so a listener must not block. What nobody wants to see, by its [`LogLevel`], is not even
-//! put into words.
+//! Modules below the commands do not print. They post a notice, and the program registers the receiver at its start
+//! ([`listen`]). Posting may happen on an lcore, so a listener must not block. Messages beyond the [`LogLevel`] are not even formatted.
 
 use std::fmt::Display;
 use std::panic::Location;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// How important a message is, as `--log-level` names it. The number is that of syslog.
+/// Severity of a message, as in `--log-level`. The numbers are syslog's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum LogLevel {
-    /// Why something failed.
+    /// A failure.
     Error = 3,
-    /// Something is not as it should be, and the work goes on.
+    /// A problem that does not stop the work.
     Warn = 4,
-    /// What is done, and how the forwarder is set up.
     Info = 6,
-    /// Details for whoever looks for a fault.
+    /// Details for troubleshooting.
     Debug = 7,
 }
 
 impl LogLevel {
-    /// All of them, the most important first.
     pub(crate) const ALL: [Self; 4] = [Self::Error, Self::Warn, Self::Info, Self::Debug];
 
-    /// The name on the command line.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Error => "error",
@@ -38,10 +34,10 @@ impl LogLevel {
     }
 }
 
-/// Messages above this level are left out.
+/// Messages above this level are discarded.
 static LEVEL: AtomicU8 = AtomicU8::new(LogLevel::Info as u8);
 
-/// Takes a message, and the place in the source that has it.
+/// Receives a message and its source location.
 type Listener = fn(LogLevel, &'static Location<'static>, &str);
 
 static LISTENER: OnceLock<Listener> = OnceLock::new();
@@ -51,17 +47,14 @@ pub(crate) fn listen(listener: Listener) {
     let _ = LISTENER.set(listener);
 }
 
-/// Leaves out all messages that are less important than `level`, from now on.
 pub(crate) fn set_level(level: LogLevel) {
     LEVEL.store(level as u8, Ordering::Relaxed);
 }
 
-/// Whether messages of `level` are wanted.
 pub(crate) fn is_on(level: LogLevel) -> bool {
     level as u8 <= LEVEL.load(Ordering::Relaxed)
 }
 
-/// Posts a notice.
 #[track_caller]
 pub(crate) fn post(text: impl Display) {
     send(LogLevel::Info, text);
@@ -73,7 +66,7 @@ pub(crate) fn warn(text: impl Display) {
     send(LogLevel::Warn, text);
 }
 
-/// Posts a detail. Not for what happens with each packet.
+/// Posts a detail. Not for per-packet events.
 #[track_caller]
 pub(crate) fn debug(text: impl Display) {
     send(LogLevel::Debug, text);

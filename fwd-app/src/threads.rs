@@ -1,10 +1,10 @@
-//! The threads beside the lcores, and their CPUs.
+//! Threads other than lcores, and their CPU affinity.
 //!
-//! The threads of the control socket and of the feeds start before EAL, which pins the main thread, and before it is known which CPUs
-//! lcores have. So each thread that [`spawn`] has started is moved to the CPUs that no lcore has once they are known ([`keep_to`]), and one
-//! that starts later moves there by itself. Threads that these start in turn have the CPUs that theirs had then.
+//! The threads of the control socket and of the feeds start before EAL pins the main thread, and before the CPUs of lcores are known. Once
+//! they are, [`keep_to`] moves every thread started by [`spawn`] to the CPUs without an lcore; threads started later move themselves.
+//! Their child threads inherit the affinity at creation.
 //!
-//! A [`Heartbeat`] shows other threads whether the loop of a thread, or of an lcore, still runs, and in which step it is.
+//! A [`Heartbeat`] lets other threads see whether the loop of a thread or lcore is running, and its current step.
 
 use crate::notice;
 use rustix::thread::{CpuSet, Pid, gettid, sched_setaffinity};
@@ -14,10 +14,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// A step of a loop that takes longer is worth a warning.
+/// Steps longer than this are reported by a warning.
 const STEP_LATE: Duration = Duration::from_secs(1);
 
-/// The threads that [`spawn`] has started and that have not ended, and their CPUs.
+/// Live threads started by [`spawn`], and their CPUs.
 struct OtherThreads {
     threads: Vec<Pid>,
     /// `None` before [`keep_to`]: any CPU.
@@ -26,21 +26,20 @@ struct OtherThreads {
 
 static BESIDE: Mutex<OtherThreads> = Mutex::new(OtherThreads { threads: Vec::new(), cpus: None });
 
-/// Does `change` to [`BESIDE`]. A thread that panicked there has left it whole.
+/// Locks [`BESIDE`]. A panic while it was locked leaves it consistent.
 fn beside<R>(change: impl FnOnce(&mut OtherThreads) -> R) -> R {
     change(&mut BESIDE.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// A thread in [`OtherThreads::threads`].
 struct Listed(Pid);
 
 impl Listed {
-    /// This one, which moves to the CPUs for such threads.
+    /// Registers this thread and applies the affinity.
     fn this() -> Self {
         let thread = gettid();
         beside(|beside| {
             beside.threads.push(thread);
-            // Without effect if the system refuses.
+            // Best effort: the system may refuse.
             let _ = beside.cpus.map(|cpus| sched_setaffinity(None, &cpus));
         });
         Self(thread)
@@ -53,7 +52,7 @@ impl Drop for Listed {
     }
 }
 
-/// Starts the thread `name` beside the lcores.
+/// Starts the thread `name` with the affinity for threads other than lcores.
 ///
 /// # Errors
 /// When the system refuses a thread.
@@ -67,10 +66,10 @@ pub(crate) fn spawn<R: Send + 'static>(
     })
 }
 
-/// Waits for a thread, at most for `limit`.
+/// Joins a thread, waiting up to `limit`.
 ///
 /// # Errors
-/// The thread, if it has not ended by then.
+/// The thread, if it is still running.
 pub(crate) fn join_within<R>(
     thread: JoinHandle<R>,
     limit: Duration,
@@ -82,8 +81,7 @@ pub(crate) fn join_within<R>(
     if thread.is_finished() { Ok(thread.join()) } else { Err(thread) }
 }
 
-/// Lets all threads beside the lcores run on `cpus` alone, those that run and those that start later. Without effect if the system
-/// refuses.
+/// Restricts all threads other than lcores, present and future, to `cpus`. Best effort: the system may refuse.
 pub(crate) fn keep_to(cpus: &[u16]) {
     let mut set = CpuSet::new();
     let known = cpus.iter().map(|cpu| usize::from(*cpu)).filter(|cpu| *cpu < CpuSet::MAX_CPU);
@@ -96,7 +94,7 @@ pub(crate) fn keep_to(cpus: &[u16]) {
     });
 }
 
-/// Counts turns of a thread's loop, and names the step of the turn.
+/// Counts the iterations of a loop and names the current step.
 #[derive(Debug, Default)]
 pub(crate) struct Heartbeat {
     turns: AtomicU64,
@@ -105,18 +103,17 @@ pub(crate) struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// Counts a turn. Only the thread whose loop it is calls this, so a load and a store are enough.
+    /// Counts an iteration. Only the thread of the loop calls this, so a load and a store suffice.
     #[inline]
     pub(crate) fn beat(&self) {
         self.turns.store(self.turns.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// The turns so far.
     pub(crate) fn count(&self) -> u64 {
         self.turns.load(Ordering::Relaxed)
     }
 
-    /// Does `work`, which is the step `name` of the turn. A step that takes long is a warning.
+    /// Runs `work` as the step `name`, and warns if it takes long.
     pub(crate) fn step<R>(&self, name: &'static str, work: impl FnOnce() -> R) -> R {
         *self.name() = name;
         let start = Instant::now();
@@ -130,7 +127,7 @@ impl Heartbeat {
         result
     }
 
-    /// The step that began last; empty for a loop of one step.
+    /// The step started last; empty for a loop of one step.
     pub(crate) fn step_name(&self) -> &'static str {
         *self.name()
     }
@@ -150,7 +147,7 @@ mod tests {
     rusty_fork_test! {
         #![rusty_fork(timeout_ms = 30_000)]
 
-        // In a process of its own: it is about all threads of a process.
+        // In a separate process: it changes all threads of a process.
         #[test]
         fn threads_from_before_and_from_after_run_on_the_cpus_for_them() {
             let allowed = fib::host::Host::here().cpus_allowed();
