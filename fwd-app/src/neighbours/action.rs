@@ -1,89 +1,75 @@
-//! What the router's caller has to do: send frames, tell the datapath of neighbours, release or drop packets that waited.
+//! Actions that the router asks of its caller: send frames, update MACs, release or drop queued packets.
 
 use super::entries::Key;
 use crate::ports::InterfaceId;
 use fib::MacAddr;
 
-/// Why packets that waited for a neighbour are dropped. All but [`Self::AllFull`] count as `no_neighbour`.
+/// Why queued packets are dropped. All but [`Self::AllFull`] count as `no_neighbour`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Unsent {
-    /// It did not answer: the destination is unreachable, and the sender may be told so.
+    /// The neighbour did not answer; the sender may get an ICMP error.
     Unreachable,
-    /// Later packets took their place in the queue.
+    /// Later packets replaced them in the entry's queue.
     QueueFull,
-    /// Too many packets wait for neighbours.
+    /// The limit of queued packets over all neighbours.
     AllFull,
-    /// There are too many neighbours, or too many unanswered ones.
+    /// The limit of entries, or of unanswered ones.
     TableFull,
-    /// There were too many new neighbours in a short time.
+    /// The rate of new resolutions.
     Limited,
     /// The entry was removed.
     Removed,
-    /// No host has the address, it is our own, or the interface has no address to ask from.
+    /// The address is no host's or is our own, or the interface has no source address.
     Unresolvable,
 }
 
-/// What the caller has to do, in this order.
+/// To be carried out in the order of the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action<T> {
-    /// Send a frame of our own.
     Send {
-        /// By this port.
         interface: InterfaceId,
-        /// The frame.
         frame: Vec<u8>,
     },
-    /// The MAC of a neighbour is known from now on.
+    /// The MAC of a neighbour has become known.
     Resolved {
-        /// The neighbour.
         key: Key,
-        /// Its MAC.
         mac: MacAddr,
     },
-    /// The MAC of a known neighbour is another one from now on.
+    /// The MAC of a known neighbour has changed.
     Changed {
-        /// The neighbour.
         key: Key,
-        /// Its MAC until now.
         old: MacAddr,
-        /// Its MAC from now on.
         new: MacAddr,
     },
-    /// A neighbour does not answer any more, or its entry was removed.
+    /// A neighbour has stopped answering, or its entry was removed.
     Lost {
-        /// The neighbour.
         key: Key,
-        /// Its MAC until now.
+        /// The last known MAC.
         mac: MacAddr,
     },
-    /// Send packets that waited.
+    /// Send queued packets.
     Release {
-        /// To this neighbour.
         key: Key,
-        /// At this MAC.
         mac: MacAddr,
-        /// The packets, in order of arrival.
+        /// In order of arrival.
         packets: Vec<T>,
     },
-    /// Drop packets that waited, and count them.
+    /// Drop and count queued packets.
     Dropped {
-        /// The neighbour they were for.
         key: Key,
-        /// Why.
         why: Unsent,
-        /// The packets, in order of arrival.
+        /// In order of arrival.
         packets: Vec<T>,
     },
     /// Another station uses an address of ours.
     Conflict {
-        /// Where it is, and our address.
+        /// Our address, and the link.
         key: Key,
-        /// The other's MAC.
+        /// The other station's MAC.
         mac: MacAddr,
     },
 }
 
-/// Adds [`Action::Release`] if there are packets.
 pub(crate) fn release<T>(
     key: Key,
     mac: MacAddr,
@@ -96,7 +82,6 @@ pub(crate) fn release<T>(
     }
 }
 
-/// Adds [`Action::Dropped`] if there are packets.
 pub(crate) fn dropped<T>(
     key: Key,
     why: Unsent,

@@ -1,4 +1,4 @@
-//! ARP (RFC 826) and its use for address conflicts (RFC 5227): reads and writes messages.
+//! ARP messages (RFC 826), also for address conflicts (RFC 5227).
 
 use super::frame::{ARP, Envelope, Layer2, Tags};
 use crate::ports::PortRecord;
@@ -10,19 +10,18 @@ use std::net::Ipv4Addr;
 /// A valid message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Message {
-    /// Whether it asks; it replies otherwise.
+    /// A request, else a reply.
     pub(crate) is_request: bool,
-    /// The sender's MAC.
     pub(crate) sender_mac: MacAddr,
     /// The sender's address; 0.0.0.0 in a probe (RFC 5227 2.1.1).
     pub(crate) sender: Ipv4Addr,
-    /// The address that is asked for, or that of the one who asked.
+    /// The requested address; in a reply, the requester's.
     pub(crate) target: Ipv4Addr,
 }
 
 impl Message {
-    /// Reads the message in a frame; `None` if it is not valid: of other types than Ethernet and IPv4, too short, neither request nor
-    /// reply, from a MAC that no station has or an address that no host has.
+    /// Reads an ARP message for Ethernet and IPv4. Returns `None` if it is too short, neither request nor reply, from a MAC
+    /// that no station has, or for an address that no host has.
     pub(crate) fn parse(frame: &Layer2<'_>) -> Option<Self> {
         let packet = ArpPacket::new_checked(frame.payload).ok()?;
         let ArpRepr::EthernetIpv4 {
@@ -46,13 +45,12 @@ impl Message {
         is_valid.then_some(Self { is_request, sender_mac, sender, target })
     }
 
-    /// Whether the sender announces its own address.
     pub(crate) fn is_gratuitous(&self) -> bool {
         self.sender == self.target
     }
 }
 
-/// Asks for `target`, from address `source`: by broadcast, or at the MAC `known` to see whether it is still there.
+/// Requests `target`: by broadcast, or as a probe to the MAC `known`.
 pub(crate) fn request(
     interface: &PortRecord,
     source: Ipv4Addr,
@@ -64,12 +62,11 @@ pub(crate) fn request(
     write(envelope, ArpOperation::Request, source, (known.unwrap_or_default(), target))
 }
 
-/// Announces our address to all (RFC 5227 2.3): a request whose sender is its target.
+/// A broadcast announcement of our address (RFC 5227 2.3): a request whose sender is its target.
 pub(crate) fn announcement(interface: &PortRecord, address: Ipv4Addr, tags: Tags) -> Vec<u8> {
     request(interface, address, address, None, tags)
 }
 
-/// The reply to a request for an address of `interface`.
 pub(crate) fn reply(interface: &PortRecord, asked: &Layer2<'_>, request: &Message) -> Vec<u8> {
     let envelope = Envelope { destination: request.sender_mac, ..asked.back(interface.mac) };
     write(envelope, ArpOperation::Reply, request.target, (request.sender_mac, request.sender))

@@ -1,36 +1,34 @@
-//! When an address of ours that another station uses is defended (RFC 5227 2.4).
+//! Rate of defence of our addresses against other stations (RFC 5227 2.4).
 
 use super::entries::Key;
 use crate::ports::InterfaceId;
 use rustc_hash::FxHashMap;
 use std::time::Duration;
 
-/// RFC 5227 1.1, `DEFEND_INTERVAL`. A router keeps its address, 2.4 (c).
+/// RFC 5227 1.1, `DEFEND_INTERVAL`. A router keeps its address: 2.4 (c).
 const INTERVAL: Duration = Duration::from_secs(10);
-/// Conflicts of a link in an interval, at most. A station can claim an address in every pair of VLANs; the claims beyond this number are
-/// not answered.
+/// Conflicts per link and interval. A station can claim an address in every pair of VLANs; claims above the limit get no
+/// answer.
 const CONFLICTS_MAX: usize = 1024;
 
-/// The conflicts of the last interval.
+/// The conflicts of the last interval, by link.
 #[derive(Debug, Default)]
 pub(super) struct Conflicts(FxHashMap<InterfaceId, LinkConflicts>);
 
-/// The conflicts on a link in the last interval.
 #[derive(Debug, Default)]
 struct LinkConflicts {
     /// When each address was last defended.
     defended: FxHashMap<Key, Duration>,
-    /// No entry is older than an interval before that.
+    /// No entry expires before this time.
     full_until: Duration,
 }
 
 impl Conflicts {
-    /// Whether the address is to be defended now: at the first claim, and then once in an interval.
+    /// Whether to defend the address now: at the first claim, then once per interval.
     pub(super) fn is_due(&mut self, now: Duration, key: Key) -> bool {
         self.0.entry(key.interface).or_default().is_due(now, key)
     }
 
-    /// Forgets the addresses for which `is_ours` does not hold.
     pub(super) fn retain(&mut self, is_ours: impl Fn(&Key) -> bool) {
         self.0.retain(|_, link| {
             link.defended.retain(|key, _| is_ours(key));

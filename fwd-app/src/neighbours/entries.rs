@@ -1,4 +1,4 @@
-//! The entries of the neighbour table: what is known of each neighbour, when it is due next, and which one goes when there are too many.
+//! Entries of the neighbour table, indexed by due time and by order of eviction.
 
 use super::frame::{Tags, Vlans};
 use crate::ports::InterfaceId;
@@ -8,63 +8,58 @@ use std::collections::{BTreeSet, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-/// A neighbour: where it is, and its address.
+/// A neighbour's link and address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Key {
-    /// The interface to its link.
     pub(crate) interface: InterfaceId,
-    /// Its address.
     pub(crate) address: IpAddr,
-    /// The VLANs of the link that it is in.
+    /// Its VLANs, outermost first.
     pub(crate) vlans: Vlans,
 }
 
 impl Key {
-    /// The neighbour in the VLANs of these tags.
     pub(crate) fn new(interface: InterfaceId, address: IpAddr, tags: &Tags) -> Self {
         Self { interface, address, vlans: tags.vlans() }
     }
 
-    /// The neighbour at this address that is in no VLAN.
     pub(crate) const fn untagged(interface: InterfaceId, address: IpAddr) -> Self {
         Self { interface, address, vlans: [0; 2] }
     }
 }
 
-/// The MAC of a neighbour, as the router has found it out.
+/// A change of a neighbour's MAC, for the control thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Resolved {
-    /// The neighbour.
     pub(crate) key: Key,
-    /// Its MAC; `None` when it does not answer any more.
+    /// `None` when it has stopped answering.
     pub(crate) mac: Option<MacAddr>,
 }
 
-/// The state of an entry, RFC 4861 7.3.2; ARP entries have the same ones, as in Linux.
+/// The states of RFC 4861 7.3.2, for ARP too, as in Linux.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NeighbourState {
-    /// Asked for, no answer yet.
+    /// Requested, not answered yet.
     Incomplete {
         /// Requests sent.
         requests: u32,
     },
-    /// Confirmed not long ago.
+    /// Recently confirmed.
     Reachable,
-    /// The MAC is known, but it has not been confirmed for some time.
+    /// The MAC is known, its confirmation has expired.
     Stale,
     /// Stale and in use: about to be probed.
     Delay,
-    /// Asked at its MAC whether it is still there.
+    /// Probed by unicast.
     Probe {
         /// Requests sent.
         requests: u32,
     },
-    /// Did not answer; not asked for again until the entry is due.
+    /// Did not answer; held down until the entry is due.
     Failed,
 }
 
 impl NeighbourState {
-    /// The name in every output: Linux's.
+    /// Linux's name of the state, for every output.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Incomplete { .. } => "INCOMPLETE",
@@ -77,64 +72,55 @@ impl NeighbourState {
     }
 }
 
-/// An entry.
 #[derive(Debug)]
 pub(crate) struct NeighbourEntry<T> {
-    /// Its state.
     pub(crate) state: NeighbourState,
-    /// The MAC; there is one unless the state is [`NeighbourState::Incomplete`] or [`NeighbourState::Failed`].
+    /// `None` in the states [`NeighbourState::Incomplete`] and [`NeighbourState::Failed`].
     pub(crate) mac: Option<MacAddr>,
-    /// The tags of the frames to it.
+    /// VLAN tags for frames to it.
     pub(crate) tags: Tags,
-    /// Whether routes use it: it is kept, confirmed and asked for without traffic.
+    /// Whether routes use it: it is kept and probed without traffic.
     pub(crate) is_pinned: bool,
-    /// When the state was entered.
     pub(crate) since: Duration,
-    /// When the MAC was learned or confirmed.
+    /// When the MAC was last learned or confirmed.
     pub(crate) updated: Duration,
-    /// When there is something to do.
     pub(crate) due: Option<Duration>,
-    /// Packets that wait for the MAC, the oldest first.
+    /// Queued packets, oldest first.
     pub(crate) waiting: VecDeque<T>,
 }
 
 impl<T> NeighbourEntry<T> {
-    /// A new entry, for which nothing has been done.
     pub(crate) fn new(now: Duration, tags: Tags) -> Self {
         let (state, waiting) = (NeighbourState::Failed, VecDeque::new());
         Self { state, mac: None, tags, is_pinned: false, since: now, updated: now, due: None, waiting }
     }
 }
 
-/// Which entries make room for others, the first kind first.
+/// Kinds of entries that may be evicted, in order of eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Spare {
-    /// Did not answer.
     Failed,
-    /// Not confirmed and not in use.
     Stale,
-    /// Not answered yet.
     Incomplete,
-    /// About to be probed, or probed: a host that announces one MAC after another stays so.
+    /// In delay or probe: a host that announces one MAC after another stays there.
     Doubtful,
 }
 
-/// Entries of an interface.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     all: usize,
-    /// Those of the kind [`Spare::Incomplete`]: routes bound the number of pinned ones.
+    /// Entries of kind [`Spare::Incomplete`]: pinned ones are bounded by the number of routes.
     incomplete: usize,
 }
 
-/// All entries. One that is to be changed is taken out and put back, so that its places in the orders are always right.
+/// All entries with their indexes. To change an entry, take it out and put it back: that keeps the indexes correct.
 #[derive(Debug)]
 pub(crate) struct Entries<T> {
     entries: FxHashMap<Key, NeighbourEntry<T>>,
     due: BTreeSet<(Duration, Key)>,
     spare: BTreeSet<(InterfaceId, Spare, Duration, (IpAddr, Vlans))>,
     counts: FxHashMap<InterfaceId, Counts>,
-    /// Packets that wait for any of them.
+    /// Packets queued over all entries.
     waiting: usize,
 }
 
@@ -151,7 +137,6 @@ impl<T> Default for Entries<T> {
 }
 
 impl<T> Entries<T> {
-    /// Takes an entry out.
     pub(crate) fn take(&mut self, key: Key) -> Option<NeighbourEntry<T>> {
         let entry = self.entries.remove(&key)?;
         if let Some(due) = entry.due {
@@ -167,7 +152,7 @@ impl<T> Entries<T> {
         Some(entry)
     }
 
-    /// Puts an entry in, or back. There must be none with this key.
+    /// Inserts an entry; the key must be vacant.
     pub(crate) fn put(&mut self, key: Key, entry: NeighbourEntry<T>) {
         if let Some(due) = entry.due {
             self.due.insert((due, key));
@@ -183,33 +168,30 @@ impl<T> Entries<T> {
         debug_assert!(before.is_none(), "an entry was taken out before it is put back");
     }
 
-    /// The entry of a neighbour.
     #[cfg(test)]
     pub(crate) fn get(&self, key: Key) -> Option<&NeighbourEntry<T>> {
         self.entries.get(&key)
     }
 
-    /// All entries, in no particular order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &NeighbourEntry<T>)> {
         self.entries.iter().map(|(key, entry)| (*key, entry))
     }
 
-    /// Entries of an interface.
     pub(crate) fn len(&self, interface: InterfaceId) -> usize {
         self.counts.get(&interface).map_or(0, |counts| counts.all)
     }
 
-    /// Entries of an interface that are asked for and have not answered, but for pinned ones.
+    /// Unanswered entries of an interface, pinned ones not counted.
     pub(crate) fn incomplete(&self, interface: InterfaceId) -> usize {
         self.counts.get(&interface).map_or(0, |counts| counts.incomplete)
     }
 
-    /// Packets that wait for the neighbours of all entries that are not taken out.
+    /// Packets queued in all entries that are not taken out.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// The entry of this kind whose state is the oldest.
+    /// The entry of a kind that has been in its state for longest.
     pub(crate) fn oldest(&self, interface: InterfaceId, kind: Spare) -> Option<Key> {
         let first = (interface, kind, Duration::ZERO, (IpAddr::V4(Ipv4Addr::UNSPECIFIED), [0; 2]));
         let last =
@@ -218,12 +200,10 @@ impl<T> Entries<T> {
         Some(Key { interface, address: *address, vlans: *vlans })
     }
 
-    /// The time at which the first entry is due.
     pub(crate) fn next_due(&self) -> Option<Duration> {
         self.due.first().map(|(due, _)| *due)
     }
 
-    /// An entry that is due at `now`.
     pub(crate) fn first_due(&self, now: Duration) -> Option<Key> {
         self.due.first().filter(|(due, _)| *due <= now).map(|(_, key)| *key)
     }

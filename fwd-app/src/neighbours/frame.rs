@@ -1,29 +1,23 @@
-//! Ethernet, as the router reads and writes it: MACs, VLAN tags, and the header in front of a packet.
-//!
-//! A frame that answers another one carries the tags of that one, since forwarding keeps packets in their VLAN.
+//! Ethernet headers with VLAN tags. An answer carries the tags of the frame it answers, since forwarding keeps packets in
+//! their VLAN.
 
 use crate::datapath::DropReason;
 use fib::MacAddr;
 
-/// Ethertype of IPv4.
 pub(crate) const IPV4: u16 = 0x0800;
-/// Ethertype of ARP.
 pub(crate) const ARP: u16 = 0x0806;
-/// Ethertype of IPv6.
 pub(crate) const IPV6: u16 = 0x86dd;
-/// VLAN tags: IEEE 802.1Q, 802.1ad, and the ethertype that QinQ used before 802.1ad.
+/// VLAN tags: IEEE 802.1Q, 802.1ad, and the ethertype used for QinQ before 802.1ad.
 const TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
-/// The bytes of a tag.
 const TAG_BYTES: usize = 4;
-/// The most tags of a frame, as in the datapath.
+/// As in the datapath.
 const TAGS_MAX: usize = 2;
-/// Both MACs.
 const MACS_BYTES: usize = 12;
 
-/// The ids of the VLANs of a frame, the outermost first; 0 is none.
+/// The VLAN ids of a frame, outermost first; 0 means none.
 pub(crate) type Vlans = [u16; TAGS_MAX];
 
-/// The VLAN tags of a frame, the outermost first.
+/// The VLAN tags of a frame, outermost first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tags {
     bytes: [u8; TAGS_MAX * TAG_BYTES],
@@ -31,15 +25,13 @@ pub(crate) struct Tags {
 }
 
 impl Tags {
-    /// No tags.
     pub(crate) const NONE: Self = Self { bytes: [0; TAGS_MAX * TAG_BYTES], count: 0 };
 
-    /// The tags as they stand in a frame.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.count * TAG_BYTES]
     }
 
-    /// The VLANs of frames with these tags. Priorities do not matter, nor does a tag with VLAN 0, which is a priority alone (IEEE 802.1Q
+    /// The VLANs of frames with these tags. Ignores priorities, and tags with VLAN 0, which carry only a priority (IEEE 802.1Q
     /// 9.6).
     pub(crate) fn vlans(&self) -> Vlans {
         let ids = self.as_bytes().chunks_exact(TAG_BYTES);
@@ -50,23 +42,18 @@ impl Tags {
     }
 }
 
-/// The Ethernet header of a received frame, and what it carries.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layer2<'a> {
-    /// Destination MAC.
     pub(crate) destination: MacAddr,
-    /// Source MAC.
     pub(crate) source: MacAddr,
-    /// VLAN tags.
     pub(crate) tags: Tags,
-    /// The ethertype after the tags.
+    /// After the tags.
     pub(crate) ethertype: u16,
-    /// All after the header, padding included.
+    /// After the header, padding included.
     pub(crate) payload: &'a [u8],
 }
 
 impl<'a> Layer2<'a> {
-    /// Reads a frame.
     ///
     /// # Errors
     /// [`DropReason::Malformed`] if it is too short, [`DropReason::NotIp`] if it has a third tag.
@@ -90,25 +77,22 @@ impl<'a> Layer2<'a> {
         }
     }
 
-    /// The header of an answer that leaves by the port on which the frame came.
+    /// The header of an answer sent back out of the receiving port.
     pub(crate) fn back(&self, source: MacAddr) -> Envelope {
         Envelope { destination: self.source, source, tags: self.tags }
     }
 }
 
-/// The Ethernet header of a frame to send, but for its ethertype.
+/// The Ethernet header of a frame to send, without its ethertype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Envelope {
-    /// Destination MAC.
     pub(crate) destination: MacAddr,
-    /// Source MAC.
     pub(crate) source: MacAddr,
-    /// VLAN tags.
     pub(crate) tags: Tags,
 }
 
 impl Envelope {
-    /// The frame with `bytes` bytes after the header, which `fill` writes over zeros. It is padded when it is sent.
+    /// A frame with `bytes` bytes of payload, zeroed and then written by `fill`. Padding is added on transmission.
     pub(crate) fn frame(&self, ethertype: u16, bytes: usize, fill: impl FnOnce(&mut [u8])) -> Vec<u8> {
         let tags = self.tags.as_bytes();
         let header_bytes = MACS_BYTES + tags.len() + 2;

@@ -1,7 +1,7 @@
 //! Echo replies for the router's own addresses (RFC 792, RFC 1812 4.3.3.6, RFC 4443 4.2).
 //!
-//! A request that is whole, plain and short enough is answered here; fragments, packets with options or extension headers, and requests
-//! to groups are left to the kernel. A reply leaves by the port on which the request came, to the MAC it came from.
+//! Answers whole, plain echo requests that fit the MTU. Fragments, packets with options or extension headers, and requests to
+//! groups go to the kernel. A reply leaves by the receiving port, to the MAC that sent the request.
 
 use super::frame::{IPV4, IPV6, Layer2};
 use super::ip::{ICMP, ICMPV6, IPV4_BYTES, IPV6_BYTES, TTL, V4, V6, sum_v6};
@@ -12,19 +12,16 @@ use smoltcp::wire::{
 };
 use std::net::Ipv6Addr;
 
-/// What to do with a packet for one of our addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Echo {
-    /// It is an echo request: send this frame.
     Reply(Vec<u8>),
-    /// It is not for us to answer.
+    /// Not an echo request to answer here.
     Other,
-    /// It is wrong.
     Ignored(DropReason),
 }
 
-/// The reply to an IPv4 packet for one of our addresses. It has the identification and the precedence of the request, as RFC 1812
-/// 4.3.2.5 demands, and its bit "don't fragment".
+/// The reply to an IPv4 packet for one of our addresses. It keeps the request's identification, precedence (RFC 1812
+/// 4.3.2.5) and "don't fragment" bit.
 pub(crate) fn reply_v4(interface: &PortRecord, layer2: &Layer2<'_>, packet: &V4<'_>) -> Echo {
     let is_plain = packet.protocol == ICMP && packet.header_bytes == IPV4_BYTES && !packet.is_fragment;
     let Ok(message) = Icmpv4Packet::new_checked(packet.payload()) else { return Echo::Other };
@@ -50,7 +47,7 @@ pub(crate) fn reply_v4(interface: &PortRecord, layer2: &Layer2<'_>, packet: &V4<
     Echo::Reply(frame)
 }
 
-/// The reply from `source` to an IPv6 packet for one of our addresses. It has the traffic class of the request, without its congestion bits.
+/// The reply from `source` to an IPv6 packet. It keeps the request's traffic class without the congestion bits.
 pub(crate) fn reply_v6(
     interface: &PortRecord,
     layer2: &Layer2<'_>,
@@ -81,7 +78,7 @@ pub(crate) fn reply_v6(
     Echo::Reply(frame)
 }
 
-/// Whether a reply would go to the one station that asked, and fit the port.
+/// Whether the request is unicast on the link and the reply fits the MTU.
 fn may_answer(interface: &PortRecord, layer2: &Layer2<'_>, packet: &[u8]) -> bool {
     let is_between_two = layer2.source.is_station() && layer2.destination == interface.mac;
     is_between_two && packet.len() <= usize::from(interface.mtu_bytes)

@@ -1,9 +1,8 @@
 //! ICMP errors about packets that the router cannot forward (RFC 792, RFC 1191, RFC 1812 4.3, RFC 4443).
 //!
-//! [`ErrorMessage::about`] decides whether a packet may be answered at all, and with what; [`ErrorMessage::frame`] writes the answer. It
-//! leaves by the port on which the packet came, to the MAC that the packet came from, and with the packet's VLAN tags. That is the
-//! router or host that sent us the packet, so no lookup of the source is needed; where routes are asymmetric, the error takes the
-//! path of the packet back for one hop.
+//! [`ErrorMessage::about`] decides whether a packet may be answered and how; [`ErrorMessage::frame`] writes the answer. It
+//! leaves by the receiving port, to the source MAC and with the VLAN tags of the packet, so the source needs no lookup. With
+//! asymmetric routes the error takes the packet's path back for one hop.
 
 use super::frame::{IPV4, IPV6, Layer2};
 use super::ip::{self, ICMP, ICMPV6, IPV4_BYTES, IPV6_BYTES, TTL, Upper, V4, V6};
@@ -12,31 +11,27 @@ use crate::ports::address::{is_host_v4, is_host_v6};
 use crate::ports::{InterfaceId, PortRecord};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The longest error, IP header included: RFC 1812 4.3.2.3.
+/// IP header included: RFC 1812 4.3.2.3.
 const V4_BYTES_MAX: usize = 576;
-/// The longest error, IP header included: RFC 4443 2.4 (c).
+/// IP header included: RFC 4443 2.4 (c).
 const V6_BYTES_MAX: usize = 1280;
-/// The header of every error, bytes.
 const HEADER_BYTES: usize = 8;
 
-/// What is wrong with a packet. Of the drop reasons, `ttl_expired` is [`Self::TimeExceeded`], `no_route` is [`Self::NoRoute`],
-/// `unreachable` and `prohibited` are [`Self::Unreachable`] and [`Self::Prohibited`], `no_neighbour` of a packet that waited in vain is
-/// [`Self::AddressUnreachable`], `mtu_exceeded` is [`Self::TooBig`]. Senders get no error for the other drop reasons.
+/// Causes of ICMP errors. The drop reasons `ttl_expired`, `no_route`, `unreachable`, `prohibited` and `mtu_exceeded` map to
+/// the variants of similar names; `no_neighbour` maps to [`Self::AddressUnreachable`] after a failed resolution. Other drop
+/// reasons cause no error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// Its TTL or hop limit has run out.
     TimeExceeded,
-    /// No route covers its destination.
     NoRoute,
-    /// Its route says that the destination is unreachable.
+    /// The route is `unreachable`.
     Unreachable,
-    /// Its next hop does not answer.
+    /// The next hop does not answer.
     AddressUnreachable,
-    /// Its route says that the destination is prohibited.
+    /// The route is `prohibited`.
     Prohibited,
-    /// It is longer than the MTU of the port it should leave by.
+    /// Longer than the egress port's MTU.
     TooBig {
-        /// That MTU, bytes.
         mtu_bytes: u16,
     },
 }
@@ -44,32 +39,29 @@ pub(crate) enum Cause {
 /// Why a packet gets no ICMP error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum NoError {
-    /// It is no IP packet, or its header is wrong: nothing in it can be trusted.
+    /// Not IP, or the header is invalid.
     Malformed,
-    /// It is an ICMP error or redirect itself, or an ICMP message that may be one.
+    /// An ICMP error or redirect, or possibly one.
     IsError,
-    /// It is a fragment that does not begin its datagram.
     LaterFragment,
-    /// Its destination is no single host.
+    /// Not a single host.
     Destination,
-    /// It was sent to many stations.
+    /// The destination or source MAC is not a station's.
     LinkDestination,
-    /// Its source is no single host, or is ourselves.
+    /// Not a single host, or one of our addresses.
     Source,
-    /// There is no such error for it: it may be fragmented, or the other IP version has that error.
+    /// This case has no error: the packet may be fragmented, or the error exists only in the other IP version.
     NoSuchError,
-    /// The router has no address to send it from.
     NoAddress,
 }
 
-/// Both ends of an error: from and to.
+/// Source and destination of the error.
 #[derive(Clone, Copy, Debug)]
 enum Ends {
     V4(Ipv4Addr, Ipv4Addr),
     V6(Ipv6Addr, Ipv6Addr),
 }
 
-/// An error that may be sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ErrorMessage<'a> {
     interface: &'a PortRecord,
@@ -77,14 +69,13 @@ pub(crate) struct ErrorMessage<'a> {
     ends: Ends,
     kind: u8,
     code: u8,
-    /// The second word of the message: an MTU, a pointer, or 0.
     word: u32,
-    /// The packet it is about, as far as it is here.
+    /// The original packet, possibly truncated.
     packet: &'a [u8],
 }
 
 impl<'a> ErrorMessage<'a> {
-    /// The error about a frame of `frame_bytes` bytes that came on interface `on` and begins with `head`, as received.
+    /// The error for a frame of `frame_bytes` bytes received on `on`; `head` holds its first bytes as received.
     ///
     /// # Errors
     /// [`NoError`] when the packet must not or cannot be answered.
@@ -117,7 +108,7 @@ impl<'a> ErrorMessage<'a> {
         }
     }
 
-    /// Whom it is for: the source of the packet.
+    /// The destination: the packet's source.
     pub(crate) fn to(&self) -> IpAddr {
         match self.ends {
             Ends::V4(_, to) => to.into(),
@@ -125,7 +116,7 @@ impl<'a> ErrorMessage<'a> {
         }
     }
 
-    /// The frame, to be sent by the interface on which the packet came.
+    /// The frame to send out of the receiving interface.
     pub(crate) fn frame(&self) -> Vec<u8> {
         let envelope = self.layer2.back(self.interface.mac);
         let quoted_max = match self.ends {
@@ -146,7 +137,7 @@ impl<'a> ErrorMessage<'a> {
     }
 }
 
-/// RFC 1812 4.3.2.7, then type, code and second word of the error. The tests of 5.2.2 were passed when the header was read.
+/// Applies RFC 1812 4.3.2.7; returns type, code and second word. Parsing has applied the tests of 5.2.2.
 fn v4(
     (ports, on): (&PortTable, InterfaceId),
     layer2: &Layer2<'_>,
@@ -174,14 +165,14 @@ fn v4(
         Cause::NoRoute => (3, 0, 0),
         Cause::Unreachable | Cause::AddressUnreachable => (3, 1, 0),
         Cause::Prohibited => (3, 13, 0),
-        // A router that fragments has no cause to send it (RFC 1812 5.2.6).
+        // RFC 1812 5.2.6: a router that fragments does not send it.
         Cause::TooBig { mtu_bytes } if !packet.may_fragment => (3, 4, mtu_bytes.into()),
         Cause::TooBig { .. } => return Err(NoError::NoSuchError),
     })
 }
 
-/// RFC 4443 2.4 (e), then type, code and second word of the error. Later fragments are not answered either, since it is not known whether
-/// they are parts of an ICMPv6 error.
+/// Applies RFC 4443 2.4 (e); returns type, code and second word. Later fragments get no answer, since they may belong to an
+/// ICMPv6 error.
 fn v6(
     (ports, on): (&PortTable, InterfaceId),
     layer2: &Layer2<'_>,
@@ -208,7 +199,7 @@ fn v6(
     }
     Ok(match cause {
         Cause::TimeExceeded => (3, 0, 0),
-        // As Linux answers where the route is `unreachable`.
+        // As in Linux for a route that is `unreachable`.
         Cause::NoRoute | Cause::Unreachable => (1, 0, 0),
         Cause::AddressUnreachable => (1, 3, 0),
         Cause::Prohibited => (1, 1, 0),
@@ -216,13 +207,12 @@ fn v6(
     })
 }
 
-/// Whether an ICMP type is known to be no error (RFC 792, RFC 950, RFC 1256, RFC 8335): echo, router discovery, timestamp, information,
-/// address mask, extended echo.
+/// Whether an ICMP type is known to be no error (RFC 792, RFC 950, RFC 1256, RFC 8335).
 fn is_query_v4(kind: u8) -> bool {
     matches!(kind, 0 | 8 | 9 | 10 | 13..=18 | 42 | 43)
 }
 
-/// Whether it is an ICMPv6 error (types below 128) or redirect (137), or ends before its type.
+/// Whether it is an ICMPv6 error (type below 128) or redirect (137), or is cut before its type.
 fn may_be_error_v6(packet: &V6<'_>, upper: &Upper) -> bool {
     upper.protocol == ICMPV6 && packet.packet.get(upper.at).is_none_or(|kind| *kind < 128 || *kind == 137)
 }

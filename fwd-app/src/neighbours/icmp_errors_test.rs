@@ -1,4 +1,4 @@
-//! When packets get an ICMP error and when not, as the tables of the RFCs have it, and what is in the errors.
+//! ICMP errors: which packets get one, by the tables of the RFCs, and the contents.
 
 use super::frame::Envelope;
 use super::icmp_errors::{Cause, ErrorMessage, NoError};
@@ -171,7 +171,7 @@ fn when_ipv6_packets_get_no_error() {
         ("source anycast", udp_v6("2001:db8:1::", TO_6), expired, Some(NoError::Source)),
         ("source ourselves", udp_v6("2001:db8::1", TO_6), expired, Some(NoError::Source)),
         ("source link-local", udp_v6("fe80::9", TO_6), expired, None),
-        // Not in the RFC: what it is a fragment of is not known.
+        // Not in the RFC: a later fragment may belong to an ICMPv6 error.
         ("a later fragment", fragment_v6(1), expired, Some(NoError::LaterFragment)),
         ("the first fragment", fragment_v6(0), expired, None),
         // The header cannot be trusted.
@@ -210,7 +210,7 @@ fn types_codes_and_second_words() {
         assert_eq!(word(&error(&v4, cause).unwrap()[34..]), in_v4, "{cause:?}");
         assert_eq!(word(&error(&v6, cause).unwrap()[54..]), in_v6, "{cause:?}");
     }
-    // Whoever may fragment it does not learn an MTU.
+    // A packet that routers may fragment causes no MTU error.
     let may_fragment = edited_v4(v4, |frame| frame[20] &= !0x40);
     assert_eq!(error(&may_fragment, TOO_BIG), Err(NoError::NoSuchError));
 }
@@ -236,7 +236,7 @@ fn the_headers_of_an_error() {
     };
     assert!(addresses(&answer[22..54]));
     assert_eq!(answer[62..], about[14..]);
-    // A host of the link is answered from the link.
+    // A link-local source gets its answer from a link-local address.
     let answer = error(&udp_v6("fe80::9", TO_6), Cause::NoRoute).unwrap();
     assert_eq!(answer[22..24], [0xfe, 0x80]);
 }
@@ -247,7 +247,7 @@ fn as_much_of_the_packet_as_fits() {
         [(0, 28, 48), (100, 128, 148), (520, 548, 568), (521, 548, 569), (1184, 548, 1232), (1460, 548, 1232)]
     {
         let payload = [&UDP[..], &vec![7; bytes]].concat();
-        // Padding is no part of the packet.
+        // The quote leaves out the padding.
         let padded = |frame: Vec<u8>| [frame, vec![0xee; 20]].concat();
         let about = padded(v4(TO_US, FROM_4, TO_4, Udp, &payload));
         let answer = error(&about, Cause::TimeExceeded).unwrap();
@@ -256,7 +256,7 @@ fn as_much_of_the_packet_as_fits() {
         let answer = error(&about, Cause::TimeExceeded).unwrap();
         assert_eq!((answer.len() - 62, &answer[62..]), (quoted_v6, &about[14..14 + quoted_v6]));
     }
-    // Only the beginning of the frame is at hand.
+    // `about` has only the first bytes of the frame.
     let about = v4(TO_US, FROM_4, TO_4, Udp, &[7; 1000]);
     let ports = interfaces();
     let error = ErrorMessage::about(&ports, InterfaceId(0), &about[..128], about.len(), Cause::NoRoute);

@@ -1,4 +1,4 @@
-//! IP headers of received packets, of which perhaps only the first bytes are here, and the headers of ICMP messages to send.
+//! IP headers of received packets, possibly truncated, and headers of ICMP messages to send.
 
 use super::frame::{Envelope, IPV4, IPV6};
 use crate::datapath::DropReason;
@@ -7,46 +7,36 @@ use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{IpProtocol, Ipv4Packet, Ipv4Repr, Ipv6Packet, Ipv6Repr, checksum};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// An IPv4 header without options, bytes.
+/// Without options.
 pub(crate) const IPV4_BYTES: usize = 20;
-/// An IPv6 header, bytes.
 pub(crate) const IPV6_BYTES: usize = 40;
-/// The protocol number of ICMP.
 pub(crate) const ICMP: u8 = 1;
-/// The protocol number of ICMPv6.
 pub(crate) const ICMPV6: u8 = 58;
-/// The differentiated services field of errors: CS6, which is the precedence "internetwork control" (RFC 1812 4.3.2.5, RFC 2474
-/// 4.2.2.2).
+/// DSCP field of ICMP errors: CS6, the precedence "internetwork control" (RFC 1812 4.3.2.5, RFC 2474 4.2.2.2).
 const CS6: u8 = 48;
-/// The TTL and the hop limit of what the router sends (RFC 1700).
+/// TTL and hop limit of the router's own packets (RFC 1700).
 pub(crate) const TTL: u8 = 64;
 
-/// An IPv4 packet whose header is right.
+/// An IPv4 packet with a valid header.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct V4<'a> {
-    /// Where from.
     pub(crate) source: Ipv4Addr,
-    /// Where to.
     pub(crate) destination: Ipv4Addr,
-    /// Protocol number of the payload.
     pub(crate) protocol: u8,
-    /// Whether it is a part of a datagram.
     pub(crate) is_fragment: bool,
-    /// Whether it is a fragment that does not begin the datagram.
+    /// A fragment with an offset above 0.
     pub(crate) is_later_fragment: bool,
-    /// Whether routers may fragment it.
     pub(crate) may_fragment: bool,
-    /// Header and payload without the frame's padding, as far as they are here.
+    /// Header and payload without padding, possibly truncated.
     pub(crate) packet: &'a [u8],
-    /// The length of the header, bytes.
     pub(crate) header_bytes: usize,
 }
 
 impl<'a> V4<'a> {
-    /// Reads a packet of which `there` bytes came and the first ones are in `bytes`.
+    /// Reads a packet of `there` received bytes; `bytes` may hold only the first of them.
     ///
     /// # Errors
-    /// What RFC 1812 5.2.2 refuses: [`DropReason::Malformed`], [`DropReason::BadChecksum`].
+    /// The checks of RFC 1812 5.2.2: [`DropReason::Malformed`], [`DropReason::BadChecksum`].
     pub(crate) fn parse(bytes: &'a [u8], there: usize) -> Result<Self, DropReason> {
         if bytes.len() < IPV4_BYTES {
             return Err(DropReason::Malformed);
@@ -75,32 +65,27 @@ impl<'a> V4<'a> {
         })
     }
 
-    /// What follows the header.
     pub(crate) fn payload(&self) -> &'a [u8] {
         &self.packet[self.header_bytes..]
     }
 }
 
-/// An IPv6 packet whose header is right.
+/// An IPv6 packet with a valid header.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct V6<'a> {
-    /// Where from.
     pub(crate) source: Ipv6Addr,
-    /// Where to.
     pub(crate) destination: Ipv6Addr,
-    /// Its hop limit.
     pub(crate) hop_limit: u8,
-    /// What follows the header.
     pub(crate) next_header: u8,
-    /// Header and payload without the frame's padding, as far as they are here.
+    /// Header and payload without padding, possibly truncated.
     pub(crate) packet: &'a [u8],
 }
 
 impl<'a> V6<'a> {
-    /// Reads a packet of which `there` bytes came and the first ones are in `bytes`.
+    /// Reads a packet of `there` received bytes; `bytes` may hold only the first of them.
     ///
     /// # Errors
-    /// [`DropReason::Malformed`] when it is no IPv6 packet, or longer than what came (RFC 8200 3).
+    /// [`DropReason::Malformed`] unless it is IPv6 and its length fits the received bytes (RFC 8200 3).
     pub(crate) fn parse(bytes: &'a [u8], there: usize) -> Result<Self, DropReason> {
         if bytes.len() < IPV6_BYTES {
             return Err(DropReason::Malformed);
@@ -120,12 +105,10 @@ impl<'a> V6<'a> {
         })
     }
 
-    /// What follows the header.
     pub(crate) fn payload(&self) -> &'a [u8] {
         &self.packet[IPV6_BYTES..]
     }
 
-    /// The protocol behind the extension headers.
     pub(crate) fn upper(&self) -> Upper {
         const HEADERS_MAX: usize = 8;
         let mut upper = Upper { protocol: self.next_header, at: IPV6_BYTES, is_later_fragment: false };
@@ -150,18 +133,16 @@ impl<'a> V6<'a> {
     }
 }
 
-/// The protocol behind the extension headers of an IPv6 packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Upper {
-    /// Its number.
     pub(crate) protocol: u8,
-    /// Where it starts in the packet, which may be beyond what is here.
+    /// Offset in the packet, possibly past the available bytes.
     pub(crate) at: usize,
-    /// Whether the packet is a fragment that does not begin the datagram.
+    /// A fragment with an offset above 0.
     pub(crate) is_later_fragment: bool,
 }
 
-/// An IPv4 packet with an ICMP message that `message` writes, all but its checksum. Its precedence is that of errors.
+/// An ICMP packet with DSCP CS6; `message` writes all but the checksum.
 pub(crate) fn icmp_v4(
     envelope: &Envelope,
     (source, destination): (Ipv4Addr, Ipv4Addr),
@@ -187,7 +168,7 @@ pub(crate) fn icmp_v4(
     })
 }
 
-/// An IPv6 packet with an ICMPv6 message that `message` writes, all but its checksum.
+/// An ICMPv6 packet; `message` writes all but the checksum.
 pub(crate) fn icmp_v6(envelope: &Envelope, header: Ipv6Repr, message: impl FnOnce(&mut [u8])) -> Vec<u8> {
     envelope.frame(IPV6, IPV6_BYTES + header.payload_len, |bytes| {
         let mut packet = Ipv6Packet::new_unchecked(&mut *bytes);
@@ -200,7 +181,6 @@ pub(crate) fn icmp_v6(envelope: &Envelope, header: Ipv6Repr, message: impl FnOnc
     })
 }
 
-/// The header of an ICMPv6 message.
 pub(crate) fn header_v6(
     source: Ipv6Addr,
     destination: Ipv6Addr,
@@ -216,7 +196,7 @@ pub(crate) fn header_v6(
     }
 }
 
-/// The sum of an ICMPv6 message and its pseudo-header (RFC 4443 2.3): all ones if the checksum in it is right.
+/// The sum over pseudo-header and message (RFC 4443 2.3): all ones if the checksum is correct.
 pub(crate) fn sum_v6(source: Ipv6Addr, destination: Ipv6Addr, message: &[u8]) -> u16 {
     let bytes = u32::try_from(message.len()).unwrap_or(u32::MAX);
     let pseudo_header = checksum::pseudo_header_v6(&source, &destination, IpProtocol::Icmpv6, bytes);

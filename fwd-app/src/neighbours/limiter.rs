@@ -1,51 +1,49 @@
-//! Rate limits of what the router sends because of packets that it received: token buckets, overall and by source.
+//! Token buckets, overall and per source, for packets that the router sends in response to others.
 //!
-//! RFC 1812 4.3.2.8 and RFC 4443 2.4 (f) ask for a limit of ICMP errors, and prefer a token bucket. Sources are counted by IPv4 address
-//! or by the first 64 bits of an IPv6 address. Their buckets are in a table of fixed size: a source that finds no room replaces the
-//! one that has been quiet for longest among four. That gives a source a new bucket too early when many send at once; the overall
-//! bucket limits the sum. Nothing allocates or divides after [`Limiter::new`].
+//! RFC 1812 4.3.2.8 and RFC 4443 2.4 (f) ask for a limit of ICMP errors, and prefer a token bucket. A source is an IPv4 address
+//! or the first 64 bits of an IPv6 address. The table has a fixed size: a new source replaces the quietest of four. With many
+//! senders a source may get a fresh bucket too early; the overall bucket still limits the sum. Nothing allocates or divides
+//! after [`Limiter::new`].
 
 use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Buckets that a source may have, by its hash.
+/// Slots per row; a source's hash selects the row.
 const WAYS: usize = 4;
 const NS_PER_SECOND: u64 = 1_000_000_000;
 
-/// A rate, and how much of it may come at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LimitRate {
-    /// Tokens a second; none at all when 0.
+    /// 0 allows nothing.
     pub(crate) per_second: u32,
-    /// The most tokens in a bucket.
+    /// Size of the bucket.
     pub(crate) burst: u32,
 }
 
-/// A token bucket of the generic cell rate algorithm (ITU-T I.371): when it will be full again, in nanoseconds.
+/// A token bucket of the generic cell rate algorithm (ITU-T I.371), stored as the time when it will be full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Bucket {
     full_at_ns: u64,
 }
 
-/// A [`LimitRate`] in the terms of a [`Bucket`].
+/// A [`LimitRate`] in times.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// Time for a token; `None` when there are no tokens.
+    /// Time per token; `None` at rate 0.
     token_ns: Option<u64>,
     /// Time for all tokens but one.
     burst_ns: u64,
 }
 
 impl Pace {
-    /// The pace of a rate.
     pub(crate) fn new(rate: LimitRate) -> Self {
         let token_ns = NS_PER_SECOND.checked_div(u64::from(rate.per_second)).filter(|_| rate.burst > 0);
         let burst_ns = token_ns.unwrap_or(0) * u64::from(rate.burst.saturating_sub(1));
         Self { token_ns, burst_ns }
     }
 
-    /// The bucket with a token less, `None` if it has none.
+    /// The bucket minus a token, `None` if it is empty.
     pub(crate) fn taken(self, bucket: Bucket, now: Duration) -> Option<Bucket> {
         let now_ns = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
         let from_ns = bucket.full_at_ns.max(now_ns);
@@ -54,32 +52,28 @@ impl Pace {
     }
 }
 
-/// The limits of a [`Limiter`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LimiterConfig {
-    /// The limit of all together.
     pub(crate) overall: LimitRate,
-    /// The limit for each source.
     pub(crate) by_source: LimitRate,
-    /// Sources that are counted at a time, at least; rounded up to a power of two.
+    /// Least number of sources that are tracked; rounded up to a power of two.
     pub(crate) sources: usize,
 }
 
 impl LimiterConfig {
-    /// The defaults for ICMP errors: enough for traceroute from many hosts. Linux has 1000/s in bursts of 50 for all together.
+    /// Enough for traceroute from many hosts. Linux allows 1000/s overall in bursts of 50.
     pub(crate) const ERRORS: Self = Self {
         overall: LimitRate { per_second: 1000, burst: 200 },
         by_source: LimitRate { per_second: 20, burst: 20 },
         sources: 4096,
     };
-    /// The defaults for errors about the MTU of a path. Without them connections hang, so packets that cause other errors with a forged
-    /// source must not use them up; Linux does not limit them at all.
+    /// Limits of MTU errors. Connections hang without them, so other errors caused by forged sources must not use up this limit;
+    /// Linux has none here.
     pub(crate) const TOO_BIG: Self = Self {
         overall: LimitRate { per_second: 10_000, burst: 1000 },
         by_source: LimitRate { per_second: 100, burst: 100 },
         sources: 4096,
     };
-    /// The defaults for echo replies.
     pub(crate) const ECHOES: Self = Self {
         overall: LimitRate { per_second: 10_000, burst: 1000 },
         by_source: LimitRate { per_second: 1000, burst: 200 },
@@ -87,7 +81,6 @@ impl LimiterConfig {
     };
 }
 
-/// What is counted as one source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum LimitedSource {
     V4(u32),
@@ -103,20 +96,17 @@ impl LimitedSource {
     }
 }
 
-/// A place for the bucket of a source.
 type Slot = Option<(LimitedSource, Bucket)>;
 
-/// Token buckets, overall and by source.
 #[derive(Debug)]
 pub(crate) struct Limiter {
     overall: (Pace, Bucket),
     by_source: Pace,
-    /// A power of two of rows.
+    /// The number of rows is a power of two.
     rows: Box<[[Slot; WAYS]]>,
 }
 
 impl Limiter {
-    /// With these limits; all buckets are full.
     pub(crate) fn new(config: &LimiterConfig) -> Self {
         let rows = config.sources.div_ceil(WAYS).next_power_of_two();
         Self {
@@ -126,7 +116,7 @@ impl Limiter {
         }
     }
 
-    /// Whether something may be sent now on account of `source`. A source above its own limit costs the others nothing.
+    /// Takes a token for `source` if both buckets have one. A source above its limit takes nothing from the overall bucket.
     pub(crate) fn allows(&mut self, now: Duration, source: IpAddr) -> bool {
         let source = LimitedSource::of(source);
         #[expect(clippy::cast_possible_truncation, reason = "the lower bits select a row")]
@@ -174,7 +164,7 @@ mod tests {
         assert_eq!(passed(&mut limiter, 99, 1, 100), 0);
         assert_eq!(passed(&mut limiter, 100, 1, 100), 1);
         assert_eq!(passed(&mut limiter, 10_000, 1, 100), 5);
-        // Over ten seconds, the rate and one burst.
+        // The rate over ten seconds, plus one burst.
         let sum: u32 = (10_100..20_100).map(|ms| passed(&mut limiter, ms, 1, 3)).sum();
         assert!((100..=105).contains(&sum), "{sum}");
     }

@@ -1,29 +1,15 @@
-//! The router: what it does besides forwarding. It resolves neighbours, answers those who ask for it, and tells senders why their packets
-//! went no further.
+//! The router's control protocols: neighbour resolution, replies to ARP, NDP and echo requests, ICMP errors.
 //!
-//! [`Router`] is the protocol part alone. It has no sockets, no threads and no clock: time since the start, frames and packets that wait
-//! come in, frames and [`Action`]s go out. [`thread`] runs it. Nothing here is on the path of a packet that is simply forwarded.
+//! [`Router`] holds the protocols, without sockets, threads or a clock. Times, frames and queued packets come in; frames and
+//! [`Action`]s come out. [`thread`] runs it. Packets that are simply forwarded never get here.
 //!
 //! ```text
 //! frame not to be forwarded  -> Router::receive    -> Disposition: answered, for the kernel, about a neighbour, ignored
 //! packet without a known MAC -> Router::resolve    -> Action::Release or Action::Dropped, at once or later
-//! packet that was dropped    -> Router::icmp_error -> the error to send, or why there is none
-//! Router::next_due passes    -> Router::tick       -> requests, probes, neighbours that are lost
-//! ports have changed         -> Router::set_ports  -> announcements, neighbours that are lost
+//! dropped packet             -> Router::icmp_error -> the error to send, or the reason for silence
+//! Router::next_due passes    -> Router::tick       -> requests, probes, lost neighbours
+//! ports have changed         -> Router::set_ports  -> announcements, lost neighbours
 //! ```
-//!
-//! | module | what lives there |
-//! |---|---|
-//! | [`thread`] | the thread of the router: its rings, TAPs and questions |
-//! | [`receive`] | what becomes of a frame that is not forwarded |
-//! | [`table`], [`entries`] | the neighbour table: its rules, and its bounded memory |
-//! | [`action`] | what the caller has to do |
-//! | [`config`] | times and limits |
-//! | [`conflicts`] | other stations that use an address of ours |
-//! | [`arp`], [`ndp`] | messages between neighbours |
-//! | [`icmp`], [`icmp_errors`] | echo replies; errors, and when there is none |
-//! | [`limiter`] | rate limits |
-//! | [`frame`], [`ip`] | headers |
 
 pub(crate) mod action;
 pub(crate) mod arp;
@@ -64,18 +50,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use table::Neighbours;
 
-/// The answer to a packet that was dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ErrorAnswer {
-    /// Send this frame by the port on which the packet came.
+    /// Send this frame out of the receiving port.
     Send(Vec<u8>),
-    /// Nothing: the rate limit was reached.
+    /// The rate limit was reached.
     Limited,
-    /// Nothing: the packet must not be answered.
+    /// The RFCs forbid an answer, or the router has no address for it.
     Not(NoError),
 }
 
-/// The protocol part of a router; `T` is a packet that waits for a neighbour.
+/// The protocols; `T` is a packet that waits for a neighbour.
 #[derive(Debug)]
 pub(crate) struct Router<T> {
     ports: Arc<PortTable>,
@@ -87,7 +72,7 @@ pub(crate) struct Router<T> {
 }
 
 impl<T> Router<T> {
-    /// A router without interfaces. All memory of the rate limits is allocated here.
+    /// Starts without interfaces. Allocates all memory of the rate limits.
     pub(crate) fn new(config: &RouterConfig) -> Self {
         Self {
             ports: Arc::default(),
@@ -99,25 +84,21 @@ impl<T> Router<T> {
         }
     }
 
-    /// The ports as the router knows them.
     pub(crate) fn ports(&self) -> &Arc<PortTable> {
         &self.ports
     }
 
-    /// The entry of a neighbour.
     #[cfg(test)]
     pub(crate) fn neighbour(&self, key: Key) -> Option<&NeighbourEntry<T>> {
         self.neighbours.get(key)
     }
 
-    /// All neighbours, in no particular order.
     pub(crate) fn neighbours(&self) -> impl Iterator<Item = (Key, &NeighbourEntry<T>)> {
         self.neighbours.iter()
     }
 
-    /// Takes ports, in place of those it has. What was learned on an interface is forgotten when its link is down, pinned
-    /// neighbours but for their MACs; an interface that is gone has no neighbours at all. Addresses are announced to the link when they are
-    /// new, and when the link is up again.
+    /// Replaces the ports. A link down removes the entries of an interface, except pinned ones, which lose only the MAC; a removed
+    /// interface loses all. The addresses of an interface are announced when they change and when its link comes up.
     pub(crate) fn set_ports(&mut self, now: Duration, ports: Arc<PortTable>, out: &mut Vec<Action<T>>) {
         let before = std::mem::replace(&mut self.ports, ports);
         let ports = Arc::clone(&self.ports);
@@ -131,7 +112,7 @@ impl<T> Router<T> {
             let is_new = was.is_none_or(|was| (was.addresses(), &was.vrfs) != (port.addresses(), &port.vrfs));
             let was_up = was.is_none_or(|was| was.is_up);
             if is_new {
-                // What was a neighbour is the router itself now.
+                // A neighbour's address may have become our own.
                 port.addresses()
                     .iter()
                     .for_each(|at| self.neighbours.remove_address(port.id, at.address(), out));
@@ -148,7 +129,6 @@ impl<T> Router<T> {
         }
     }
 
-    /// Changes one port.
     #[cfg(test)]
     pub(crate) fn set_port(&mut self, now: Duration, port: PortRecord, out: &mut Vec<Action<T>>) {
         let mut ports = PortTable::clone(&self.ports);
@@ -159,8 +139,7 @@ impl<T> Router<T> {
         self.set_ports(now, Arc::new(ports), out);
     }
 
-    /// Forgets what was learned of one address, or of all. Pinned ones are asked for at once. Returns how many
-    /// neighbours were forgotten.
+    /// Deletes the entries of one address, or all; asks again for pinned neighbours. Returns the number deleted.
     pub(crate) fn clear_neighbours(
         &mut self,
         now: Duration,
@@ -170,8 +149,7 @@ impl<T> Router<T> {
         self.neighbours.clear(now, &self.ports, address, out)
     }
 
-    /// Sends a packet to a neighbour: at once if its MAC is known, else after it has answered. `tags` are the VLAN tags of the packet,
-    /// which the request for the MAC gets too.
+    /// Sends a packet to a neighbour once its MAC is known. The request for the MAC carries the packet's VLAN `tags`.
     pub(crate) fn resolve(
         &mut self,
         now: Duration,
@@ -183,32 +161,29 @@ impl<T> Router<T> {
         self.neighbours.resolve(now, &self.ports, key, (packet, tags), out);
     }
 
-    /// Tells that an answer which came by an interface may have been dropped.
+    /// Reports that an answer received on an interface may have been dropped.
     pub(crate) fn answers_lost(&mut self, now: Duration, id: InterfaceId) {
         self.neighbours.answers_lost(now, id);
     }
 
-    /// Resolves a neighbour and keeps it resolved: the gateway of a route. Returns false when that is not possible now.
+    /// Resolves a gateway and keeps it resolved. Returns false when that is impossible now.
     pub(crate) fn pin(&mut self, now: Duration, key: Key, tags: Tags, out: &mut Vec<Action<T>>) -> bool {
         self.neighbours.pin(now, &self.ports, (key, tags), out)
     }
 
-    /// Ends [`Self::pin`].
     pub(crate) fn unpin(&mut self, key: Key) {
         self.neighbours.unpin(key);
     }
 
-    /// When [`Self::tick`] has something to do.
     pub(crate) fn next_due(&self) -> Option<Duration> {
         self.neighbours.next_due()
     }
 
-    /// Does what is due by now.
     pub(crate) fn tick(&mut self, now: Duration, out: &mut Vec<Action<T>>) {
         self.neighbours.tick(now, &self.ports, out);
     }
 
-    /// The ICMP error about a packet that came on interface `on` in a frame of `frame_bytes` bytes beginning with `head`, as received.
+    /// The ICMP error about a packet from a frame of `frame_bytes` bytes received on `on`; `head` holds its first bytes.
     pub(crate) fn icmp_error(
         &mut self,
         now: Duration,
@@ -225,7 +200,7 @@ impl<T> Router<T> {
         }
     }
 
-    /// Whether to defend our address `key` now, which the station `mac` uses; if so, the conflict is reported.
+    /// Whether to defend our address `key` against the station `mac` now; if so, reports the conflict.
     fn defends(&mut self, now: Duration, key: Key, mac: MacAddr, out: &mut Vec<Action<T>>) -> bool {
         let is_due = self.conflicts.is_due(now, key);
         if is_due {
@@ -235,8 +210,7 @@ impl<T> Router<T> {
     }
 }
 
-/// Announces the addresses of an interface: IPv4 as RFC 5227 2.3, IPv6 as RFC 4861 7.2.6 after one question whether another node has the
-/// address.
+/// Announces the addresses of an interface: IPv4 by RFC 5227 2.3, IPv6 by one duplicate address detection and RFC 4861 7.2.6.
 fn announce<T>(interface: &PortRecord, out: &mut Vec<Action<T>>) {
     let v4 = interface.v4().map(|address| arp::announcement(interface, address, Tags::NONE));
     let v6 = interface.v6().flat_map(|address| {

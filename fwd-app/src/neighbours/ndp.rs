@@ -1,8 +1,8 @@
-//! Neighbour discovery (RFC 4861): reads and writes neighbour solicitations and advertisements.
+//! Neighbour solicitations and advertisements (RFC 4861).
 //!
-//! Duplicate address detection (RFC 4862 5.4) is simplified. The addresses of a router are configured and in use from the start, none
-//! is ever tentative. When an interface comes up, each address is asked for once with `::` as source, and advertised once. Another
-//! node's claim on it is reported and answered, at most once in an interval, and the address is kept.
+//! Duplicate address detection (RFC 4862 5.4) is simplified. Configured addresses are in use from the start, never tentative.
+//! When an interface comes up, each address is solicited once from `::` and advertised once. A claim by another node is reported
+//! and answered, at most once per interval, and the address is kept.
 
 use super::frame::{Envelope, Layer2, Tags};
 use super::ip::{V6, header_v6, icmp_v6, sum_v6};
@@ -14,47 +14,39 @@ use smoltcp::wire::{
 };
 use std::net::Ipv6Addr;
 
-/// The hop limit of every message: one that was forwarded has a lower one.
+/// A forwarded message has a lower hop limit.
 const HOP_LIMIT: u8 = 255;
-/// Both messages up to their options, bytes.
+/// Without options.
 const MESSAGE_BYTES: usize = 24;
 
-/// A valid message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Message {
-    /// Asks for the MAC of `target`.
     Solicitation {
-        /// The address asked for.
         target: Ipv6Addr,
-        /// The MAC of the one who asks, if it says so.
+        /// The sender's MAC, if given.
         mac: Option<MacAddr>,
     },
-    /// Gives the MAC of `target`.
     Advertisement {
-        /// The address.
         target: Ipv6Addr,
-        /// Its MAC, if it says so.
+        /// The MAC of `target`, if given.
         mac: Option<MacAddr>,
-        /// Whether it answers a solicitation.
         is_solicited: bool,
-        /// Whether it replaces another MAC.
         overrides: bool,
     },
 }
 
-/// Whether a message is one of those that [`Message::parse`] reads, by its type.
+/// Whether [`Message::parse`] reads messages of this ICMPv6 type.
 pub(crate) fn is_neighbour_message(icmp: &[u8]) -> bool {
     let kind = icmp.first().map(|kind| Icmpv6Message::from(*kind));
     matches!(kind, Some(Icmpv6Message::NeighborSolicit | Icmpv6Message::NeighborAdvert))
 }
 
 impl Message {
-    /// Reads the message in a packet without extension headers; `None` if RFC 4861 7.1 has it discarded silently, or if its MAC is not
-    /// that of a station.
+    /// Reads a message without extension headers; `None` if it fails RFC 4861 7.1, or if its MAC is not a station's.
     pub(crate) fn parse(packet: &V6<'_>) -> Option<Self> {
         let message = Icmpv6Packet::new_checked(packet.payload()).ok()?;
         let (kind, target) = (message.msg_type(), message.payload().len());
-        // "All included options have a length that is greater than zero": within a message of at least 24 bytes.
+        // RFC 4861 7.1: all options have a length above zero, within a message of at least 24 bytes.
         let has_target = target <= packet.payload().len().checked_sub(MESSAGE_BYTES)?;
         let is_intact = sum_v6(packet.source, packet.destination, packet.payload()) == !0;
         if packet.hop_limit != HOP_LIMIT || message.msg_code() != 0 || !has_target || !is_intact {
@@ -89,7 +81,7 @@ impl Message {
     }
 }
 
-/// The MAC in the option of this type; `Some(None)` if there is no such option, `None` if the options are not valid.
+/// The MAC in the option `wanted`: `Some(None)` without that option, `None` if the options are invalid.
 fn option(mut options: &[u8], wanted: NdiscOptionType) -> Option<Option<MacAddr>> {
     let mut found = None;
     while let Some(&[kind, units]) = options.first_chunk() {
@@ -105,7 +97,7 @@ fn option(mut options: &[u8], wanted: NdiscOptionType) -> Option<Option<MacAddr>
     options.is_empty().then_some(found)
 }
 
-/// Asks for `target`, from address `source`: in its solicited-node group, or at the MAC `known` to see whether it is still there.
+/// Solicits `target` by its solicited-node group, or as a probe to the MAC `known`.
 pub(crate) fn solicitation(
     interface: &PortRecord,
     source: Ipv6Addr,
@@ -115,19 +107,19 @@ pub(crate) fn solicitation(
 ) -> Vec<u8> {
     let group = solicited_node(target);
     let (mac, destination) = known.map_or((group_mac(group), group), |mac| (mac, target));
-    // RFC 4861 4.3: without its option when the source is unspecified.
+    // RFC 4861 4.3: no option when the source is unspecified.
     let lladdr = (!source.is_unspecified()).then(|| EthernetAddress(interface.mac.0).into());
     let envelope = Envelope { destination: mac, source: interface.mac, tags };
     write(&envelope, (source, destination), NdiscRepr::NeighborSolicit { target_addr: target, lladdr })
 }
 
-/// Asks whether another node has our address (RFC 4862 5.4.2).
+/// Duplicate address detection (RFC 4862 5.4.2).
 pub(crate) fn detection(interface: &PortRecord, address: Ipv6Addr, tags: Tags) -> Vec<u8> {
     solicitation(interface, Ipv6Addr::UNSPECIFIED, address, None, tags)
 }
 
-/// The answer to a solicitation for `target`, an address of `interface` (RFC 4861 7.2.4) or an anycast address of its links, for which other
-/// routers answer, too (7.2.7). One without a source gets it in the group of all nodes.
+/// Answers a solicitation for an address of `interface` (RFC 4861 7.2.4) or an anycast address of its links, which other
+/// routers answer too (7.2.7). Without a source address the answer goes to all nodes.
 pub(crate) fn advertisement(
     interface: &PortRecord,
     asked: &Layer2<'_>,
@@ -146,7 +138,7 @@ pub(crate) fn advertisement(
     advertise(interface, &asked.back(interface.mac), (source, packet.source), target, flags)
 }
 
-/// Advertises our address to all (RFC 4861 7.2.6).
+/// Advertises our address to all nodes (RFC 4861 7.2.6).
 pub(crate) fn announcement(interface: &PortRecord, address: Ipv6Addr, tags: Tags) -> Vec<u8> {
     let envelope = Envelope { destination: group_mac(ALL_NODES), source: interface.mac, tags };
     advertise(interface, &envelope, (address, ALL_NODES), address, NdiscNeighborFlags::OVERRIDE)
@@ -180,7 +172,6 @@ mod tests {
     const OURS: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
     const OTHER: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0x12, 0x3456);
 
-    /// Reads a frame after correcting its checksum.
     fn parse(frame: &[u8]) -> Option<Message> {
         let mut frame = frame.to_vec();
         frame[56..58].fill(0);

@@ -1,5 +1,5 @@
-//! What becomes of a frame that the datapath does not forward: ARP, neighbour discovery and echo requests are answered here, the rest of
-//! what is ours is for the kernel.
+//! Frames that the datapath does not forward. ARP, neighbour discovery and echo requests are answered here; other frames for our
+//! addresses go to the kernel.
 
 use super::arp;
 use super::entries::Key;
@@ -16,39 +16,34 @@ use fib::MacAddr;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
-/// What became of a frame. All but [`Self::ForKernel`] end it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Disposition {
-    /// Send this answer by the port on which the frame came.
+    /// Send this answer out of the receiving port.
     Answered(Vec<u8>),
-    /// It is ours, and the kernel's to deal with.
     ForKernel,
-    /// It is about a neighbour; what follows from that is among the actions.
+    /// A message about a neighbour; its effects are among the actions.
     Neighbour {
-        /// Whether the router had a use for it. Without one it counts as [`DropReason::ArpIgnored`], unless the kernel takes it.
+        /// Otherwise it counts as [`DropReason::ArpIgnored`], unless the kernel takes it.
         is_of_use: bool,
-        /// Whether the kernel gets it, too, for its neighbour table.
+        /// Whether the kernel gets it for its own neighbour table.
         kernel_too: KernelToo,
     },
-    /// It is an echo request that the rate limit of ICMP leaves without an answer.
+    /// An echo request above the rate limit.
     Limited,
-    /// Count it under this reason.
+    /// Drop and count.
     Ignored(DropReason),
 }
 
-/// Whether a message about a neighbour is for the kernel, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KernelToo {
-    /// No.
     Never,
-    /// If it has asked for this neighbour: the message was sent to us alone.
+    /// A unicast message: only if the kernel has requested this neighbour.
     IfAsked(Key),
-    /// Yes: a host announces itself to all.
+    /// An announcement to all.
     Always,
 }
 
 impl<T> Router<T> {
-    /// Deals with a whole frame that came on interface `on`.
     pub(crate) fn receive(
         &mut self,
         now: Duration,
@@ -93,7 +88,7 @@ impl<T> Router<T> {
                 let ends = (packet.source.into(), packet.destination.into());
                 let is_host = is_host_v6(packet.source);
                 self.ip(now, on, ends, is_host, |ports, interface| {
-                    // Anycast addresses are no source (RFC 4443 4.2).
+                    // An anycast address must not be a source (RFC 4443 4.2).
                     let is_anycast = ports.is_any_anycast(on, packet.destination);
                     let source = if is_anycast {
                         ports.source_v6(on, packet.source)
@@ -103,12 +98,12 @@ impl<T> Router<T> {
                     source.map_or(Echo::Other, |source| icmp::reply_v6(interface, &layer2, &packet, source))
                 })
             }
-            // LLDP, LACP and what else the link's protocols use.
+            // Link protocols such as LLDP and LACP.
             _ => Ok(Disposition::ForKernel),
         }
     }
 
-    /// RFC 826, "Packet Reception": learns from what is known already or is for us, answers requests for our addresses.
+    /// RFC 826, "Packet Reception": updates known entries, adds hosts that ask for us, answers requests for our addresses.
     fn arp(
         &mut self,
         now: Duration,
@@ -126,7 +121,7 @@ impl<T> Router<T> {
             return self.defend(now, (layer2, key), message.sender_mac, out);
         }
         let is_to_us = interface.has(message.target.into());
-        // RFC 3927 2.5 and RFC 5227 2.6 have hosts broadcast their answers.
+        // RFC 3927 2.5, RFC 5227 2.6: link-local hosts broadcast replies.
         let is_for_us = [interface.mac, MacAddr::BROADCAST].contains(&layer2.destination);
         let is_reply_to_us = !message.is_request && is_to_us && is_for_us;
         let heard = Heard {
@@ -136,7 +131,7 @@ impl<T> Router<T> {
             overrides: if message.is_gratuitous() { Overrides::Always } else { Overrides::UnlessRecent },
             may_create: message.is_request && is_to_us && interface.is_on_link(key.address),
         };
-        // A probe has no sender.
+        // The sender of a probe is 0.0.0.0.
         let is_of_use = !message.sender.is_unspecified() && neighbours.heard(now, key, &heard, out);
         if message.is_request && is_to_us {
             return Ok(Disposition::Answered(arp::reply(interface, layer2, message)));
@@ -150,7 +145,7 @@ impl<T> Router<T> {
         about_neighbour(is_of_use || is_reply_to_us, kernel_too)
     }
 
-    /// A packet from one address to another. `is_host` says whether the first is a single host's; `reply` answers an echo request.
+    /// Handles an IP packet. `is_host` says whether the source is a single host's; `reply` answers an echo request.
     fn ip(
         &mut self,
         now: Duration,
@@ -162,8 +157,7 @@ impl<T> Router<T> {
         let Self { ports, echoes, .. } = self;
         let interface = ports.interface(on).ok_or(DropReason::NotForUs)?;
         let is_to_one = is_to_one(ports.whose(interface, destination))?;
-        // A host that has no address yet asks for one (RFC 1122 3.2.1.3 a); while an address is tentative, reports of groups and the like
-        // come from `::` (RFC 3590 4).
+        // A host without an address sends from 0.0.0.0 (RFC 1122 3.2.1.3 a), or from `::` while its address is tentative (RFC 3590 4).
         let is_new_host = source.is_unspecified() && !is_to_one;
         if !(is_host || is_new_host) || ports.is_any_address(on, source) {
             return Err(DropReason::Martian);
@@ -179,7 +173,6 @@ impl<T> Router<T> {
         }
     }
 
-    /// RFC 4861 7.2.3 to 7.2.5.
     fn ndp(
         &mut self,
         now: Duration,
@@ -190,7 +183,7 @@ impl<T> Router<T> {
         let Self { ports, neighbours, .. } = self;
         let interface = ports.interface(on).ok_or(DropReason::NotForUs)?;
         is_to_one(ports.whose(interface, packet.destination.into()))?;
-        // Nobody asks whether an anycast address is taken (RFC 4862 5.4), which is a question without a source.
+        // An anycast address has no duplicate address detection (RFC 4862 5.4), which comes from `::`.
         let is_anycast = |target: Ipv6Addr| {
             !packet.source.is_unspecified() && interface.anycast().any(|of_link| of_link == target)
         };
@@ -208,7 +201,7 @@ impl<T> Router<T> {
                 let may_create = interface.is_on_link(key.address);
                 let (tags, overrides) = (layer2.tags, Overrides::Always);
                 let heard = Heard { mac, tags, is_solicited: false, overrides, may_create };
-                // A node that has no address yet has `::`, and says no MAC.
+                // A node without an address sends from `::` and gives no MAC.
                 if mac.is_some() {
                     neighbours.heard(now, key, &heard, out);
                 }
@@ -239,7 +232,7 @@ impl<T> Router<T> {
         }
     }
 
-    /// Another station, `mac`, uses our address `key`: announces ours, if it is time to.
+    /// Answers another station that uses our address with an announcement, within the rate of defences.
     fn defend(
         &mut self,
         now: Duration,
@@ -258,7 +251,7 @@ impl<T> Router<T> {
     }
 }
 
-/// Whether a packet is for an address of ours, and not for a broadcast address or a group. Refuses what is not for us.
+/// Whether the destination is our unicast address, rather than a broadcast address or a group of ours.
 fn is_to_one(whose: AddressOwner) -> Result<bool, DropReason> {
     match whose {
         AddressOwner::Other => Err(DropReason::NotForUs),
@@ -268,7 +261,7 @@ fn is_to_one(whose: AddressOwner) -> Result<bool, DropReason> {
     }
 }
 
-/// What becomes of a message about a neighbour that asks for nothing.
+/// The result of a message that needs no answer.
 fn about_neighbour(is_of_use: bool, kernel_too: KernelToo) -> Result<Disposition, DropReason> {
     let is_any = is_of_use || kernel_too != KernelToo::Never;
     if is_any { Ok(Disposition::Neighbour { is_of_use, kernel_too }) } else { Err(DropReason::ArpIgnored) }

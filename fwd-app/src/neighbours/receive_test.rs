@@ -1,4 +1,4 @@
-//! Frames handed to a router: what it answers, what it leaves to the kernel, what it learns, what it ignores.
+//! Frames received by a router: answers, frames for the kernel, learned neighbours, ignored frames.
 
 use super::action::Action;
 use super::entries::{Key, NeighbourState};
@@ -44,7 +44,6 @@ fn receive(router: &mut Router<u32>, frame: &[u8]) -> (Disposition, Vec<Action<u
     (disposition, out)
 }
 
-/// What becomes of a frame that is the first one.
 fn alone(frame: &[u8]) -> Disposition {
     let (disposition, out) = receive(&mut router(), frame);
     assert_eq!(out, []);
@@ -55,7 +54,6 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// An ARP message from the other station.
 fn arp_message(is_request: bool, sender: [u8; 4], target: [u8; 4]) -> Vec<u8> {
     let destination = if is_request { MacAddr::BROADCAST } else { OURS };
     Envelope { destination, ..TO_US }.frame(super::frame::ARP, 46, |bytes| {
@@ -66,7 +64,6 @@ fn arp_message(is_request: bool, sender: [u8; 4], target: [u8; 4]) -> Vec<u8> {
     })
 }
 
-/// The other station: its interface has an address of the link.
 fn other_station() -> super::PortRecord {
     station(THEIRS, &["192.0.2.9/24", "2001:db8::9/64"])
 }
@@ -109,7 +106,7 @@ fn requests_of_which_nothing_is_learned() {
     let mut to_all = reply.clone();
     to_all[..6].copy_from_slice(&[0xff; 6]);
     assert_eq!(alone(&to_all), alone(&reply), "hosts without a configured address broadcast it");
-    // An announcement that is sent to us alone is none.
+    // An announcement is broadcast; a unicast one does not count.
     let mut alone_to_us = arp_message(true, [192, 0, 2, 9], [192, 0, 2, 9]);
     alone_to_us[..6].copy_from_slice(&OURS.0);
     assert_eq!(alone(&alone_to_us), Neighbour { is_of_use: false, kernel_too: if_asked("192.0.2.9") });
@@ -144,7 +141,7 @@ fn two_routers_resolve_each_other() {
         let resolved = Action::Resolved { key, mac: THEIRS };
         assert_eq!(out, [resolved, Action::Release { key, mac: THEIRS, packets: vec![1] }]);
         assert_eq!(one.neighbour(key).unwrap().state, NeighbourState::Reachable);
-        // Its probe is answered too.
+        // The neighbour's probe is answered too.
         let mut out = Vec::new();
         while out.is_empty() {
             let due = one.next_due().unwrap();
@@ -171,12 +168,12 @@ fn a_solicitation_for_our_address_is_answered() {
         ndp::Message::Advertisement { target: ONE_6, mac: Some(OURS), is_solicited: true, overrides: true };
     assert_eq!((ndp::Message::parse(&packet), packet.destination), (Some(wanted), NINE_6));
     assert_eq!(out, [Action::Resolved { key: Key::untagged(ON, NINE_6.into()), mac: THEIRS }]);
-    // A node that is not on the link is answered, but does not become a neighbour.
+    // A node off the link is answered, but does not become a neighbour.
     let far = "2a00::1".parse().unwrap();
     assert!(matches!(alone(&ndp::solicitation(&other, far, ONE_6, None, Tags::NONE)), Answered(_)));
-    // So is one that looks whether its address is in use.
+    // Duplicate address detection is answered too.
     assert!(matches!(alone(&ndp::detection(&other, ONE_6, Tags::NONE)), Answered(_)));
-    // Others are asked: in a group that is not ours, and in one that is.
+    // Solicitations for other targets, first to another group, then to one of our groups.
     let for_others =
         ndp::solicitation(&other, NINE_6, "2001:db8::77:7777".parse().unwrap(), None, Tags::NONE);
     assert_eq!(alone(&for_others), Ignored(DropReason::NotForUs));
@@ -262,7 +259,7 @@ fn echo_requests_for_our_addresses_are_answered() {
         assert_eq!((&reply[22..38], &reply[38..54]), (&request[38..54], &request[22..38]));
         assert_eq!((reply[54], reply[55], &reply[58..]), (129, 0, &request[58..]));
     }
-    // Identification, precedence and tags are those of the request; congestion marks are not.
+    // The reply copies identification, precedence and tags, but no congestion marks.
     let marked = edited_v4(echo_v4("8.8.8.8", "192.0.2.1", &[]), |frame| {
         frame[15] = 0xbb;
         frame[18..20].copy_from_slice(&[0xab, 0xcd]);
@@ -427,7 +424,7 @@ fn other_errors_use_up_no_path_mtu() {
     assert_eq!(answers(too_big, 1000), 50);
 }
 
-/// Before, the question that nobody answers outside the VLAN was the only one.
+/// Regression: the only request was untagged, and got no answer outside the VLAN.
 #[test]
 fn a_gateway_in_a_vlan_is_found_by_the_packets_of_the_vlan() {
     let tags = Layer2::parse(&[&[2_u8; 12][..], &[0x81, 0, 0, 7, 8, 0]].concat()).unwrap().tags;
@@ -486,7 +483,7 @@ fn an_interface_is_announced_and_forgotten() {
         other => panic!("{other:?}"),
     });
     let frames: Vec<_> = frames.collect();
-    // One announcement; for each IPv6 address a question, and an advertisement.
+    // One ARP announcement; per IPv6 address a duplicate address detection and an advertisement.
     let groups =
         [ONE_6, "fe80::f0:ff:fe00:0".parse().unwrap()].map(|address| group_mac(solicited_node(address)));
     let all = group_mac(ALL_NODES);
@@ -494,7 +491,7 @@ fn an_interface_is_announced_and_forgotten() {
     assert_eq!(to, [MacAddr::BROADCAST, groups[0], all, groups[1], all]);
     router.set_ports(NOW, Arc::clone(router.ports()), &mut out);
     assert_eq!(out, [], "nothing is new");
-    // A neighbour's address that becomes ours is no neighbour's any more.
+    // When a neighbour's address becomes ours, its entry is removed.
     receive(&mut router, &arp_message(true, [192, 0, 2, 9], [192, 0, 2, 1]));
     assert!(router.pin(NOW, Key::untagged(ON, ip("192.0.2.11")), Tags::NONE, &mut out));
     router.set_port(NOW, interface(0, &["192.0.2.9/24"]), &mut out);

@@ -1,14 +1,14 @@
-//! The neighbours of all interfaces: resolves their addresses, keeps the answers fresh, and notices when they change or vanish.
+//! The neighbour table of all interfaces: resolves addresses, confirms entries, detects changed and lost neighbours.
 //!
 //! IPv4 and IPv6 neighbours have the states of RFC 4861 7.3.2; [`super::arp`] and [`super::ndp`] write the messages. The table has
-//! neither sockets nor a clock. Callers pass in the time and what was heard, and carry out the [`Action`]s that come back; between
-//! calls they wait until [`Neighbours::next_due`] and call [`Neighbours::tick`].
+//! neither sockets nor a clock: callers pass in times and received messages, carry out the returned [`Action`]s, and call
+//! [`Neighbours::tick`] at [`Neighbours::next_due`].
 //!
-//! The datapath sends to known MACs without telling this table. Two things replace the reports of use that RFC 4861 expects: a
-//! pinned entry (the gateway of a route) counts as always in use, and a stale entry is probed before it is forgotten.
+//! The datapath does not report use of an entry, which RFC 4861 expects. Instead a pinned entry (a route's gateway) counts as in
+//! use, and a stale entry is probed before it is deleted.
 //!
-//! There are limits of entries and unanswered entries of an interface, of packets that wait for one neighbour and for all neighbours, and
-//! of new resolutions in a second. So a scan of a large prefix costs neither memory nor the known neighbours.
+//! Limits of entries, unanswered entries, queued packets and new resolutions keep a scan of a large prefix from exhausting
+//! memory or displacing known neighbours.
 
 use super::action::{Action, Unsent, dropped, release};
 use super::config::NeighbourConfig;
@@ -25,76 +25,68 @@ use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// The least time to anything, so that `tick` ends whatever is configured.
+/// Lower bound of every timer, so that `tick` terminates with any configuration.
 const TIME_MIN: Duration = Duration::from_millis(1);
 
-/// Entries that make room for one that is asked for, in this order.
+/// Kinds evicted for a resolution, in order.
 const FOR_ASKED: &[Spare] = &[Spare::Failed, Spare::Stale, Spare::Incomplete, Spare::Doubtful];
-/// Entries that make room for one that was heard of: nobody waits for them.
+/// Kinds evicted for a neighbour learned from its own request, which no packet waits for.
 const FOR_HEARD: &[Spare] = &[Spare::Failed, Spare::Stale];
 
-/// Whether what was heard replaces another MAC.
+/// Whether a message may replace a known MAC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Overrides {
-    /// Never: it only casts doubt on the other one (RFC 4861 7.2.5 I).
+    /// It only makes the entry stale (RFC 4861 7.2.5 I).
     Never,
-    /// Unless the other one was learned just now.
+    /// Unless the known MAC is more recent than the lock time.
     UnlessRecent,
-    /// Always.
     Always,
 }
 
-/// What a message tells about its sender.
+/// A received message about a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Heard {
-    /// Its MAC, if the message has it.
     pub(crate) mac: Option<MacAddr>,
-    /// The tags of the frame.
     pub(crate) tags: Tags,
-    /// Whether it answers us. If we have asked, that shows that the neighbour receives what we send.
+    /// Whether it answers us. After a request, that confirms the neighbour is reachable.
     pub(crate) is_solicited: bool,
-    /// Whether the MAC replaces another one.
     pub(crate) overrides: Overrides,
-    /// Whether a neighbour that is not known is added.
+    /// Whether to add an unknown neighbour.
     pub(crate) may_create: bool,
 }
 
-/// The neighbours of all interfaces; `T` is a packet that waits.
+/// The table; `T` is a queued packet.
 #[derive(Debug)]
 pub(crate) struct Neighbours<T> {
     config: NeighbourConfig,
     entries: Entries<T>,
     pace: Pace,
     resolutions: FxHashMap<InterfaceId, Bucket>,
-    /// When an answer was last dropped before it came here.
+    /// When an answer on the interface may last have been dropped.
     answers_lost: FxHashMap<InterfaceId, Duration>,
 }
 
 impl<T> Neighbours<T> {
-    /// An empty table.
     pub(crate) fn new(config: NeighbourConfig) -> Self {
         let (entries, pace) = (Entries::default(), Pace::new(config.resolutions));
         let (resolutions, answers_lost) = (FxHashMap::default(), FxHashMap::default());
         Self { config, entries, pace, resolutions, answers_lost }
     }
 
-    /// The entry of a neighbour.
     #[cfg(test)]
     pub(crate) fn get(&self, key: Key) -> Option<&NeighbourEntry<T>> {
         self.entries.get(key)
     }
 
-    /// All entries, in no particular order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &NeighbourEntry<T>)> {
         self.entries.iter()
     }
 
-    /// When [`Self::tick`] has something to do.
     pub(crate) fn next_due(&self) -> Option<Duration> {
         self.entries.next_due()
     }
 
-    /// Sends a packet to a neighbour: at once if its MAC is known, else after it has answered. `tags` are those of the packet.
+    /// Sends a packet with VLAN `tags` to a neighbour: at once if its MAC is known, else once it has answered.
     pub(crate) fn resolve(
         &mut self,
         now: Duration,
@@ -128,13 +120,13 @@ impl<T> Neighbours<T> {
         self.entries.put(key, entry);
     }
 
-    /// Tells that an answer which came by an interface may have been dropped: no neighbour there is given up for a question of before.
+    /// Reports a possibly dropped answer on an interface: no neighbour there is given up for an earlier request.
     pub(crate) fn answers_lost(&mut self, now: Duration, interface: InterfaceId) {
         self.answers_lost.insert(interface, now);
     }
 
-    /// Resolves a neighbour and keeps it resolved, until [`Self::unpin`]. Returns false when there is no room, or when it cannot be
-    /// resolved; the caller may try again later.
+    /// Resolves a neighbour and keeps it resolved until [`Self::unpin`]. Returns false when the table is full or the address cannot
+    /// be resolved; the caller may retry.
     pub(crate) fn pin(
         &mut self,
         now: Duration,
@@ -156,7 +148,6 @@ impl<T> Neighbours<T> {
         true
     }
 
-    /// Ends [`Self::pin`].
     pub(crate) fn unpin(&mut self, key: Key) {
         if let Some(mut entry) = self.entries.take(key) {
             entry.is_pinned = false;
@@ -164,14 +155,13 @@ impl<T> Neighbours<T> {
         }
     }
 
-    /// Removes an entry.
     fn remove(&mut self, key: Key, out: &mut Vec<Action<T>>) {
         if let Some(entry) = self.entries.take(key) {
             end(key, entry, Unsent::Removed, out);
         }
     }
 
-    /// Removes the entries of an address of an interface, in whatever VLAN.
+    /// Removes the entries of an address in all VLANs of an interface.
     pub(crate) fn remove_address(
         &mut self,
         interface: InterfaceId,
@@ -183,7 +173,6 @@ impl<T> Neighbours<T> {
         }
     }
 
-    /// Removes all entries of an interface.
     pub(crate) fn remove_all(&mut self, interface: InterfaceId, out: &mut Vec<Action<T>>) {
         for key in self.keys(|key| key.interface == interface) {
             self.remove(key, out);
@@ -192,7 +181,7 @@ impl<T> Neighbours<T> {
         self.answers_lost.remove(&interface);
     }
 
-    /// Forgets what was learned on an interface whose link went down. Pinned neighbours stay, without a MAC, for [`Self::link_up`].
+    /// Deletes the entries of an interface whose link went down. Pinned ones stay without a MAC until [`Self::link_up`].
     pub(crate) fn link_down(&mut self, now: Duration, interface: InterfaceId, out: &mut Vec<Action<T>>) {
         for (key, pinned) in self.forget(now, |key| key.interface == interface, out) {
             if let Some(mut entry) = pinned {
@@ -202,8 +191,8 @@ impl<T> Neighbours<T> {
         }
     }
 
-    /// Asks for the neighbours of an interface whose link is up again: what was asked before went nowhere. Those that are not
-    /// pinned and were given up are forgotten, so that the next packet asks.
+    /// Repeats the requests of an interface whose link is up, since earlier ones were lost. Deletes failed entries that are not
+    /// pinned, so that the next packet asks again.
     pub(crate) fn link_up(
         &mut self,
         now: Duration,
@@ -224,8 +213,7 @@ impl<T> Neighbours<T> {
         }
     }
 
-    /// Forgets what was learned of one address, on every interface that has it as a neighbour, or without one of all. Pinned
-    /// ones are asked for at once. Returns how many entries were forgotten.
+    /// Deletes the entries of one address, or all; asks again for pinned neighbours. Returns the number deleted.
     pub(crate) fn clear(
         &mut self,
         now: Duration,
@@ -244,7 +232,7 @@ impl<T> Neighbours<T> {
         count
     }
 
-    /// Takes out the entries of the neighbours that are wanted. Returns them, pinned ones with a new entry.
+    /// Takes out the wanted entries, and returns their keys. Pinned ones come with a fresh entry.
     fn forget(
         &mut self,
         now: Duration,
@@ -261,7 +249,6 @@ impl<T> Neighbours<T> {
         forgotten.collect()
     }
 
-    /// The neighbours that are wanted, by interface and address.
     fn keys(&self, is_wanted: impl Fn(Key) -> bool) -> Vec<Key> {
         let keys = self.entries.iter().map(|(key, _)| key);
         let mut keys: Vec<_> = keys.filter(|key| is_wanted(*key)).collect();
@@ -269,7 +256,7 @@ impl<T> Neighbours<T> {
         keys
     }
 
-    /// Takes in what a message tells about its sender, RFC 4861 7.2.3 and 7.2.5. Returns whether it was of use.
+    /// Applies a message about a neighbour, RFC 4861 7.2.3 and 7.2.5. Returns whether it changed or confirmed the entry.
     pub(crate) fn heard(&mut self, now: Duration, key: Key, heard: &Heard, out: &mut Vec<Action<T>>) -> bool {
         let Some(mut entry) = self.entries.take(key) else {
             let Some(mac) =
@@ -320,13 +307,12 @@ impl<T> Neighbours<T> {
         if is_answer {
             self.enter(now, key, entry, NeighbourState::Reachable);
         } else if is_other {
-            // The datapath may use the new MAC: probe it after a while, as if the entry were in use (RFC 4861 7.3.3).
+            // The datapath may use the new MAC: enter the delay state, as for an entry in use (RFC 4861 7.3.3).
             self.enter(now, key, entry, NeighbourState::Delay);
         }
         is_other || is_answer
     }
 
-    /// Does what is due: repeats requests, gives up, probes, forgets.
     pub(crate) fn tick(&mut self, now: Duration, ports: &PortTable, out: &mut Vec<Action<T>>) {
         while let Some(key) = self.entries.first_due(now) {
             let Some(entry) = self.entries.take(key) else { break };
@@ -336,7 +322,7 @@ impl<T> Neighbours<T> {
         }
     }
 
-    /// What becomes of an entry that is due; `None` when it is removed.
+    /// The next state of an entry that is due; `None` when it is removed.
     fn expired(
         &mut self,
         now: Duration,
@@ -382,13 +368,13 @@ impl<T> Neighbours<T> {
         Some(entry)
     }
 
-    /// Whether an answer may have been dropped since the neighbour, which is due, was asked last.
+    /// Whether an answer may have been dropped since the last request to the neighbour, which is due.
     fn may_have_answered(&self, key: Key, entry: &NeighbourEntry<T>) -> bool {
         let asked = entry.due.unwrap_or_default().saturating_sub(self.config.retransmit.max(TIME_MIN));
         self.answers_lost.get(&key.interface).is_some_and(|lost| *lost >= asked)
     }
 
-    /// Whether a new neighbour may be asked for. Makes room for it.
+    /// Checks that a new neighbour may be asked for, and makes room for it.
     fn admit(
         &mut self,
         now: Duration,
@@ -409,13 +395,13 @@ impl<T> Neighbours<T> {
         if self.make_room(key.interface, FOR_ASKED, out) { Ok(()) } else { Err(Unsent::TableFull) }
     }
 
-    /// Whether there is room for one more entry, if need be in place of the oldest of these kinds.
+    /// Makes room for one entry, if necessary by evicting the oldest of these kinds. Returns false on failure.
     fn make_room(&mut self, interface: InterfaceId, kinds: &[Spare], out: &mut Vec<Action<T>>) -> bool {
         let has_room = self.entries.len(interface) < self.config.entries_max;
         has_room || kinds.iter().any(|kind| self.evict(interface, *kind, out))
     }
 
-    /// Removes the oldest entry of a kind. Returns false when there is none.
+    /// Removes the oldest entry of a kind. Returns false when the kind has no entry.
     fn evict(&mut self, interface: InterfaceId, kind: Spare, out: &mut Vec<Action<T>>) -> bool {
         let oldest = self.entries.oldest(interface, kind);
         let Some((key, entry)) = oldest.and_then(|key| Some((key, self.entries.take(key)?))) else {
@@ -425,7 +411,7 @@ impl<T> Neighbours<T> {
         true
     }
 
-    /// Asks for an address for the first time.
+    /// Sends the first request.
     fn begin(
         &self,
         now: Duration,
@@ -439,7 +425,7 @@ impl<T> Neighbours<T> {
         entry
     }
 
-    /// RFC 4861 7.3.3: a stale entry in use is probed after a while.
+    /// RFC 4861 7.3.3: a stale entry in use is probed after a delay.
     fn note_use(&self, now: Duration, key: Key, entry: &mut NeighbourEntry<T>) {
         if entry.state == NeighbourState::Stale {
             self.enter(now, key, entry, NeighbourState::Delay);
@@ -457,7 +443,7 @@ impl<T> Neighbours<T> {
             NeighbourState::Delay => Some(config.delay),
             NeighbourState::Failed => Some(config.hold_down),
         };
-        // Repeated requests are one state: the oldest resolution is the one that began first.
+        // A repeated request keeps `since`: the oldest resolution is the earliest begun.
         if std::mem::discriminant(&entry.state) != std::mem::discriminant(&state) {
             entry.since = now;
         }
@@ -465,15 +451,13 @@ impl<T> Neighbours<T> {
         entry.due = time.map(|time| now.saturating_add(time.max(TIME_MIN)));
     }
 
-    /// How long a confirmation is good for. RFC 4861 6.3.2 draws it at random, so that neighbours are not probed all at once; here it
-    /// follows from the address.
+    /// How long a confirmation is valid. RFC 4861 6.3.2 draws it at random to spread the probes; here it depends on the address.
     fn reachable(&self, key: Key) -> Duration {
         let thousandths = 500 + FxBuildHasher.hash_one(key) % 1001;
         (self.config.reachable / 1000).saturating_mul(u32::try_from(thousandths).unwrap_or(1000))
     }
 }
 
-/// Whether the address can be asked for on that interface.
 fn is_resolvable(ports: &PortTable, key: Key) -> bool {
     let is_broadcast =
         matches!(key.address, IpAddr::V4(address) if ports.is_any_broadcast(key.interface, address));
@@ -481,7 +465,7 @@ fn is_resolvable(ports: &PortTable, key: Key) -> bool {
     is_neighbour && ports.source(key.interface, key.address).is_some()
 }
 
-/// Asks for the address of an entry: all, or its MAC if it has one.
+/// Requests the address of an entry: by multicast, or by unicast to its known MAC.
 fn ask<T>(ports: &PortTable, key: Key, entry: &NeighbourEntry<T>, out: &mut Vec<Action<T>>) {
     let Some(interface) = ports.interface(key.interface) else { return };
     let frame = match (key.address, ports.source(key.interface, key.address)) {
@@ -494,7 +478,7 @@ fn ask<T>(ports: &PortTable, key: Key, entry: &NeighbourEntry<T>, out: &mut Vec<
     out.push(Action::Send { interface: key.interface, frame });
 }
 
-/// Gives an entry a MAC, and releases the packets that waited for it.
+/// Sets an entry's MAC, and releases its queued packets.
 fn learn<T>(now: Duration, key: Key, entry: &mut NeighbourEntry<T>, mac: MacAddr, out: &mut Vec<Action<T>>) {
     match entry.mac.replace(mac) {
         None => out.push(Action::Resolved { key, mac }),
@@ -505,7 +489,7 @@ fn learn<T>(now: Duration, key: Key, entry: &mut NeighbourEntry<T>, mac: MacAddr
     release(key, mac, entry.waiting.drain(..), out);
 }
 
-/// What remains to be done when an entry has been removed.
+/// Reports the loss of a removed entry, and drops its queued packets.
 fn end<T>(key: Key, entry: NeighbourEntry<T>, why: Unsent, out: &mut Vec<Action<T>>) {
     if let Some(mac) = entry.mac {
         out.push(Action::Lost { key, mac });

@@ -1,4 +1,4 @@
-//! The neighbour table against time: resolution, ageing, probes, loss and return, changed MACs, limits.
+//! The neighbour table over time: resolution, ageing, probes, loss and return, changed MACs, limits.
 
 use super::action::{Action, Unsent};
 use super::config::NeighbourConfig;
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
 const OTHER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 10]);
-/// What a reply to us tells.
+/// A solicited reply.
 const REPLY: Heard = Heard {
     mac: Some(MAC),
     tags: Tags::NONE,
@@ -25,9 +25,9 @@ const REPLY: Heard = Heard {
     overrides: Overrides::UnlessRecent,
     may_create: false,
 };
-/// What a request to us tells.
+/// A request sent to us.
 const REQUEST: Heard = Heard { is_solicited: false, may_create: true, ..REPLY };
-/// What an unsolicited advertisement to all tells.
+/// An unsolicited advertisement sent to all.
 const GRATUITOUS: Heard = Heard { is_solicited: false, overrides: Overrides::Always, ..REPLY };
 
 struct NeighbourRig {
@@ -59,13 +59,13 @@ impl NeighbourRig {
         out
     }
 
-    /// Goes to the time when something is due, which must be `seconds` from now, and does it.
+    /// Advances to the next due time, which must be `seconds` from now.
     fn after(&mut self, seconds: u64) -> Vec<Action<u32>> {
         assert_eq!(self.neighbours.next_due(), Some(self.now + Duration::from_secs(seconds)));
         self.next()
     }
 
-    /// Goes to the time when something is due, and does it; nothing happens before.
+    /// Advances to the next due time; checks that nothing happens before it.
     fn next(&mut self) -> Vec<Action<u32>> {
         let due = self.neighbours.next_due().unwrap();
         let mut out = Vec::new();
@@ -80,7 +80,6 @@ impl NeighbourRig {
         self.neighbours.get(key).map(|entry| entry.state)
     }
 
-    /// Resolves a neighbour with one packet.
     fn reachable(&mut self, key: Key) {
         assert_eq!(asked(&self.resolve(key, 0)), Some((key.address, None)));
         assert_eq!(self.heard(key, &REPLY).len(), 2);
@@ -95,7 +94,7 @@ fn key(address: &str) -> Key {
 const V4: &str = "192.0.2.9";
 const V6_: &str = "2001:db8::9";
 
-/// The address that the only action asks for, and the MAC it asks at.
+/// The address and the MAC that the only action sends a request to.
 fn asked(actions: &[Action<u32>]) -> Option<(IpAddr, Option<MacAddr>)> {
     let [Action::Send { interface: InterfaceId(0), frame }] = actions else { return None };
     let layer2 = Layer2::parse(frame).unwrap();
@@ -140,7 +139,7 @@ fn an_address_that_does_not_answer_is_asked_for_three_times() {
         assert_eq!(asked(&table.after(1)), Some((key.address, None)));
         assert_eq!(asked(&table.after(1)), Some((key.address, None)));
         assert_eq!(table.after(1), [dropped(key, Unsent::Unreachable, &[1, 2])]);
-        // It is not asked for again for a while.
+        // Hold-down: packets cause no request for a while.
         assert_eq!(table.resolve(key, 3), [dropped(key, Unsent::Unreachable, &[3])]);
         assert_eq!((table.after(3), table.state(key)), (vec![], None));
         assert_eq!(table.neighbours.next_due(), None);
@@ -165,7 +164,7 @@ fn a_request_from_the_neighbour_answers_too() {
     let (mut table, key) = (NeighbourRig::new(NeighbourConfig::default()), key(V4));
     table.resolve(key, 1);
     assert_eq!(table.heard(key, &REQUEST), [resolved(key, MAC), release(key, MAC, &[1])]);
-    // It does not show that the neighbour hears us, and it is in use.
+    // A request does not prove reachability, and the entry is in use: it is probed.
     assert_eq!(table.state(key), Some(NeighbourState::Delay));
     assert_eq!(asked(&table.after(5)), Some((key.address, Some(MAC))));
 }
@@ -189,7 +188,7 @@ fn packets_that_wait_for_all_neighbours_have_a_limit() {
     let host = |last: u32| key(&format!("192.0.2.{}", 100 + last));
     let all: Vec<_> = (0..20).flat_map(|packet| table.resolve(host(packet / 4), packet)).collect();
     let full: Vec<_> = all.iter().filter(|action| matches!(action, Action::Dropped { .. })).collect();
-    // The third one's own packets make room for its later ones; the others have none.
+    // A full queue replaces its own oldest packets; an empty one gets no room.
     let wanted: Vec<_> = [(2, 8), (2, 9), (3, 12), (3, 13), (3, 14), (3, 15)].into();
     let wanted = wanted.into_iter().chain((16..20).map(|packet| (4, packet)));
     let wanted: Vec<_> = wanted.map(|(of, packet)| dropped(host(of), Unsent::AllFull, &[packet])).collect();
@@ -220,13 +219,12 @@ fn a_neighbour_that_is_gone_is_lost() {
         let mut table = NeighbourRig::new(NeighbourConfig::default());
         table.reachable(key);
         assert_eq!(table.next(), []);
-        // Nobody has used it: it is probed before it is forgotten.
+        // An unused entry is probed before it is removed.
         for seconds in [60, 1, 1] {
             assert_eq!(asked(&table.after(seconds)), Some((key.address, Some(MAC))));
         }
         assert_eq!(table.resolve(key, 1), [release(key, MAC, &[1])], "a probed MAC is used");
         assert_eq!((table.after(1), table.state(key)), (vec![lost(key, MAC)], None));
-        // It returns.
         table.reachable(key);
     }
 }
@@ -245,7 +243,7 @@ fn a_neighbour_whose_answer_may_have_been_dropped_is_asked_again() {
             table.neighbours.answers_lost(table.now, key.interface);
             assert_eq!(asked(&table.after(1)), Some((key.address, Some(MAC))));
         }
-        // On another interface, or before it was asked last.
+        // Lost answers on another interface, or before the last request, do not count.
         table.neighbours.answers_lost(table.now, InterfaceId(7));
         assert_eq!(table.after(1), [lost(key, MAC)]);
     }
@@ -267,7 +265,7 @@ fn a_gateway_is_asked_for_until_it_returns() {
         assert_eq!(asked(&table.pin(key)), Some((key.address, None)));
         assert_eq!(table.pin(key), []);
         assert_eq!(table.heard(key, &REPLY), [resolved(key, MAC)]);
-        // Without any traffic it is confirmed again and again.
+        // A pinned neighbour is probed without traffic.
         assert_eq!(asked(&table.next()), Some((key.address, Some(MAC))));
         assert_eq!(table.heard(key, &REPLY), []);
         for seconds in [None, Some(1), Some(1)] {
@@ -283,7 +281,6 @@ fn a_gateway_is_asked_for_until_it_returns() {
             assert_eq!(asked(&table.after(3)), Some((key.address, None)));
         }
         assert_eq!(table.heard(key, &Heard { mac: Some(OTHER_MAC), ..REPLY }), [resolved(key, OTHER_MAC)]);
-        // It is no gateway any more.
         table.neighbours.unpin(key);
         assert_eq!((table.next(), table.state(key)), (vec![], Some(NeighbourState::Stale)));
     }
@@ -304,20 +301,19 @@ fn a_changed_mac() {
     let other = |heard: &Heard| Heard { mac: Some(OTHER_MAC), ..*heard };
     let (mut table, key) = (NeighbourRig::new(NeighbourConfig::default()), key(V4));
     table.reachable(key);
-    // Of two replies the first counts.
+    // Within the lock time the first reply wins.
     assert_eq!(table.heard(key, &other(&REPLY)), []);
     assert_eq!(table.state(key), Some(NeighbourState::Reachable));
-    // One that comes later was not asked for.
+    // A later reply is unsolicited.
     table.now += Duration::from_secs(1);
     assert_eq!(table.heard(key, &other(&REPLY)), [changed(key, MAC, OTHER_MAC)]);
     assert_eq!(table.state(key), Some(NeighbourState::Delay));
-    // An announcement counts at once, but does not show that the neighbour hears us.
+    // An announcement replaces the MAC at once, but does not prove reachability.
     assert_eq!(table.heard(key, &GRATUITOUS), [changed(key, OTHER_MAC, MAC)]);
     assert_eq!(
         (table.state(key), table.resolve(key, 1)),
         (Some(NeighbourState::Delay), vec![release(key, MAC, &[1])])
     );
-    // The same MAC changes nothing.
     assert_eq!((table.heard(key, &GRATUITOUS), table.state(key)), (vec![], Some(NeighbourState::Delay)));
 }
 
@@ -328,12 +324,12 @@ fn an_advertisement_that_does_not_override_casts_doubt() {
     table.reachable(key);
     assert_eq!((table.heard(key, &doubt), table.state(key)), (vec![], Some(NeighbourState::Stale)));
     assert!(!table.neighbours.heard(table.now, key, &doubt, &mut Vec::new()));
-    // An answer without a MAC confirms the known MAC, but only after a request.
+    // An advertisement without a MAC confirms the known MAC, but only after a request.
     let without = Heard { mac: None, overrides: Overrides::Never, ..REPLY };
     assert_eq!((table.heard(key, &without), table.state(key)), (vec![], Some(NeighbourState::Stale)));
     assert_eq!(asked(&table.next()), Some((key.address, Some(MAC))));
     assert_eq!((table.heard(key, &without), table.state(key)), (vec![], Some(NeighbourState::Reachable)));
-    // To one that is not known it says nothing.
+    // It does not resolve an incomplete entry.
     let unknown = Key::untagged(key.interface, "2001:db8::77".parse().unwrap());
     table.resolve(unknown, 1);
     assert_eq!(table.heard(unknown, &without), []);
@@ -361,7 +357,7 @@ fn a_confirmation_lasts_a_time_of_its_own_and_a_repeated_request_is_of_no_use() 
     assert_eq!((heard(&REPLY), heard(&REQUEST)), (false, false));
 }
 
-/// Before, it made the entry reachable for half a minute.
+/// Regression: it made the entry reachable for half a minute.
 #[test]
 fn an_answer_that_nobody_asked_for_is_probed_after_five_seconds() {
     let spoofed = |overrides| Heard { mac: Some(OTHER_MAC), overrides, ..REPLY };
@@ -370,7 +366,7 @@ fn an_answer_that_nobody_asked_for_is_probed_after_five_seconds() {
         table.pin(key);
         table.heard(key, &REPLY);
         table.now += Duration::from_secs(2);
-        // The same MAC says nothing new: the neighbour is probed no later for it.
+        // The same MAC again does not postpone the probe.
         let due = table.neighbours.next_due();
         assert_eq!((table.heard(key, &REPLY), table.neighbours.next_due()), (vec![], due));
         assert_eq!(table.heard(key, &spoofed(overrides)), [changed(key, MAC, OTHER_MAC)]);
@@ -405,7 +401,7 @@ fn cleared_neighbours_are_resolved_again() {
     assert_eq!((count, &actions[..3], asked(&actions[3..])), (3, &gone[..], Some((gateway.address, None))));
     assert_eq!(table.state(gateway), Some(NeighbourState::Incomplete { requests: 1 }));
     assert_eq!(table.neighbours.iter().count(), 1);
-    // One that had failed is asked for by the next packet.
+    // The next packet asks again for a failed neighbour.
     let failed = key("192.0.2.12");
     table.resolve(failed, 2);
     while table.state(failed) != Some(NeighbourState::Failed) {
@@ -473,12 +469,12 @@ fn a_scan_costs_neither_memory_nor_the_known_neighbours() {
         }
         assert!(table.neighbours.iter().count() <= 101 || host % 1000 != 0);
     }
-    // 10 s at 1000/s, and a burst of 500, less what is asked for already.
+    // 10 s at 1000/s, plus a burst of 500, minus the requests still unanswered.
     assert!((9_000..=10_500).contains(&requests), "{requests}");
     assert_eq!(packets, 200_000 - 100);
     assert_eq!(table.neighbours.iter().count(), 101);
     assert_eq!(table.resolve(key(V4), 1), [release(key(V4), MAC, &[1])]);
-    // The rest is given up, and nothing stays.
+    // The unanswered entries fail and are removed.
     while table.neighbours.next_due().is_some_and(|due| due < table.now + Duration::from_secs(7)) {
         table.next();
     }
@@ -495,7 +491,7 @@ fn gateways_that_do_not_answer_keep_no_host_out() {
     }
     assert!(matches!(table.resolve(key(V4), 1)[..], [Action::Send { .. }]), "it is asked for");
     assert_eq!(table.heard(key(V4), &REPLY).len(), 2, "resolved, and its packet released");
-    // A host that was asked for before it became a gateway counts no more, and again when it is none any more.
+    // The limit leaves out pinned entries: pinning a host frees its place, unpinning takes it again.
     for last in 101..=104 {
         table.resolve(gateway(last), 1);
     }
@@ -522,7 +518,7 @@ fn a_full_table_forgets_what_is_of_least_use() {
     }
     assert!(table.state(host(9)).is_some() && table.state(host(10)).is_some());
     assert_eq!((table.state(host(111)), table.state(host(112))), (None, Some(NeighbourState::Stale)));
-    // One that is asked for takes the place of a stale one, which is reported as lost.
+    // A resolution evicts a stale entry, which is reported as lost.
     let actions = table.resolve(host(50), 1);
     assert_eq!((&actions[0], asked(&actions[1..])), (&lost(host(112), MAC), Some((host(50).address, None))));
     for last in 113..120 {
@@ -532,7 +528,7 @@ fn a_full_table_forgets_what_is_of_least_use() {
     assert_eq!((table.heard(host(53), &REQUEST), table.state(host(51)).is_some()), (vec![], true));
     table.heard(host(51), &REPLY);
     assert_eq!(table.heard(host(53), &REQUEST), [], "the others are in use");
-    // Of these the first goes that has not been confirmed for the longest time, and none when all are confirmed.
+    // It evicts the entry with the oldest confirmation, and none once all are confirmed.
     let actions = table.resolve(host(52), 3);
     assert_eq!((&actions[0], asked(&actions[1..])), (&lost(host(113), MAC), Some((host(52).address, None))));
     table.heard(host(52), &REPLY);
@@ -576,7 +572,7 @@ fn new_resolutions_have_a_rate() {
     let host = |last: u8| Key::untagged(InterfaceId(0), IpAddr::from([192, 0, 2, last]));
     assert!(asked(&table.resolve(host(10), 1)).is_some() && asked(&table.resolve(host(11), 2)).is_some());
     assert_eq!(table.resolve(host(12), 3), [dropped(host(12), Unsent::Limited, &[3])]);
-    // Another interface has its own rate, and gateways have none.
+    // The rate is per interface, and gateways are exempt.
     assert_eq!(table.resolve(Key::untagged(InterfaceId(1), host(12).address), 4).len(), 1);
     assert!(asked(&table.pin(host(12))).is_some());
 }
@@ -604,7 +600,7 @@ fn a_link_that_went_down_and_up() {
     table.neighbours.unpin(unpinned);
     assert_eq!(table.resolve(gateway, 2), [dropped(gateway, Unsent::Unreachable, &[2])]);
     assert_eq!(table.resolve(waiting, 3).len(), 1);
-    // Requests go nowhere until the link is up. Then each neighbour is asked at once, not after its pause.
+    // Requests are useless while the link is down. Once it is up, each neighbour is asked at once.
     out.clear();
     table.neighbours.link_up(table.now, &table.ports, InterfaceId(0), &mut out);
     assert_eq!(out.len(), 2);

@@ -1,4 +1,4 @@
-//! Packets for the router's tests, with right checksums, and the check of every frame that it sends.
+//! Packets with correct checksums for the router's tests, and a check of every frame that it sends.
 
 use super::frame::{ARP, Envelope, IPV4, IPV6, Layer2, Tags};
 use fib::MacAddr;
@@ -14,7 +14,6 @@ pub(crate) const THEIRS: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
 /// A frame from the other station to us.
 pub(crate) const TO_US: Envelope = Envelope { destination: OURS, source: THEIRS, tags: Tags::NONE };
 
-/// An IPv4 packet in a frame.
 pub(crate) fn v4(envelope: Envelope, from: &str, to: &str, protocol: IpProtocol, payload: &[u8]) -> Vec<u8> {
     let (src_addr, dst_addr) = (from.parse().unwrap(), to.parse().unwrap());
     let header =
@@ -25,7 +24,6 @@ pub(crate) fn v4(envelope: Envelope, from: &str, to: &str, protocol: IpProtocol,
     })
 }
 
-/// An IPv6 packet in a frame.
 pub(crate) fn v6(envelope: Envelope, from: &str, to: &str, protocol: IpProtocol, payload: &[u8]) -> Vec<u8> {
     let (src_addr, dst_addr) = (from.parse().unwrap(), to.parse().unwrap());
     let header =
@@ -36,28 +34,26 @@ pub(crate) fn v6(envelope: Envelope, from: &str, to: &str, protocol: IpProtocol,
     })
 }
 
-/// Changes an untagged IPv4 frame and corrects the checksum of its header.
+/// Edits an untagged IPv4 frame and corrects the header checksum.
 pub(crate) fn edited_v4(mut frame: Vec<u8>, edit: impl FnOnce(&mut [u8])) -> Vec<u8> {
     edit(&mut frame);
     Ipv4Packet::new_unchecked(&mut frame[14..]).fill_checksum();
     frame
 }
 
-/// An ICMP echo request.
 pub(crate) fn echo_v4(from: &str, to: &str, data: &[u8]) -> Vec<u8> {
     let mut message = [&[8, 0, 0, 0, 0x12, 0x34, 0, 7], data].concat();
     Icmpv4Packet::new_unchecked(&mut message[..]).fill_checksum();
     v4(TO_US, from, to, IpProtocol::Icmp, &message)
 }
 
-/// An ICMPv6 echo request.
 pub(crate) fn echo_v6(from: &str, to: &str, data: &[u8]) -> Vec<u8> {
     let mut message = [&[128, 0, 0, 0, 0x12, 0x34, 0, 7], data].concat();
     Icmpv6Packet::new_unchecked(&mut message[..]).fill_checksum(&from.parse().unwrap(), &to.parse().unwrap());
     v6(TO_US, from, to, IpProtocol::Icmpv6, &message)
 }
 
-/// Asserts that a frame is one that a router may send: all of it is headers and payload, and every checksum is right.
+/// Asserts that a frame has no trailing bytes and that every checksum is correct.
 pub(crate) fn assert_well_formed(frame: &[u8]) {
     let layer2 = Layer2::parse(frame).unwrap();
     assert!(layer2.source.is_station(), "{frame:02x?}");

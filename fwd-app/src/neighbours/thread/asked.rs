@@ -1,6 +1,6 @@
-//! What the control thread tells and asks the router, which runs on a thread of its own ([`super`]).
+//! Requests of the control thread to the router's thread ([`super`]).
 //!
-//! The router answers between two bursts, so an answer is waited for, but not without a limit.
+//! The router answers between two bursts; callers wait with a timeout.
 
 use super::RouterLoop;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
@@ -8,63 +8,49 @@ use fib::MacAddr;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// How long an answer is waited for. It takes about a millisecond.
+/// Timeout of an answer, which usually takes about a millisecond.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A request to the router.
 #[derive(Debug)]
 pub(crate) enum ToRouter {
-    /// Which neighbours it knows.
     Neighbours(Sender<Vec<KnownNeighbour>>),
-    /// To forget what it has learned of this address, or of all. The answer is how many neighbours that were.
+    /// Delete the entries of this address, or all. The answer is the number deleted.
     Forget(Option<IpAddr>, Sender<usize>),
 }
 
-/// A neighbour in the router's table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KnownNeighbour {
-    /// Its address.
     pub(crate) address: IpAddr,
-    /// The index of the port whose link it is on.
     pub(crate) port: u16,
-    /// Its MAC, if it has answered.
     pub(crate) mac: Option<MacAddr>,
-    /// The name of its state.
     pub(crate) state: &'static str,
-    /// The time since its MAC was learned or confirmed; without a MAC, since it was asked for.
+    /// The time since the MAC was learned or confirmed; without a MAC, since the first request.
     pub(crate) age: Duration,
 }
 
-/// The router has ended, or is too busy.
+/// The router has ended or is overloaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the router does not answer")]
 pub(crate) struct NoAnswer;
 
-/// The router, for other threads.
+/// The router, as other threads see it.
 #[derive(Clone, Debug)]
 pub(crate) struct RouterHandle(Sender<ToRouter>);
 
 impl RouterHandle {
-    /// A handle, and the router's end of it.
     pub(crate) fn new() -> (Self, Receiver<ToRouter>) {
         let (sender, receiver) = unbounded();
         (Self(sender), receiver)
     }
 
-    /// All neighbours in the router's table, by address and port.
-    ///
-    /// # Errors
-    /// [`NoAnswer`].
+    /// All neighbours in the router's table, sorted by address and port.
     pub(crate) fn neighbours(&self) -> Result<Vec<KnownNeighbour>, NoAnswer> {
         let mut known = self.ask(ToRouter::Neighbours)?;
         known.sort_unstable_by_key(|neighbour| (neighbour.address, neighbour.port));
         Ok(known)
     }
 
-    /// Has the router forget what it has learned of this address, or of all. Returns how many neighbours that were.
-    ///
-    /// # Errors
-    /// [`NoAnswer`].
+    /// Deletes the entries of this address, or all. Returns the number deleted.
     pub(crate) fn forget(&self, address: Option<IpAddr>) -> Result<usize, NoAnswer> {
         self.ask(|answer| ToRouter::Forget(address, answer))
     }
@@ -77,7 +63,7 @@ impl RouterHandle {
 }
 
 impl RouterLoop {
-    /// Does and answers what other threads ask. Nobody may wait for the answer any more.
+    /// Answers pending requests; the caller may have timed out.
     pub(super) fn answer(&mut self) {
         let now = self.now();
         for asked in self.asked.try_iter() {

@@ -1,4 +1,4 @@
-//! The router follows the forwarder: it knows the ports, and keeps the gateways of routes resolved.
+//! Applies changes of the forwarder: ports, and the gateways to keep resolved.
 
 use super::{GATEWAY_PERIOD, RouterLoop};
 use crate::datapath::EgressTable;
@@ -11,11 +11,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Gateways that are kept resolved in VLANs, at most: an eighth of the table of one interface.
+/// Gateways kept resolved in VLANs: an eighth of an interface's table.
 const TAGGED_MAX: usize = 1024;
 
 impl RouterLoop {
-    /// The neighbour at an address on a port, or on the first interface in `vrf` whose link has that address; `None` when the link is down.
+    /// The neighbour on the given port, or on the first interface of `vrf` on whose link the address is; `None` if the link is down.
     pub(super) fn key(&self, vrf: usize, address: IpAddr, port: Option<u16>) -> Option<Key> {
         let ports = self.router.ports();
         let mut here = ports.interfaces().filter(|interface| interface.vrfs.own == vrf);
@@ -24,7 +24,7 @@ impl RouterLoop {
         ports.is_up(id.0).then_some(Key::untagged(id, address))
     }
 
-    /// Takes the ports as they are now. A TAP that is new has a carrier.
+    /// Applies changed ports. A new TAP starts with a carrier.
     pub(super) fn take_ports(&mut self) {
         let (before, ports) = (Arc::clone(self.router.ports()), self.ports.load_full());
         if Arc::ptr_eq(&before, &ports) {
@@ -39,7 +39,7 @@ impl RouterLoop {
         self.router.set_ports(self.now(), ports, &mut self.actions);
     }
 
-    /// Takes ports that have changed, and keeps gateways resolved when an egress table is a new one or time has passed.
+    /// Applies changed ports, and updates the pinned gateways after a change of an egress table or periodically.
     pub(super) fn follow(&mut self) {
         self.take_ports();
         let is_same = |(egress, followed): (&ArcSwap<EgressTable>, &Arc<EgressTable>)| {
@@ -60,8 +60,8 @@ impl RouterLoop {
         self.followed = (tables, Instant::now());
     }
 
-    /// Pins the untagged entry of each gateway, and its entry in every VLAN in which it answers; unpins all others. A sender chooses the tags
-    /// of its frames, so in a VLAN without an answer a gateway has an entry with the limits and the ageing of any host.
+    /// Pins the untagged entry of each gateway and its entry in every VLAN where it answers; unpins all others. Senders choose the
+    /// tags of their frames, so without an answer an entry in a VLAN is limited and aged as any host's.
     fn keep_resolved(&mut self, gateways: BTreeSet<Key>) {
         let now = self.now();
         let Self { pinned, router, .. } = self;
@@ -71,7 +71,7 @@ impl RouterLoop {
             *key != plain && entry.mac.is_some() && is_confirmed && gateways.contains(&plain)
         });
         let mut tagged: Vec<_> = answers.map(|(key, entry)| (!entry.is_pinned, key, entry.tags)).collect();
-        // Pinned entries first, so that new ones displace none.
+        // Pinned entries first, so that new entries displace none.
         tagged.sort_unstable_by_key(|(is_new, key, _)| (*is_new, *key));
         tagged.truncate(TAGGED_MAX);
         let plain = gateways.into_iter().map(|key| (key, Tags::NONE));

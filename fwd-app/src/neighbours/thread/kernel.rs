@@ -1,5 +1,5 @@
-//! Frames for the kernel behind a TAP. Answers of neighbours are for it only if it has asked, since its neighbour table takes others, too.
-//! All other frames have a rate for each TAP.
+//! Frames for the kernel behind a TAP. A neighbour's answer goes there only if the kernel has requested it, since its neighbour
+//! table accepts unsolicited ones. All other frames are rate-limited per TAP.
 
 use super::RouterLoop;
 use crate::neighbours::arp;
@@ -14,25 +14,24 @@ use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// How long an answer is for the kernel. Linux asks three times, a second apart.
+/// How long an answer goes to the kernel. Linux asks three times, a second apart.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Questions that are remembered. Strangers can have the kernel ask for any address of a link, so the latest count.
+/// Remembered requests. Strangers can make the kernel ask for any address of a link, so the oldest are dropped.
 const ASKED_MAX: usize = 4096;
-/// Frames to one TAP. Sessions of routing protocols take a tenth of it while they exchange full tables.
+/// Rate per TAP. Routing sessions use a tenth of it while they exchange full tables.
 const TAP_RATE: LimitRate = LimitRate { per_second: 50_000, burst: 5000 };
 
-/// The questions of the kernel, and the frames that its TAPs may still get.
 #[derive(Debug, Default)]
 pub(super) struct ToKernel {
-    /// When it asked for a neighbour that has not answered.
+    /// Time of the last request for each neighbour without an answer.
     asked: FxHashMap<Key, Duration>,
-    /// Its last questions, the oldest first; some have been answered, or asked again.
+    /// Requests, oldest first; some have been answered or repeated since.
     order: VecDeque<(Key, Duration)>,
     buckets: FxHashMap<InterfaceId, Bucket>,
 }
 
 impl ToKernel {
-    /// The kernel sends a frame by the TAP of `on`.
+    /// Records a request in a frame that the kernel sent by the TAP of `on`.
     pub(super) fn sends(&mut self, now: Duration, on: InterfaceId, frame: &[u8]) {
         let Some(key) = asked_for(on, frame) else { return };
         if self.asked.insert(key, now) == Some(now) {
@@ -47,12 +46,12 @@ impl ToKernel {
         }
     }
 
-    /// Whether the kernel has asked for a neighbour, which answers now.
+    /// Whether the kernel has requested this neighbour; removes the request.
     pub(super) fn takes_answer(&mut self, now: Duration, key: Key) -> bool {
         self.asked.remove(&key).is_some_and(|at| now < at.saturating_add(PATIENCE))
     }
 
-    /// Whether the TAP of `on` may get a frame now that the kernel has not asked for.
+    /// Whether the rate lets the TAP of `on` have a frame now.
     fn allows(&mut self, now: Duration, on: InterfaceId) -> bool {
         let bucket = self.buckets.entry(on).or_default();
         let taken = Pace::new(TAP_RATE).taken(*bucket, now);
@@ -62,7 +61,7 @@ impl ToKernel {
 }
 
 impl RouterLoop {
-    /// Gives the kernel a frame that came on `on` and that it has not asked for.
+    /// Sends the kernel a rate-limited frame received on `on`.
     pub(super) fn give_kernel(&mut self, on: InterfaceId, frame: &[u8]) -> Sent {
         let has_tap = self.taps.ids().any(|id| id == on);
         if has_tap && !self.to_kernel.allows(self.now(), on) {
@@ -72,7 +71,7 @@ impl RouterLoop {
     }
 }
 
-/// The neighbour that a frame asks for.
+/// The neighbour that a frame requests.
 fn asked_for(on: InterfaceId, frame: &[u8]) -> Option<Key> {
     let layer2 = Layer2::parse(frame).ok()?;
     let address = match layer2.ethertype {
@@ -141,7 +140,7 @@ mod tests {
         (0..10_000).for_each(|host| kernel.sends(now, ON, &question(host)));
         assert_eq!((kernel.asked.len(), kernel.order.len()), (ASKED_MAX, ASKED_MAX));
         assert!(kernel.takes_answer(now, key(9999)) && !kernel.takes_answer(now, key(0)), "the latest count");
-        // One that was asked for again is not the oldest.
+        // A repeated request is not the oldest.
         kernel.sends(Duration::from_secs(1), ON, &question(9000));
         (0..4000).for_each(|host| kernel.sends(Duration::from_secs(2), ON, &question(host)));
         assert!(kernel.takes_answer(Duration::from_secs(3), key(9000)));

@@ -1,7 +1,5 @@
-//! MACs of neighbours on their way to the control thread. Each change of a MAC costs new egress tables there, so a neighbour whose MAC flips
-//! is reported once a second, with its last MAC.
-//!
-//! A neighbour has at most one entry in each map, so both are bounded by the neighbour table.
+//! MACs of neighbours on their way to the control thread. Each change makes new egress tables there, so a neighbour's MAC is
+//! reported at most once a second, always the latest one. Each map has at most one entry per neighbour of the table.
 
 use crate::neighbours::entries::{Key, Resolved};
 use fib::MacAddr;
@@ -9,22 +7,20 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// The least time between two MACs of a neighbour.
+/// Least time between two reported MACs of a neighbour.
 const CHANGE_PERIOD: Duration = Duration::from_secs(1);
 
-/// Reported MACs, and MACs to report.
 #[derive(Debug, Default)]
 pub(super) struct Learned {
-    /// The MACs that the control thread knows, with the time of each report.
+    /// MACs known to the control thread, with the time of each report.
     told: FxHashMap<Key, (MacAddr, Duration)>,
-    /// The MACs to report, with the time at which each is due.
+    /// Pending reports, with the due time of each.
     news: FxHashMap<Key, (Option<MacAddr>, Duration)>,
-    /// The neighbours of `news`, by that time.
+    /// The pending reports by due time.
     due: BTreeSet<(Duration, Key)>,
 }
 
 impl Learned {
-    /// A neighbour has this MAC from `now` on, or none.
     pub(super) fn set(&mut self, now: Duration, key: Key, mac: Option<MacAddr>) {
         if let Some((_, due)) = self.news.remove(&key) {
             self.due.remove(&(due, key));
@@ -39,7 +35,7 @@ impl Learned {
         self.due.insert((due, key));
     }
 
-    /// Reports the MACs that are due by `now`, up to the first for which `tell` returns false.
+    /// Reports the MACs due by `now`, until `tell` returns false.
     pub(super) fn tell(&mut self, now: Duration, mut tell: impl FnMut(Resolved) -> bool) {
         while let Some((due, key)) = self.due.first().copied().filter(|(due, _)| *due <= now) {
             let mac = self.news.get(&key).and_then(|(mac, _)| *mac);
@@ -93,7 +89,7 @@ mod tests {
         assert_eq!((count, learned.news.len()), (9, 1));
         learned.set(at(15_000), key(9), mac(77));
         assert_eq!(told(&mut learned, at(15_000)), [(key(9), Some(77))]);
-        // The MAC that was reported last: there is no news.
+        // Back to the last reported MAC: nothing to report.
         learned.set(at(15_001), key(9), mac(1));
         learned.set(at(15_002), key(9), mac(77));
         assert!(told(&mut learned, at(99_000)).is_empty() && learned.due.is_empty());
@@ -102,7 +98,7 @@ mod tests {
         assert!(learned.told.is_empty());
     }
 
-    /// Before, each change took memory until the control thread took it.
+    /// Regression: each change took memory until the control thread received it.
     #[test]
     fn what_nobody_takes_is_bounded_by_the_neighbours() {
         let (mut learned, now) = (Learned::default(), Duration::ZERO);

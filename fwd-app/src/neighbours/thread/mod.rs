@@ -1,20 +1,10 @@
-//! The router's thread: gives the punts of the datapath to the router, and does what the router says.
+//! The router's thread: hands punts of the datapath to the [`Router`], and carries out its actions.
 //!
-//! It owns the [`Router`]. Answers, and packets whose neighbour is known at last, go to a sending stage; what is learned of neighbours
-//! goes to the control thread, which makes egress entries of it. It counts what it makes, takes and drops, so that every packet is still
-//! counted once.
+//! Answers and released packets go to a TX stage. Learned MACs go to the control thread, which builds egress entries from them.
+//! Created, received and dropped packets are counted, so that every packet is still counted once.
 //!
-//! What is for the router and not answered by it goes to the kernel by the [`Taps`], and what the kernel sends there leaves as it is. Such
-//! frames need no neighbour here: the kernel asks for its own, and gets copies of the answers.
-//!
-//! | module | what lives there |
-//! |---|---|
-//! | [`receive`] | what becomes of each punt |
-//! | [`send`] | what leaves: frames, packets that waited, events |
-//! | [`follow`] | the ports, and the gateways of the egress tables |
-//! | [`learned`] | MACs for the control thread, at a limited rate |
-//! | [`kernel`] | questions of the kernel, and the rate of frames to it |
-//! | [`asked`] | requests of other threads |
+//! Frames for our addresses without an answer here go to the kernel by the [`Taps`]; frames from the kernel are sent unchanged. They
+//! need no neighbour entry here: the kernel resolves its own, and gets copies of the answers.
 
 pub(crate) mod asked;
 mod follow;
@@ -50,44 +40,43 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Punts that are dealt with before other work has its turn.
+/// Punts per burst.
 const BURST: usize = 32;
-/// How often the rings are looked at when nothing comes.
+/// Polling interval while idle.
 const NAP: Duration = Duration::from_micros(100);
-/// How often gateways are asked for that could not be before.
+/// How often to retry pinning gateways.
 const GATEWAY_PERIOD: Duration = Duration::from_secs(1);
-/// Events that wait for the control thread.
+/// Queue of events to the control thread.
 const EVENTS: usize = 4096;
-/// The header of a frame, with two VLAN tags.
+/// Ethernet with two VLAN tags.
 const HEADER_BYTES: usize = 22;
-/// With fewer packets of its own left, the router has drivers free those that have left. More are there when drivers keep all they can.
+/// Below this level of the pool the TX stage has drivers free sent mbufs.
 const SHORT: usize = RING_SLOTS as usize / 2;
 
-/// Mbufs of the router's own pool when drivers keep as many as `kept_max` of them. Drivers keep what they have sent until they need its
-/// descriptor again, so on quiet ports for good; and as many may be on their way.
+/// Size of the router's own pool. Drivers keep sent mbufs until they need the descriptors, on a quiet port forever: up to
+/// `kept_max`. The rest may be in flight.
 fn own_packets(kept_max: usize) -> u32 {
     let on_the_way = RING_SLOTS as usize + BURST + ORIGINATED_MAX;
     let mbufs = u32::try_from(kept_max + on_the_way).unwrap_or(u32::MAX);
-    // A mempool of 2^q - 1 objects uses its memory best.
+    // 2^q - 1 is the optimum size of a mempool.
     mbufs.checked_add(1).and_then(u32::checked_next_power_of_two).map_or(u32::MAX, |mbufs| mbufs - 1)
 }
 
-/// What the router sees of the forwarder: the ports, the egress table of each VRF, and where it shows what it drops.
+/// The ports, the egress table of each VRF, and the watch that receives dropped packets.
 type Seen = (SharedPorts, Vec<Arc<ArcSwap<EgressTable>>>, Arc<Watch>);
 
-/// The running router's thread.
 pub(crate) struct RouterThread {
-    /// `None` once it has been joined.
+    /// `None` once joined.
     thread: Option<JoinHandle<StageOutcome>>,
     is_stopping: Arc<AtomicBool>,
     heartbeat: Arc<Heartbeat>,
 }
 
 impl RouterThread {
-    /// Starts the router, which does what comes from `asked`. Returns what it learns of neighbours too.
+    /// Starts the thread, which serves the requests in `asked`. Returns the receiver of learned MACs too.
     ///
     /// # Errors
-    /// When there is no memory for packets, or the system refuses a thread.
+    /// No memory for packets, or no thread.
     pub(crate) fn start(
         eal: &Eal,
         asked: Receiver<ToRouter>,
@@ -114,20 +103,19 @@ impl RouterThread {
         Ok((Self { thread: Some(thread), is_stopping, heartbeat }, events))
     }
 
-    /// Counts the turns of its loop.
     pub(crate) fn heartbeat(&self) -> &Arc<Heartbeat> {
         &self.heartbeat
     }
 
-    /// Whether the thread has ended, which is a panic while nobody has stopped it.
+    /// Whether the thread has ended, which without a stop means a panic.
     pub(crate) fn has_ended(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Ends the thread, after all stages have ended. Returns its counters.
+    /// Stops the thread, after all stages. Returns its counters.
     ///
     /// # Errors
-    /// When it has panicked: its packets are not counted then.
+    /// The thread panicked; its packets are not counted then.
     pub(crate) fn stop(mut self) -> anyhow::Result<StageOutcome> {
         self.join()
     }
@@ -143,54 +131,48 @@ impl RouterThread {
 }
 
 impl Drop for RouterThread {
-    /// A start that fails later leaves no thread behind.
+    /// Joins the thread when a later step of the start fails.
     fn drop(&mut self) {
         drop(self.join());
     }
 }
 
-/// A packet that waits for a neighbour.
 #[derive(Debug)]
 struct Waiting {
     packet: Mbuf,
     tag: PuntTag,
 }
 
-/// The router between its rings.
 struct RouterLoop {
     router: Router<Waiting>,
     actions: Vec<Action<Waiting>>,
-    /// Punts by class.
+    /// By [`PuntClass`].
     from: [RingConsumer; PuntClass::ALL.len()],
     to: RingProducer,
     originated: Ring,
     came: Burst,
     going: Burst,
     pool: Mempool,
-    /// By port: set when an answer of a neighbour may have been dropped.
+    /// By port: set when a neighbour's answer may have been dropped.
     have_lost_answers: Arc<[AtomicBool]>,
     /// Set when the pool runs low.
     is_short: Arc<AtomicBool>,
     taps: Taps,
-    /// A frame of the kernel's.
+    /// Buffer of a frame from the kernel.
     frame: Vec<u8>,
-    /// What other threads tell and ask.
     asked: Receiver<ToRouter>,
     ports: SharedPorts,
-    /// By VRF.
     egress: Vec<Arc<ArcSwap<EgressTable>>>,
-    /// The egress tables whose gateways were looked at last, and when.
+    /// Egress tables at the last update of the gateways, and its time.
     followed: (Vec<Arc<EgressTable>>, Instant),
     pinned: BTreeSet<Key>,
     events: Sender<Resolved>,
-    /// MACs for `events`.
     learned: Learned,
-    /// Limits messages about gateways with a new MAC.
+    /// Limits log messages about changed MACs of gateways.
     moves: Bucket,
     to_kernel: ToKernel,
     counters: Counters,
     published: Arc<Published>,
-    /// Where dropped packets are looked at.
     watch: Arc<Watch>,
     start: Instant,
 }
@@ -209,10 +191,10 @@ impl RouterLoop {
         let neighbours = NeighbourConfig { incomplete_max, ..limits };
         let neighbours = neighbours.with_reachable(neighbour_age);
         let router = Router::new(&RouterConfig { neighbours, ..RouterConfig::default() });
-        // An MTU may be raised later.
+        // The MTU may be raised later.
         let longest = ports.load().interfaces().map(|interface| usize::from(interface.mtu_range.max)).max();
         let frame = vec![0; longest.unwrap_or(0) + HEADER_BYTES + 1];
-        // Both this thread and the stage that sends free packets of it.
+        // The TX stage frees packets of this pool too.
         let (mbufs, is_preemptible) = (own_packets(punts.kept_max), true);
         let mut config = MempoolConfig { mbufs, cache_mbufs: 0, is_preemptible, ..MempoolConfig::default() };
         if taps.ids().next().is_some() {
@@ -255,7 +237,7 @@ impl RouterLoop {
         self.start.elapsed()
     }
 
-    /// Does some of what there is to do; returns whether there was anything.
+    /// One iteration of the loop; returns whether it did any work.
     fn turn(&mut self) -> bool {
         let mut worked = self.receive();
         worked |= self.take_from_kernel();
@@ -279,13 +261,13 @@ impl RouterLoop {
         worked
     }
 
-    /// Ends: deals with what has come, and drops what nobody sends any more.
+    /// Drains the rings after the stages have ended, and drops unsent packets.
     fn finish(mut self) -> StageOutcome {
         while self.receive() {}
         self.router.set_ports(self.now(), Arc::default(), &mut self.actions);
         self.act();
         self.flush();
-        // The stage that sends has ended, so its end of the ring is free.
+        // The TX stage has ended, so its consumer is free.
         if let Ok(mut left) = self.originated.consumer() {
             loop {
                 let count = left.dequeue_burst(&mut self.came);

@@ -1,5 +1,5 @@
-//! What becomes of each punt of the datapath: the router answers it, waits with it for a neighbour, or tells its sender why it went no
-//! further; the kernel gets what the router does not answer.
+//! Handles punts of the datapath: each packet is answered, queued for a neighbour, refused with an ICMP error, or passed to the
+//! kernel.
 
 use super::{BURST, RouterLoop, Waiting};
 use crate::datapath::punt::{PuntCause, PuntTag};
@@ -19,8 +19,8 @@ use fib::NextHopId;
 use std::net::IpAddr;
 
 impl RouterLoop {
-    /// Deals with punts that have come: all that resolve neighbours, so that no answer lies in the ring when its neighbour is given
-    /// up, and some of each other class. Returns whether there were any.
+    /// Handles punts: all of the resolution class, so that no answer is still in the ring when its neighbour is given up, and a
+    /// burst of each other class. Returns whether any punt was found.
     pub(super) fn receive(&mut self) -> bool {
         let mut any = false;
         for class in PuntClass::ALL {
@@ -35,7 +35,7 @@ impl RouterLoop {
             return false;
         }
         let mut packets: Vec<Mbuf> = std::iter::from_fn(|| self.came.pop()).collect();
-        // They were taken from the end.
+        // `pop` takes from the end.
         packets.reverse();
         for packet in packets {
             let tag = PuntTag::of(packet.tag());
@@ -56,7 +56,6 @@ impl RouterLoop {
         true
     }
 
-    /// A frame for the router.
     fn for_us(&mut self, tag: PuntTag, packet: &Mbuf) {
         let (on, now) = (InterfaceId(tag.port), self.now());
         let mut whole = Vec::new();
@@ -99,13 +98,13 @@ impl RouterLoop {
         }
     }
 
-    /// Drops a packet, and tells its sender if that may be.
+    /// Drops a packet, and sends its sender an ICMP error if allowed.
     pub(super) fn refuse(&mut self, tag: PuntTag, packet: &Mbuf, cause: Cause) {
         self.drop_packet(tag, packet, tag.cause.reason());
         self.tell_sender(tag, packet, cause);
     }
 
-    /// Counts a packet as dropped, and shows it to whoever captures drops.
+    /// Counts a dropped packet, and shows it to the watch.
     pub(super) fn drop_packet(&mut self, tag: PuntTag, packet: &Mbuf, reason: DropReason) {
         self.counters.drops.add(reason, 1);
         if self.watch.is_on() {
@@ -125,7 +124,6 @@ impl RouterLoop {
         }
     }
 
-    /// Sends a packet to its neighbour as soon as that is known.
     pub(super) fn resolve(&mut self, waiting: Waiting) {
         let (now, packet) = (self.now(), &waiting.packet);
         let found = destination(packet).and_then(|destination| {
@@ -145,7 +143,6 @@ impl RouterLoop {
     }
 }
 
-/// The destination of a packet that the datapath has checked.
 fn destination(packet: &Mbuf) -> Option<IpAddr> {
     let checked = check::check(packet.data(), packet.pkt_len()).ok()?;
     Some(match checked.destination {

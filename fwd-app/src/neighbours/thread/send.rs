@@ -1,4 +1,4 @@
-//! What leaves the router's thread: frames of the router and of the kernel to a sending stage, events to the control thread.
+//! Output of the router's thread: frames to a TX stage, events to the control thread.
 
 use super::{HEADER_BYTES, RouterLoop, SHORT, Waiting};
 use crate::datapath::fragment::Cut;
@@ -19,16 +19,15 @@ use fib::MacAddr;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Frames that are taken from one TAP before other work has its turn.
+/// Frames taken from one TAP before other work.
 const TAP_BURST: usize = 32;
-/// The shortest frame of Ethernet, without its checksum: what the router makes and what the kernel sends may be shorter.
+/// The shortest Ethernet frame without its checksum. Frames of the router and the kernel may be shorter.
 const FRAME_BYTES_MIN: usize = 60;
 
-/// How often it is logged that a gateway has another MAC.
+/// Rate of log messages about changed MACs of gateways.
 const MOVES: LimitRate = LimitRate { per_second: 1, burst: 10 };
 
 impl RouterLoop {
-    /// Does what the router says.
     pub(super) fn act(&mut self) {
         let (now, mut actions) = (self.now(), std::mem::take(&mut self.actions));
         for action in actions.drain(..) {
@@ -64,7 +63,6 @@ impl RouterLoop {
         self.actions = actions;
     }
 
-    /// Forwards a packet that has waited for its neighbour.
     fn forward(&mut self, by: InterfaceId, mac: MacAddr, waiting: Waiting) {
         let Waiting { mut packet, tag } = waiting;
         let checked = check::check(packet.data(), packet.pkt_len());
@@ -89,7 +87,7 @@ impl RouterLoop {
         }
     }
 
-    /// Gives the fragments of a packet to the stage that sends. When there is no mbuf for one, the others are not made.
+    /// Sends the fragments of a packet. Stops at the first one without an mbuf.
     fn go_in_pieces(&mut self, port: u16, packet: &Mbuf, mut cut: Cut) {
         self.counters.punted += 1;
         self.counters.fragmented += 1;
@@ -102,7 +100,6 @@ impl RouterLoop {
         }
     }
 
-    /// Sends a frame of the router or of the kernel.
     pub(super) fn send(&mut self, port: u16, frame: &[u8]) {
         self.counters.originated += 1;
         match padded(&self.pool, frame) {
@@ -111,7 +108,7 @@ impl RouterLoop {
         }
     }
 
-    /// Counts a frame as dropped that was on its way out, and shows it to whoever captures drops.
+    /// Counts an outgoing frame as dropped, and shows it to the watch.
     fn drop_frame(&mut self, frame: &[u8], reason: DropReason) {
         self.counters.drops.add(reason, 1);
         if self.watch.is_on() {
@@ -120,17 +117,16 @@ impl RouterLoop {
         }
     }
 
-    /// Gives a packet to the stage that sends.
+    /// Hands a packet to the TX stage.
     fn go(&mut self, port: u16, mut packet: Mbuf) {
         packet.set_tag(port.into());
         if self.going.room() == 0 {
             self.flush();
         }
-        // Has room: flush has emptied it.
+        // `flush` has made room.
         drop(self.going.push(packet));
     }
 
-    /// Hands over what is to be sent.
     pub(super) fn flush(&mut self) {
         if self.going.is_empty() {
             return;
@@ -146,13 +142,12 @@ impl RouterLoop {
         self.going.free_all();
     }
 
-    /// Hands over what was learned.
     pub(super) fn tell(&mut self) {
         let (now, events) = (self.now(), &self.events);
         self.learned.tell(now, |event| !matches!(events.try_send(event), Err(TrySendError::Full(_))));
     }
 
-    /// Logs that a gateway has another MAC, some times a second at most.
+    /// Logs a gateway's changed MAC, at a limited rate.
     fn notice_move(&mut self, now: Duration, key: Key, (old, new): (MacAddr, MacAddr)) {
         let Some(taken) = self.pinned.contains(&key).then(|| Pace::new(MOVES).taken(self.moves, now)) else {
             return;
@@ -164,7 +159,7 @@ impl RouterLoop {
         }
     }
 
-    /// Sends what the kernel has sent by its TAPs, some of it, as long as the stage that sends has room. Returns whether there was any.
+    /// Sends frames from the TAPs while the TX stage has room. Returns whether any frame was found.
     pub(super) fn take_from_kernel(&mut self) -> bool {
         let mut room = self.originated.capacity().saturating_sub(self.originated.count() + self.going.len());
         let ids: Vec<InterfaceId> = self.taps.ids().collect();
@@ -175,7 +170,7 @@ impl RouterLoop {
                 let Some(bytes) = self.taps.recv(id, &mut frame) else { break };
                 (any, room) = (true, room - 1);
                 let mtu_bytes = self.router.ports().interface(id).map_or(0, |interface| interface.mtu_bytes);
-                // Somebody may have given the TAP a greater MTU; a frame that fills the buffer has been cut.
+                // The TAP's MTU may have been raised; a frame that fills the buffer was truncated.
                 if bytes > usize::from(mtu_bytes) + HEADER_BYTES {
                     self.counters.originated += 1;
                     self.drop_frame(&frame[..bytes.min(frame.len())], DropReason::MtuExceeded);
@@ -190,7 +185,7 @@ impl RouterLoop {
     }
 }
 
-/// A packet with a copy of `frame`, padded with zeros to the shortest length: not every driver pads.
+/// Copies `frame` and pads it with zeros to the shortest length, since not every driver pads.
 fn padded(pool: &Mempool, frame: &[u8]) -> Result<Mbuf, DpdkError> {
     let mut packet = pool.copy(frame)?;
     packet.append(&[0; FRAME_BYTES_MIN][frame.len().min(FRAME_BYTES_MIN)..], pool)?;

@@ -1,4 +1,4 @@
-//! The router's own packets, and drivers that keep them.
+//! The router's own packets, with drivers that hold on to sent mbufs.
 
 use super::*;
 use crate::datapath::punt::PuntCause;
@@ -17,12 +17,11 @@ use dpdk_ffi::{Port, PortConfig, QueueId, RingPort, RingSync, SocketId};
 use fib::{MacAddr, NextHop, NextHopId, NextHopTable, PortRef};
 use rusty_fork::rusty_fork_test;
 
-/// Descriptors of a TX queue.
 const DESCRIPTORS: u32 = 1024;
 /// The next hop of 198.18.0.9, behind port 0.
 const GATEWAY: NextHopId = NextHopId::from_answer(1);
 
-/// A port whose driver keeps what it has sent until it needs the descriptor again: a ring, which is full then.
+/// A port whose driver frees a sent mbuf only when it needs the descriptor, modelled by a full ring.
 struct Keeper {
     port: Port,
     kept: Ring,
@@ -42,7 +41,7 @@ impl Keeper {
         Self { port, reused: kept.consumer().unwrap(), kept }
     }
 
-    /// Frees the oldest packets when their descriptors are needed, as drivers do a batch at a time; returns how many have left.
+    /// Frees the oldest packets when their descriptors are needed, a batch at a time; returns the number freed.
     fn reuse(&mut self, scratch: &mut Burst) -> usize {
         if self.kept.count() + scratch.capacity() <= self.kept.capacity() {
             return 0;
@@ -53,7 +52,7 @@ impl Keeper {
     }
 }
 
-/// The router of some ports that keep what they sent, and the stage that sends.
+/// A router, ports that hold on to sent mbufs, and the TX stage.
 struct ThreadRig {
     ports: Vec<Keeper>,
     punts: PuntRings,
@@ -94,18 +93,17 @@ impl ThreadRig {
             (&punts, (Arc::new(ArcSwap::from_pointee(table)), vec![egress], Arc::default()), sender),
         )
         .unwrap();
-        // What it announces.
+        // Discards the initial announcements.
         router.actions.clear();
         Self { ports, punts, tx, router }
     }
 }
 
-/// The gateway's interface.
 fn other() -> PortRecord {
     PortRecord::new(0, "gateway".to_owned(), MacAddr([2, 0, 0, 0, 0, 9]), 1500)
 }
 
-/// Has the stage that sends hand `count` frames to the router.
+/// Has the TX stage punt `count` frames.
 fn punt(tx: &mut Tx, eal: &Eal, pool: &Mempool, (frame, count): (&[u8], usize), counters: &mut Counters) {
     for _ in 0..count.div_ceil(BURST) {
         let mut batch = Batch::new(Burst::with_capacity(eal, BURST));
@@ -123,7 +121,7 @@ fn punt(tx: &mut Tx, eal: &Eal, pool: &Mempool, (frame, count): (&[u8], usize), 
 rusty_fork_test! {
     #![rusty_fork(timeout_ms = 30_000)]
 
-    /// Before, all shared a ring, and the answer was dropped with the rest.
+    /// Regression: all classes shared a ring, and the answer was dropped with the flood.
     #[test]
     fn a_flood_for_the_kernel_leaves_answers_of_neighbours_alone() {
         let Some(eal) = dpdk_ffi::testing::eal() else { return };
@@ -132,7 +130,7 @@ rusty_fork_test! {
         let (key, mut counters) = (Key::untagged(InterfaceId(0), [198, 18, 0, 9].into()), Counters::default());
         assert!(router.router.pin(Duration::ZERO, key, Tags::NONE, &mut router.actions));
         let Action::Send { frame: request, .. } = &router.actions[0] else { panic!("it asks") };
-        // The answer: both ends exchanged, and a reply.
+        // The answer: addresses swapped, and the operation is a reply.
         let mut answer = request.clone();
         let (ours, theirs) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 9]);
         for (at, mac) in [(0, ours), (6, theirs), (22, theirs), (32, ours)] {
@@ -150,7 +148,7 @@ rusty_fork_test! {
         router.turn();
         let entry = router.router.neighbour(key).unwrap();
         assert_eq!(entry.mac, Some(MacAddr([2, 0, 0, 0, 0, 9])));
-        // Too many of its own kind are noticed.
+        // An overflow of the resolution class is noticed.
         punt(&mut tx, eal, &pool, (&answer, 2048), &mut counters);
         assert!(counters.lost.of(PuntClass::Resolution) > 0);
         assert!(punts.have_lost_answers[0].load(Ordering::Relaxed));
@@ -158,7 +156,7 @@ rusty_fork_test! {
         assert!(!punts.have_lost_answers[0].load(Ordering::Relaxed));
     }
 
-    /// Before, each pair of VLANs pinned an entry with its packets, until the table of the interface was full and the pool empty.
+    /// Regression: each pair of VLANs pinned an entry and its packets, until table and pool were exhausted.
     #[test]
     fn packets_for_a_silent_gateway_in_many_vlans_are_bounded_and_end() {
         let Some(eal) = dpdk_ffi::testing::eal() else { return };
@@ -181,13 +179,13 @@ rusty_fork_test! {
         let waiting = waiting_max(1);
         assert!(pool.in_use() <= waiting, "{} packets wait", pool.in_use());
         assert!(router.router.neighbours().count() <= 1 + WAITING.1);
-        // Where it answers it is kept resolved, for as long as it does.
+        // An entry that answers is pinned as long as it stays confirmed.
         let key = |vlan| Key { vlans: [vlan, 0], ..Key::untagged(InterfaceId(0), [198, 18, 0, 9].into()) };
         let is_pinned = |router: &RouterLoop, vlan| {
             router.router.neighbour(key(vlan)).is_some_and(|entry| entry.is_pinned)
         };
         resolve(&mut router, 700);
-        // On a busy host the limits of new neighbours may have left it out.
+        // On a busy host the limits of new neighbours may have refused it.
         while router.router.neighbour(key(700)).is_none() {
             std::thread::sleep(Duration::from_millis(10));
             resolve(&mut router, 700);
@@ -235,7 +233,7 @@ rusty_fork_test! {
         let Some(eal) = dpdk_ffi::testing::eal() else { return };
         let ThreadRig { mut ports, punts: _punts, mut tx, mut router } = ThreadRig::new(eal, 3);
         let (mut counters, mut scratch) = (Counters::default(), Burst::with_capacity(eal, BURST));
-        // Answers to one host, then to the next: what went to the first one stays with the driver of its port.
+        // Answers to one host, then to the next: the first port's driver holds on to the mbufs sent there.
         for (port, keeper) in (0..).zip(&mut ports) {
             let mut left = 0;
             for _ in 0..PINGS {
