@@ -1,33 +1,31 @@
-//! Answers to requests. Anything that serializes and has a text form is one: the same value feeds text and JSON.
+//! Answers to requests. Any value that serializes and has a text form can be an answer: text and JSON come from one value.
 //!
-//! The forwarder only gathers the value. The thread of the control socket writes it, as text or as JSON, whichever the client asked
-//! for, and gives up at a limit of bytes. A list of any length is answered in parts, each of which has the request for the next one.
+//! The control thread only gathers the value; the thread of the control socket formats it, up to a limit of bytes. Long lists are
+//! answered in parts, each with the request for the next part.
 
 use crate::console::grammar::request::Request;
 use serde::Serialize;
 use std::fmt::{self, Display};
 use std::io::Write;
 
-/// The answer to a request.
 pub(crate) struct Answer {
     value: Box<dyn Shown + Send>,
-    /// Of a list.
+    /// Set for a part of a list.
     part: Option<ListPart>,
 }
 
-/// What comes after some lines of a list.
+/// The continuation of a list.
 struct ListPart {
-    /// The request for the lines after them; `None` when they are the last.
+    /// `None` after the last lines.
     next: Option<Request>,
 }
 
 impl Answer {
-    /// `value`, whose text form is that of `Display`.
     pub(crate) fn new(value: impl Serialize + Display + Send + 'static) -> Self {
         Self { value: Box::new(value), part: None }
     }
 
-    /// Some lines of a list, and the request for those after them unless they are the last. In JSON each line is a value of its own.
+    /// Lines of a list, and the request for the next ones. In JSON each line is a separate value.
     pub(crate) fn part<T: Serialize + Display + Send + 'static>(
         lines: Vec<T>,
         next: Option<Request>,
@@ -35,7 +33,7 @@ impl Answer {
         Self { value: Box::new(ListLines(lines)), part: Some(ListPart { next }) }
     }
 
-    /// The same, of a list whose next part is asked for by what `ask` makes of the request.
+    /// Rewrites the request for the next part.
     pub(crate) fn asking_by(mut self, ask: impl FnOnce(Request) -> Request) -> Self {
         if let Some(part) = &mut self.part {
             part.next = part.next.take().map(ask);
@@ -43,40 +41,37 @@ impl Answer {
         self
     }
 
-    /// Whether it is a part of a list.
     pub(super) fn is_part(&self) -> bool {
         self.part.is_some()
     }
 
-    /// The line that asks for the next part of a list.
+    /// The command line that requests the next part.
     pub(super) fn next_line(&self) -> Option<String> {
         Some(self.part.as_ref()?.next.as_ref()?.to_string())
     }
 
-    /// Done, and there is nothing to say: no text, and `null` in JSON.
+    /// An empty answer: no text, and `null` in JSON.
     pub(crate) fn done() -> Self {
         Self::new(Done)
     }
 
-    /// The value as JSON.
     pub(crate) fn value(&self) -> serde_json::Value {
         let mut json = Vec::new();
-        // Values of this program can be written, and what was written can be read.
+        // Values of this program always serialize.
         self.json(&mut json).and_then(|()| serde_json::from_slice(&json)).unwrap_or_default()
     }
 
-    /// Writes the value as JSON; of a list, a string that has a value on each line.
+    /// Writes the value as JSON; a list becomes a string with a value on each line.
     ///
     /// # Errors
-    /// When `out` takes no more, or the value cannot be written as JSON.
+    /// When `out` is full, or the value does not serialize.
     pub(super) fn json(&self, out: &mut dyn Write) -> serde_json::Result<()> {
         self.value.json(out)
     }
 
-    /// Writes the text form as a JSON string.
     ///
     /// # Errors
-    /// When `out` takes no more.
+    /// When `out` is full.
     pub(super) fn text(&self, out: &mut dyn Write) -> serde_json::Result<()> {
         self.value.text(out)
     }
@@ -88,35 +83,33 @@ impl fmt::Debug for Answer {
     }
 }
 
-/// Why a request was refused: nothing has changed.
+/// Why a request was refused; it has changed nothing.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
-    /// This forwarder cannot do it, with the reason.
+    /// Not available in this forwarder.
     #[error("{what}: {why}")]
     Unavailable {
-        /// What was asked for.
         what: String,
         /// Why it cannot be done here.
         why: String,
     },
-    /// It was tried and failed.
     #[error("{0:#}")]
     Failed(#[from] anyhow::Error),
-    /// Too many requests wait for the forwarder.
+    /// The queue to the control thread is full.
     #[error("the forwarder is busy: {waiting} requests wait; try again")]
     Busy {
         /// How many.
         waiting: usize,
     },
-    /// The client may only ask for what changes nothing.
+    /// The user may only read.
     #[error("this user may read only: show, route get, route list; see --ctl-group")]
     ReadOnly,
-    /// The forwarder ended, or gave the request up, without an answer.
+    /// The forwarder ended, or dropped the request.
     #[error("the forwarder has ended without an answer")]
     Ended,
 }
 
-/// What an answer must be able to do, as a trait object.
+/// Object-safe [`Serialize`] and [`Display`].
 trait Shown {
     fn json(&self, out: &mut dyn Write) -> serde_json::Result<()>;
     fn text(&self, out: &mut dyn Write) -> serde_json::Result<()>;
@@ -132,7 +125,7 @@ impl<T: Serialize + Display> Shown for T {
     }
 }
 
-/// Serializes the text form, piece by piece.
+/// Serializes the text form without an intermediate string.
 struct Text<'a, T>(&'a T);
 
 impl<T: Display> Serialize for Text<'_, T> {
@@ -141,7 +134,6 @@ impl<T: Display> Serialize for Text<'_, T> {
     }
 }
 
-/// Lines of a list.
 struct ListLines<T>(Vec<T>);
 
 impl<T: Display> Display for ListLines<T> {

@@ -1,8 +1,7 @@
-//! `capture drops FILE N`: a pcapng file with the reason of each drop as its comment.
+//! `capture drops FILE N`: a pcapng file with the drop reason as each packet's comment.
 //!
-//! A thread writes the file, since it may be on a file system that does not answer (NFS, FUSE): every call on it may wait then, also the one
-//! that closes it. The control thread gives the thread packets through a bounded channel and never waits for it. A writer that does not come
-//! back is left behind.
+//! A separate thread writes the file, since every call on NFS or FUSE may block, `close` included. The control thread passes packets
+//! through a bounded channel and never waits for the writer. A writer that hangs is abandoned.
 
 use super::{Site, capture_file};
 use crate::console::{Answer, ClientCommand};
@@ -27,16 +26,16 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-/// How long a client waits for the file to be begun, and to be written and closed.
+/// Timeout for creating the file, and for writing and closing it.
 const LIMIT: Duration = Duration::from_secs(3);
-/// Packets on their way to the writer, 2 KB each at most: several times what lcores hand over at once. Further ones are missed.
+/// Packets queued to the writer, up to 2 KB each: several times a burst of all lcores. More are counted as missed.
 const QUEUED_MAX: usize = 4096;
-/// Writers that do not come back. There is no other capture then.
+/// Number of abandoned writers at which captures are refused.
 const LEFT_MAX: usize = 4;
-/// Time stamps of a capture are nanoseconds: 10^-9 s.
+/// `if_tsresol`: 10^-9 s.
 const NANOSECONDS: u8 = 9;
 
-/// The capture that runs, and writers that were left behind.
+/// The running capture, and abandoned writers.
 #[derive(Default)]
 pub(super) struct Captures {
     running: Option<Capture>,
@@ -46,27 +45,24 @@ pub(super) struct Captures {
 /// The thread that writes. It returns the number of packets.
 type Writer = JoinHandle<anyhow::Result<u64>>;
 
-/// Where packets are written to.
 type Output = Box<dyn Write + Send>;
 
-/// A capture.
 struct Capture {
     file: String,
     wanted: (NonZeroU64, PacketFilter),
     watch: Arc<Watch>,
-    /// The interface of packets on their way out: the last one.
+    /// Interface index of outgoing packets: the last one.
     leaving: usize,
     step: CaptureStep,
-    /// When the step began.
     since: Instant,
-    /// Who waits for the end of the step.
+    /// The client that waits for the end of the step.
     waiting: Option<ClientCommand>,
-    /// To the writer; `None` when no more come.
+    /// `None` once the capture is ending.
     packets: Option<Sender<CapturedPacket>>,
-    /// From the writer: the file is begun.
+    /// Signalled once the file has its header.
     begun: Receiver<()>,
     writer: Writer,
-    /// Packets that the writer had no room for.
+    /// Packets dropped because the queue was full.
     skipped: u64,
 }
 
@@ -77,7 +73,6 @@ enum CaptureStep {
     Ending,
 }
 
-/// A packet as it is written.
 struct CapturedPacket {
     interface: u32,
     time: Duration,
@@ -87,24 +82,23 @@ struct CapturedPacket {
 }
 
 impl Drop for Captures {
-    /// The forwarder ends.
     fn drop(&mut self) {
         let Some(mut capture) = self.running.take() else { return };
         capture.end(None);
         while !capture.writer.is_finished() && capture.since.elapsed() < LIMIT {
             std::thread::sleep(Duration::from_millis(1));
         }
-        // Its end ends a writer that is left behind.
+        // The end of the process ends an abandoned writer.
         let _ = capture.turn(false, &mut self.left);
     }
 }
 
 impl Captures {
-    /// Starts a capture of the next `packets` dropped packets that match the filter to `file`, which messages call `name`. A client gets the
-    /// answer when the file is begun; without one this waits for it.
+    /// Captures the next matching dropped packets to `file`, called `name` in messages. A client is answered once the file has its
+    /// header; without a client this call waits for that.
     ///
     /// # Errors
-    /// Without a client: when the file cannot be written.
+    /// Without a client: the file cannot be written.
     pub(super) fn start(
         &mut self,
         (name, file): (String, File),
@@ -129,7 +123,7 @@ impl Captures {
         self.start_to(name, open, interfaces, (wanted, client), watch)
     }
 
-    /// Why there can be no capture now.
+    /// Why no capture can start now.
     fn refusal(&mut self) -> Option<anyhow::Error> {
         self.left.retain(|writer| !writer.is_finished());
         match &self.running {
@@ -182,7 +176,7 @@ impl Captures {
         Ok(())
     }
 
-    /// Ends the capture. The client gets the answer when its file is written and closed.
+    /// Ends the capture. The client is answered once the file is closed.
     pub(super) fn stop(&mut self, client: ClientCommand) {
         match &mut self.running {
             Some(capture) if capture.step != CaptureStep::Ending => capture.end(Some(client)),
@@ -198,21 +192,20 @@ impl Captures {
         packets.is_none_or(|packets| !packets.is_full())
     }
 
-    /// Gives the writer a packet that was seen.
     pub(super) fn take(&mut self, seen: &WatchedPacket, tsc_hz: u64) {
         if let Some(capture) = &mut self.running {
             capture.take(seen, tsc_hz);
         }
     }
 
-    /// Goes on, without waiting for a writer. `is_idle`: no packet was seen since the last time.
+    /// Advances the capture without blocking. `is_idle`: no packet was seen since the last call.
     pub(super) fn turn(&mut self, is_idle: bool) {
         self.running = self.running.take().and_then(|capture| capture.turn(is_idle, &mut self.left));
     }
 }
 
 impl Capture {
-    /// The file is begun, and packets are wanted.
+    /// Starts the flow of packets, and answers the client.
     fn write(&mut self) {
         self.step = CaptureStep::Writing;
         let (packets, filter) = self.wanted;
@@ -222,7 +215,7 @@ impl Capture {
         }
     }
 
-    /// No more packets are wanted, and `client` waits for the end of the writer.
+    /// Stops the flow of packets; `client` waits for the writer.
     fn end(&mut self, client: Option<ClientCommand>) {
         self.watch.stop(Purpose::Capture);
         (self.step, self.since, self.packets) = (CaptureStep::Ending, Instant::now(), None);
@@ -245,11 +238,11 @@ impl Capture {
             frame_bytes: seen.frame_bytes,
             reason: if let Fate::Dropped(reason) = seen.fate { reason.name() } else { "" },
         };
-        // A writer that has failed takes none, which the next turn sees.
+        // The next turn notices a failed writer.
         self.skipped += u64::from(packets.try_send(packet).is_err());
     }
 
-    /// Goes on; `None` when it is over.
+    /// Advances the capture; returns `None` when it is over.
     fn turn(mut self, is_idle: bool, left: &mut Vec<Writer>) -> Option<Self> {
         if self.writer.is_finished() {
             self.watch.stop(Purpose::Capture);
@@ -280,7 +273,7 @@ impl Capture {
         Some(self)
     }
 
-    /// What the writer has done. Waits for its end.
+    /// Joins the writer, and returns its result.
     fn outcome(self) -> anyhow::Result<CaptureDone> {
         let Self { file, writer, watch, skipped, .. } = self;
         let joined = writer.join().unwrap_or_else(|_| Err(anyhow::anyhow!("its thread has panicked")));
@@ -289,20 +282,20 @@ impl Capture {
     }
 }
 
-/// Closes a file that a client has passed, where that may wait.
+/// Closes a client's file on a thread that may block.
 pub(super) fn close(file: File) {
     // Without a thread it is closed here.
     drop(spawn("capture", move || drop(file)));
 }
 
-/// Tells the client why there is no capture; without one, whoever has called.
+/// Refuses a capture: to the client, or without one to the caller.
 fn refuse(client: Option<ClientCommand>, why: anyhow::Error) -> anyhow::Result<()> {
     let Some(client) = client else { return Err(why) };
     client.answer(Err(why.into()));
     Ok(())
 }
 
-/// The work of the thread: begins the file with these interfaces, and writes packets until no more come. Returns their number.
+/// Body of the writer: writes the header with these interfaces, then packets until the channel closes. Returns their number.
 fn write(
     open: impl FnOnce() -> anyhow::Result<Output>,
     interfaces: Vec<String>,
@@ -318,7 +311,7 @@ fn write(
         let block = InterfaceDescriptionBlock { linktype: DataLink::ETHERNET, snaplen: 0, options };
         writer.write_pcapng_block(block).map_err(plain)?;
     }
-    // Nobody waits for it any more if it took too long.
+    // The receiver may have timed out.
     let _ = begun.send(());
     let mut written = 0;
     for CapturedPacket { interface, time, frame, frame_bytes, reason } in packets {
@@ -336,7 +329,6 @@ fn write(
     Ok(written)
 }
 
-/// The I/O error inside a library's error.
 fn plain(error: PcapError) -> std::io::Error {
     match error {
         PcapError::IoError(error) => error,
@@ -348,7 +340,7 @@ fn plain(error: PcapError) -> std::io::Error {
 struct CaptureDone {
     file: String,
     written: u64,
-    /// Packets that no buffer was free for, since the start, or that came faster than the file took them.
+    /// Packets without a free buffer since the start, or above the writer's queue.
     missed: u64,
 }
 
@@ -372,7 +364,7 @@ mod tests {
     use crate::console::server::{Limits, Server};
     use std::os::unix::net::UnixStream;
 
-    /// A writer that takes nothing: the other end of this stream does not read.
+    /// A stream whose buffer is full and whose peer does not read.
     fn full() -> (UnixStream, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
@@ -381,7 +373,7 @@ mod tests {
         (ours, theirs)
     }
 
-    /// Starts a capture to what `open` returns. Without a client it would wait for a file that is begun.
+    /// Starts a capture to the output of `open`.
     fn start(
         captures: &mut Captures,
         client: ClientCommand,
@@ -393,7 +385,7 @@ mod tests {
             .unwrap();
     }
 
-    /// Has a client ask `line`, gives it to `serve`, and takes turns until the client has its reply.
+    /// Sends `line` as a client, passes the command to `serve`, and takes turns until the client has its reply.
     fn ask(
         (captures, inbox, path): (&mut Captures, &Inbox, &std::path::Path),
         line: &str,
@@ -424,7 +416,7 @@ mod tests {
         let path = scratch.path().join("x.sock");
         let (_server, inbox) = Server::start(&path, Limits::default()).unwrap();
         let mut captures = Captures::default();
-        // Its header is in a buffer, so it is begun; the end waits.
+        // The header fits the buffer, so the capture starts; closing blocks.
         let begin = |captures: &mut Captures| {
             let (ours, theirs) = full();
             let open = move || Ok(Box::new(ours) as Output);
@@ -440,7 +432,7 @@ mod tests {
         let mut others = vec![begin(&mut captures)];
         stop(&mut captures);
         assert!(captures.running.is_none() && captures.left.len() == 1);
-        // One that does not even open.
+        // A file whose `open` hangs.
         let (never, forever) = bounded::<()>(0);
         let open = move || {
             let _ = forever.recv();
@@ -449,7 +441,6 @@ mod tests {
         let begun =
             ask((&mut captures, &inbox, &path), "start", |captures, client| start(captures, client, open));
         assert!(begun.error.as_ref().unwrap().contains("x takes no data"), "{begun:?}");
-        // There is a limit of those.
         while captures.left.len() < LEFT_MAX {
             assert!(captures.refusal().is_none());
             others.push(begin(&mut captures));

@@ -1,5 +1,5 @@
-//! The file of a capture. A client opens it as its own user and passes it with the request, so a capture changes no file that the client
-//! may not write. The forwarder opens only a path from its command line.
+//! The file of a capture. A client opens it as its own user and passes the descriptor, so a capture writes no file that the client
+//! may not write. The forwarder opens only a path from its own command line.
 
 use anyhow::ensure;
 use rustix::fs::{OFlags, PROC_SUPER_MAGIC, fcntl_getfl, fstatfs};
@@ -7,11 +7,11 @@ use rustix::io::Errno;
 use std::fs::{File, OpenOptions, Permissions};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 
-/// Opens `path` for packets with mode 0600, and does not empty it. Links, devices and FIFOs are refused: in a folder with write
-/// permission for all, another user may have created them.
+/// Opens `path` with mode 0600 and without truncation. Refuses links, devices and FIFOs: in a world-writable folder another user
+/// may have created them.
 ///
 /// # Errors
-/// When it is another kind of file, or the system refuses it.
+/// It is not a regular file, or the system refuses it.
 pub(crate) fn open(path: &str) -> anyhow::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let flags = i32::try_from(flags.bits()).unwrap_or(0);
@@ -19,7 +19,6 @@ pub(crate) fn open(path: &str) -> anyhow::Result<File> {
     let file = options.write(true).create(true).truncate(false).mode(0o600).custom_flags(flags).open(path);
     let file = file.map_err(|error| match Errno::from_io_error(&error) {
         Some(Errno::LOOP) => anyhow::anyhow!("it is a link, which is not followed"),
-        // A FIFO without a reader.
         Some(Errno::NXIO) => anyhow::anyhow!("it is not a file"),
         _ => error.into(),
     })?;
@@ -30,11 +29,8 @@ pub(crate) fn open(path: &str) -> anyhow::Result<File> {
     Ok(file)
 }
 
-/// Checks a file that a client has opened. Devices and sockets are refused, since the control thread might wait for them, and files below
-/// /proc, since some check the writing user's privileges, not the opening user's.
-///
-/// # Errors
-/// The reason.
+/// Checks a file opened by a client. Refuses devices and sockets, on which the control thread might block, and files in /proc,
+/// where some files check the writer's privileges.
 pub(super) fn check(file: &File) -> anyhow::Result<()> {
     ensure!(file.metadata()?.is_file() && fstatfs(file)?.f_type != PROC_SUPER_MAGIC, "it is not a file");
     let mode = fcntl_getfl(file)? & OFlags::RWMODE;
@@ -47,7 +43,7 @@ mod tests {
     use super::*;
     use rustix::fs::{CWD, FileType, Mode, mknodat};
 
-    /// Another user of the host may have created these where root captures to.
+    /// Another user may have created these in a folder where root captures.
     #[test]
     fn a_capture_follows_no_link_waits_at_no_fifo_and_is_private() {
         let scratch = tempfile::tempdir().unwrap();
@@ -65,10 +61,9 @@ mod tests {
             assert!(error.contains(why), "{name}: {error}");
         }
         assert_eq!(std::fs::read(&theirs).unwrap(), b"text");
-        // A FIFO with a reader is no file either.
         let _reader = OpenOptions::new().read(true).write(true).open(path("fifo")).unwrap();
         assert!(open(&path("fifo")).unwrap_err().to_string().contains("not a file"));
-        // An older capture is private from now on.
+        // An existing capture file becomes private.
         std::fs::remove_file(path("name")).unwrap();
         for path in [theirs, path("new")] {
             let file = open(&path).unwrap();

@@ -1,4 +1,4 @@
-//! Asks a running forwarder: one connection for each request, so that a client that waits for its user holds no place.
+//! Client of a running forwarder: one connection per request, so that an idle prompt occupies no place.
 
 use crate::console::server::socket;
 use crate::console::server::wire::{Ask, REPLY_BYTES_MAX, Reply};
@@ -13,64 +13,51 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a client waits before it tries again where too many wait to be accepted.
+/// Retry interval while the listen queue is full.
 const AGAIN: Duration = Duration::from_millis(5);
 
-/// Why there is no reply.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClientError {
-    /// Nobody listens there.
     #[error("no forwarder listens at {}{}: {source}", path.display(), but_at(others))]
     Absent {
-        /// The socket.
         path: PathBuf,
-        /// The system's error.
         source: io::Error,
-        /// Sockets in the same folder, and in the folder by default, at which somebody listens.
+        /// Live sockets in the same folder and in the default folder.
         others: Vec<PathBuf>,
     },
-    /// No socket was named and there is none.
+    /// No socket was named, and the default folder has no live one.
     #[error("no forwarder is running here: nobody listens in {}", folder.display())]
     None {
         /// Where sockets are by default.
         folder: PathBuf,
     },
-    /// There was no reply in time.
     #[error("{}: no reply within {} s", path.display(), limit.as_secs_f64())]
     Late {
         /// The socket.
         path: PathBuf,
-        /// The limit.
         limit: Duration,
     },
-    /// The connection broke.
     #[error("{}: {source}", path.display())]
     Broken {
         /// The socket.
         path: PathBuf,
-        /// The system's error.
         source: io::Error,
     },
-    /// What came is no reply: something else listens there.
+    /// Another kind of server listens there.
     #[error("{}: not a reply of a forwarder: {source}", path.display())]
     NotAReply {
         /// The socket.
         path: PathBuf,
-        /// What is wrong with it.
         source: serde_json::Error,
     },
 }
 
-/// `, but at A, B`.
 fn but_at(others: &[PathBuf]) -> String {
     let others: Vec<_> = others.iter().map(|path| path.display().to_string()).collect();
     if others.is_empty() { String::new() } else { format!(", but at {}", others.join(", ")) }
 }
 
-/// Sends `ask`, and `file` with it, to the forwarder at `path` and waits for its reply, `limit` in all.
-///
-/// # Errors
-/// [`ClientError`].
+/// Sends `ask`, with `file` if given, to the forwarder at `path` and waits for its reply, `limit` overall.
 pub(crate) fn ask(
     path: &Path,
     ask: &Ask,
@@ -96,7 +83,7 @@ pub(crate) fn ask(
     let line = serde_json::to_string(ask).map_err(not_a_reply)? + "\n";
     wait_until(&stream, end).map_err(broken)?;
     match send(&stream, line.as_bytes(), file) {
-        // A server with too many clients says so and closes, maybe before it was asked.
+        // A server with too many clients replies and closes, maybe before it reads the request.
         Err(error) if error.kind() != ErrorKind::BrokenPipe => return Err(broken(error)),
         _ => {}
     }
@@ -104,7 +91,7 @@ pub(crate) fn ask(
     serde_json::from_slice(&reply).map_err(not_a_reply)
 }
 
-/// Connects, and tries again until `end` while as many wait to be accepted as may.
+/// Connects, and retries until `end` while the listen queue is full.
 fn connect(path: &Path, end: Instant) -> io::Result<UnixStream> {
     loop {
         match socket::connect(path) {
@@ -116,7 +103,7 @@ fn connect(path: &Path, end: Instant) -> io::Result<UnixStream> {
     }
 }
 
-/// Sends `bytes`, the first of them with `file`.
+/// Sends `bytes`; `file` goes with the first of them.
 fn send(mut stream: &UnixStream, bytes: &[u8], file: Option<&File>) -> io::Result<()> {
     let files: Vec<_> = file.iter().map(|file| file.as_fd()).collect();
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
@@ -128,7 +115,7 @@ fn send(mut stream: &UnixStream, bytes: &[u8], file: Option<&File>) -> io::Resul
     stream.write_all(&bytes[sent..])
 }
 
-/// Makes the stream wait until `end` at most.
+/// Sets the timeouts of the stream.
 fn wait_until(stream: &UnixStream, end: Instant) -> io::Result<()> {
     let left = end.saturating_duration_since(Instant::now());
     if left.is_zero() {
@@ -138,7 +125,7 @@ fn wait_until(stream: &UnixStream, end: Instant) -> io::Result<()> {
     stream.set_write_timeout(Some(left))
 }
 
-/// Reads a line, which must not be longer than a reply may be.
+/// Reads a line within the size limit of a reply.
 fn read_line(stream: &UnixStream, end: Instant) -> io::Result<Vec<u8>> {
     let mut input = BufReader::new(stream.take(REPLY_BYTES_MAX as u64));
     let mut line = Vec::new();
@@ -159,10 +146,10 @@ fn read_line(stream: &UnixStream, end: Instant) -> io::Result<Vec<u8>> {
     }
 }
 
-/// The one socket in `folder` at which somebody listens; all of them if there are several.
+/// The live sockets in `folder`.
 ///
 /// # Errors
-/// [`ClientError::None`] when there is none.
+/// [`ClientError::None`] without a live socket.
 pub(crate) fn find(folder: &Path) -> Result<Vec<PathBuf>, ClientError> {
     let live = socket::live_in(folder);
     if live.is_empty() { Err(ClientError::None { folder: folder.to_owned() }) } else { Ok(live) }

@@ -1,8 +1,10 @@
-//! `stop --drain`: takes the forwarder out of a network without losing a packet.
+//! `stop --drain`: takes the forwarder out of service without losing packets.
 //!
-//! First the program of `--drain-hook` makes neighbours choose other paths, as by withdrawing routes. Packets are forwarded until no more
-//! come to be, or until a limit. Then receiving stops, and what is inside leaves. The control thread goes on meanwhile, so that routes
-//! still change; the client gets its answer at the end. If anything fails before receiving stops, forwarding goes on as before.
+//! 1. The `--drain-hook` makes neighbours choose other paths, for example by withdrawing routes.
+//! 2. Forwarding goes on until no packets arrive, within a limit.
+//! 3. Receiving stops, and the packets inside leave.
+//!
+//! Routes still change meanwhile; the client is answered at the end. A failure in step 1 or 2 leaves forwarding unchanged.
 
 use crate::console::{Answer, ClientCommand, Refusal};
 use crate::datapath::Counters;
@@ -12,41 +14,39 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long the hook may take.
+/// Timeout of the hook.
 const HOOK_LIMIT: Duration = Duration::from_secs(60);
-/// Packets have stopped coming when none was forwarded for so long.
+/// Arrivals have ended when no packet was forwarded for this time.
 const QUIET: Duration = Duration::from_secs(1);
-/// How long packets may go on to come after the hook has ended.
+/// Timeout of step 2.
 const QUIET_LIMIT: Duration = Duration::from_secs(60);
-/// How long packets inside may take to leave.
+/// Timeout of step 3.
 const INSIDE_LIMIT: Duration = Duration::from_secs(10);
 
-/// The drain in progress, and the hook.
 #[derive(Default)]
 pub(super) struct Drains {
     hook: Option<PathBuf>,
     running: Option<Drain>,
-    /// The hook that runs because packets are received again.
+    /// The hook run with `resume`.
     resuming: Option<Child>,
 }
 
 struct Drain {
     command: ClientCommand,
     step: DrainStep,
-    /// When the step has failed.
+    /// Deadline of the step.
     end: Instant,
 }
 
 enum DrainStep {
     /// The hook runs.
     Hook(Child),
-    /// Packets may still come; so many were forwarded until then, the last of them at that time.
+    /// Waits for the end of arrivals: packets forwarded so far, and when that number last grew.
     Quiet { forwarded: u64, since: Instant },
-    /// Nothing is received any more.
+    /// Receiving has stopped.
     Inside,
 }
 
-/// What a step has led to.
 enum Next {
     Stay,
     Go(DrainStep, Duration),
@@ -55,12 +55,12 @@ enum Next {
 }
 
 impl Drains {
-    /// With this hook; without one receiving stops at once.
+    /// Without a hook receiving stops at once.
     pub(super) fn new(hook: Option<PathBuf>) -> Self {
         Self { hook, ..Self::default() }
     }
 
-    /// Starts one, whose answer comes from a later [`Self::turn`].
+    /// Starts a drain; a later [`Self::turn`] answers.
     pub(super) fn start(&mut self, command: ClientCommand, running: &Handle) {
         if self.running.is_some() {
             return command.answer(Err(anyhow::anyhow!("a drain is running").into()));
@@ -78,7 +78,7 @@ impl Drains {
         self.running = Some(Drain { command, step, end: Instant::now() + limit });
     }
 
-    /// Starts receiving again. A drain in progress ends with an error; after one that has ended, the hook runs.
+    /// Resumes receiving. Fails a drain in progress; after a finished one, runs the hook.
     pub(super) fn resume(&mut self, running: &Handle) -> Result<Answer, Refusal> {
         let was_paused = running.is_paused();
         running.pause(false);
@@ -97,7 +97,7 @@ impl Drains {
         Ok(Answer::done())
     }
 
-    /// Takes the next step if it is due; returns whether there was one.
+    /// Advances the drain; returns whether it changed.
     pub(super) fn turn(&mut self, running: &Handle) -> bool {
         if let Some(child) = &mut self.resuming
             && let Some(status) = child.try_wait().transpose()
@@ -143,7 +143,7 @@ impl DrainStep {
             },
             Self::Quiet { forwarded: before, since } => {
                 let now = forwarded(running);
-                // It may seem less than before: not all counters are published at once.
+                // It may appear to shrink, since counters are published at different times.
                 if now > *before {
                     (*before, *since) = (now, Instant::now());
                 }
@@ -158,7 +158,6 @@ impl DrainStep {
         }
     }
 
-    /// Why the step took too long.
     fn overdue(&mut self, running: &Handle) -> anyhow::Error {
         match self {
             Self::Hook(child) => {
@@ -176,21 +175,20 @@ impl DrainStep {
     }
 }
 
-/// Packets sent that had come by another port: not those of the router, nor what the kernel sends.
+/// Packets sent, except those from the router or the kernel.
 fn forwarded(running: &Handle) -> u64 {
     let Counters { tx_packets, originated, .. } = running.counters();
     tx_packets.saturating_sub(originated)
 }
 
-/// Starts the hook with one argument.
 fn spawn(hook: &Path, what: &str) -> anyhow::Result<Child> {
     let child = std::process::Command::new(hook).arg(what).stdin(Stdio::null()).stdout(Stdio::null()).spawn();
     child.map_err(|error| anyhow::anyhow!("cannot run --drain-hook {}: {error}", hook.display()))
 }
 
-/// Ends a hook that nobody waits for any more.
+/// Kills a hook that is no longer needed.
 fn end(child: &mut Child) {
-    // It may have ended by itself.
+    // It may have exited already.
     drop(child.kill().and_then(|()| child.wait()));
 }
 

@@ -1,24 +1,21 @@
-//! Answers what clients of the control socket and of DPDK's telemetry ask for: gathers it from the forwarder, or has it done.
+//! The control socket and DPDK's telemetry: answers requests, and carries out changes on the forwarder.
 //!
-//! A [`Console`] is served on the control thread, between the other things that change the forwarder. It shows values of [`crate::report`]
-//! where the summary has them too, so the keys are the same. A client steers with testpmd's words, over a local socket:
+//! The control thread serves a [`Console`] between other work. Values of [`crate::report`] keep the summary's keys. The commands are
+//! testpmd's words over a local socket:
 //!
 //! ```text
 //! client --line of JSON--> socket -> [server: words -> Request] --bounded channel--> Inbox -> Steer (the control thread)
 //!        <--line of JSON--           [bytes <- Answer]          <-----channel-----
-//! ```
 //!
-//! The protocol is one line of JSON for each request, and one for each reply, in the order of the requests:
-//!
-//! ```text
 //! {"line": "show drops", "json": true}                        json is optional: text is the default
 //! {"ok":true,"data":{"no_route":7}}                           with "json": true
 //! {"ok":true,"text":"no_route  7\n"}                          without
 //! {"ok":false,"error":"'dropz' is not understood here, .."}   refused, nothing has changed
 //! ```
 //!
-//! `route list` may be a million lines long, so a reply has a part of them, and the words that ask for the lines after it. The last reply
-//! has no `next`. With `"json": true` each line of a part is a value of JSON.
+//! Each request and each reply is one line of JSON, in order. A long `route list` is answered in parts; `next` is the request for the
+//! following part, and is absent in the last reply. The forwarder keeps no state between parts, so a slow client costs nothing. With
+//! `"json": true` each line of a part is a JSON value.
 //!
 //! ```text
 //! {"line": "route list"}
@@ -27,28 +24,12 @@
 //! {"ok":true,"part":"203.0.113.0/24 via 192.0.2.1 dev 1\n.."}
 //! ```
 //!
-//! So between two parts the forwarder keeps nothing of a listing, not even a connection: a client that stops reading costs nothing, and may
-//! go on an hour later. A route that is listed was in service when its part was made.
+//! Any program can be a client: `echo '{"line": "show drops"}' | socat - UNIX-CONNECT:/run/fwd-app/rte.sock`. Only `capture drops`
+//! needs more: the open file comes with the line (`SCM_RIGHTS`), since the forwarder opens no path named by a client.
 //!
-//! So any program can be a client: `echo '{"line": "show drops"}' | socat - UNIX-CONNECT:/run/fwd-app/rte.sock`. `capture drops FILE N`
-//! alone needs more: the file, open for writing, comes with the line (`SCM_RIGHTS`), since the forwarder opens no path that a client names.
-//!
-//! The server has a thread of its own, which polls all clients and never waits for one of them. It shares nothing with lcores, and
-//! with the control thread only the two channels. The control thread takes requests when it gets round to it ([`Console::turn`]);
-//! nobody but the client waits for the answer. What a client may cost is bounded: clients, bytes of a request and of a reply,
-//! requests on their way to the forwarder (one a client), and how long a client may neither write nor read.
-//!
-//! | module | what lives there |
-//! |---|---|
-//! | [`grammar`] | parser, help and completion over one table of commands; [`Request`]: what is asked for |
-//! | [`answer`] | [`Answer`], [`Refusal`]: the value behind a reply |
-//! | [`server`] | the socket, its clients, and the thread that polls them |
-//! | [`client`] | asks a forwarder |
-//! | [`show`] | what is asked for, from the forwarder: ports, lcores, routes, neighbours |
-//! | [`drain`] | taking the forwarder out of a network |
-//! | [`watching`] | traces of packets |
-//! | [`capture`], [`capture_file`] | captures of dropped packets: the thread that writes, the file |
-//! | [`telemetry`] | the commands on DPDK's telemetry socket |
+//! The server's thread polls all clients and never blocks on one. It shares only two channels with the control thread, and nothing
+//! with lcores. Limits bound the cost of clients: their number, bytes of requests and replies, queued requests (one per client), and
+//! idle time.
 
 pub(crate) mod answer;
 mod capture;
@@ -93,32 +74,27 @@ use std::path::PathBuf;
 use std::time::Instant;
 use watching::Watching;
 
-/// Requests that are answered before other work has its turn.
+/// Requests answered before other work.
 const AT_ONCE: usize = 8;
 
-/// The ports and lcores, as they were set up.
+/// The ports and lcores at the start.
 pub(crate) struct Site {
-    /// Its ports, by index.
     ports: Vec<Port>,
-    /// What was granted to each at the start.
     granted: Vec<Granted>,
-    /// The driver and the device of each at the start.
+    /// Driver and device of each port.
     devices: Vec<[String; 2]>,
-    /// Which of them an lcore receives from.
+    /// By port: whether an lcore receives from it.
     receives: Vec<bool>,
     /// Port and queue of each input.
     inputs: Vec<(u16, u16)>,
-    /// How it was set up.
     setup: Setup,
-    /// The rate of the time stamp counter.
     tsc_hz: u64,
 }
 
 impl Site {
-    /// `ports`, from which packets are forwarded by `plan`.
     pub(crate) fn new(ports: &[Port], plan: &LcorePlan, setup: Setup, tsc_hz: u64) -> Self {
         let inputs = plan.inputs.iter().map(|input| (input.port, input.queue)).collect();
-        // All are configured.
+        // All ports are configured.
         let granted = ports.iter().filter_map(Port::granted).collect();
         let device =
             |port: &Port| port.device_info().map(|info| [info.driver, info.device]).unwrap_or_default();
@@ -135,39 +111,37 @@ impl Site {
     }
 }
 
-/// What was counted when a client had it cleared.
+/// Counters at the last `clear`, subtracted from later answers.
 #[derive(Default)]
 struct Cleared {
     drops: Drops,
     latency: Option<Histogram<u64>>,
 }
 
-/// Who asks, and what answers need beside the forwarder.
 pub(crate) struct Console {
     telemetry: Telemetry,
     desk: Desk,
 }
 
-/// What answers need beside the forwarder.
+/// State of the console.
 struct Desk {
     socket: Option<(Server, Inbox)>,
     site: Site,
-    /// The router, if ports are interfaces.
+    /// `None` unless ports are interfaces.
     router: Option<RouterHandle>,
     start: Instant,
     cleared: Cleared,
     watching: Watching,
     counting: Counting,
-    /// Who has asked for the engines that are being built.
+    /// Clients that wait for engines being built.
     engines_wanted: Vec<EngineWanted>,
     drains: Drains,
-    /// How reloads are asked for, and who waits for the one that runs.
+    /// The channel to the reload thread, and the client that waits for a reload.
     reloads: Option<(ReloadClient, Option<ClientCommand>)>,
 }
 
 impl Console {
-    /// Answers the requests of `socket`, and those of `telemetry`, about the forwarder at `site`, which starts now. `drain_hook`
-    /// is told when a drain begins and when one is over.
+    /// Serves `socket` and `telemetry` for the forwarder at `site`. `drain_hook` runs at the start and the end of a drain.
     pub(crate) fn new(
         socket: Option<(Server, Inbox)>,
         telemetry: Telemetry,
@@ -189,22 +163,20 @@ impl Console {
         Self { telemetry, desk }
     }
 
-    /// Asks `router` for what it has learned, if there is one.
     pub(crate) fn with_router(mut self, router: Option<RouterHandle>) -> Self {
         self.desk.router = router;
         self
     }
 
-    /// Asks for reloads there.
     pub(crate) fn with_reloads(mut self, client: ReloadClient) -> Self {
         self.desk.reloads = Some((client, None));
         self
     }
 
-    /// Captures the first dropped packets to a file, if one is given with their number. Call it before the topology of `running` starts.
+    /// Captures the first dropped packets to a file, if given with their number. Must be called before the topology starts.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// The file cannot be written.
     pub(crate) fn capture_drops(
         &mut self,
         wanted: Option<&(String, NonZeroU64)>,
@@ -217,7 +189,7 @@ impl Console {
         watching.captures.start(file, wanted, None, running.watch(), site)
     }
 
-    /// Answers requests that wait; returns whether there were any.
+    /// Answers pending requests; returns whether it did any work.
     pub(crate) fn turn(&mut self, forwarder: &mut Forwarder) -> bool {
         let mut worked = self.desk.watching.turn(forwarder, &self.desk.site);
         worked |= self.desk.drains.turn(forwarder.running());
@@ -238,7 +210,7 @@ impl Console {
 }
 
 impl Desk {
-    /// Asks for a reload; the answer comes when it has ended. One that runs is not waited for by two.
+    /// Requests a reload and answers at its end; refuses while a reload is running.
     fn reload(&mut self, command: ClientCommand) {
         match &mut self.reloads {
             Some((_, Some(_))) => command.answer(Err(anyhow::anyhow!("a reload is running").into())),
@@ -253,7 +225,7 @@ impl Desk {
         }
     }
 
-    /// Answers who waits for the reload that has ended. Returns whether there was one.
+    /// Answers the client of a finished reload. Returns whether one has finished.
     fn finish_reload(&mut self) -> bool {
         let Some((client, waiting)) = &mut self.reloads else { return false };
         let Ok(result) = client.answers.try_recv() else { return false };
@@ -264,10 +236,10 @@ impl Desk {
     }
 }
 
-/// The forwarder while it is asked.
+/// Access to the forwarder for one request.
 struct Steering<'a> {
     forwarder: &'a mut Forwarder,
-    /// The number of the VRF that a request names.
+    /// The VRF named by the request.
     vrf: Option<usize>,
     desk: &'a mut Desk,
 }
@@ -314,7 +286,7 @@ fn unavailable(request: &Request, why: &str) -> Refusal {
 }
 
 impl Steering<'_> {
-    /// The tables of the VRF that is asked about.
+    /// The VRF of the request, 0 by default.
     fn vrf(&self) -> &Vrf {
         self.forwarder.vrf(self.number())
     }
@@ -323,18 +295,16 @@ impl Steering<'_> {
         self.forwarder.vrf_mut(self.number())
     }
 
-    /// A next hop of that VRF, with its ports as all answers refer to them.
+    /// A next hop of that VRF as text.
     fn hop_text(&self, id: NextHopId) -> Option<String> {
         self.vrf().hops().get(id).map(|hop| self.forwarder.ports().shown(hop).to_string())
     }
 
-    /// The number of that VRF.
     fn number(&self) -> usize {
         self.vrf.unwrap_or(0)
     }
 
-    /// Answers `command`. The answer to a trace comes when its packets have come, that to a drain when all have left, that to another
-    /// engine when it is in service.
+    /// Answers `command`. Traces, drains, reloads and changes of engine are answered later, when they finish.
     fn take(&mut self, mut command: ClientCommand) {
         notice::debug(format_args!("ctl: {}", command.request()));
         match command.request() {
@@ -374,7 +344,7 @@ impl Steering<'_> {
         }
     }
 
-    /// Starts a capture to the file that a client has opened and calls `name`.
+    /// Starts a capture to a file opened by the client, called `name` in messages.
     fn capture_drops(
         &mut self,
         (name, file): (String, Option<File>),
@@ -395,11 +365,11 @@ impl Steering<'_> {
         };
         let Desk { site, watching, .. } = &mut *self.desk;
         let watch = self.forwarder.running().watch();
-        // The client gets an error as its answer.
+        // An error goes to the client.
         let _ = watching.captures.start((name, file), (packets, filter), Some(client), watch, site);
     }
 
-    /// The filter with the numbers of its port and VRF.
+    /// Resolves the names in a filter to numbers.
     fn packet_filter(&self, filter: &WatchFilter) -> Result<PacketFilter, Refusal> {
         let WatchFilter { port, vrf, to, reason } = filter;
         let vrf = vrf.as_ref().map(|name| self.forwarder.find(name)).transpose();

@@ -1,6 +1,7 @@
 //! Our commands on DPDK's telemetry socket: `/fwd/stats`, `/fwd/engine`, `/fwd/routes`.
 //!
-//! DPDK's replies have no lists of dictionaries, so those become dictionaries by name. DPDK calls a handler on a thread of its own. The handler passes the request to the control thread and waits for the answer.
+//! DPDK calls a handler on its own thread; the handler passes the request to the control thread and waits. DPDK's replies cannot
+//! contain lists of dictionaries, which therefore become dictionaries by name.
 
 use super::Steering;
 use crate::console::grammar::request::{Request, Show};
@@ -11,24 +12,22 @@ use dpdk_ffi::{DpdkError, Eal};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// The commands, what each shows, and its line of help.
+/// Command, answer and help line.
 const COMMANDS: [(&str, Show, &str); 3] = [
     ("/fwd/stats", Show::Stats, "Returns the forwarder's summary so far. No parameters"),
     ("/fwd/engine", Show::Engine, "Returns the engine in service and its table. No parameters"),
     ("/fwd/routes", Show::Fib, "Returns counts of routes, next hops and updates. No parameters"),
 ];
-/// Requests that may wait. DPDK serves each client on its own thread.
+/// Queued requests. DPDK serves each client on its own thread.
 const WAITING_MAX: usize = 8;
-/// How long a client waits: the control thread may be building an engine.
+/// Timeout of an answer: the control thread may be building an engine.
 const WAIT: Duration = Duration::from_secs(10);
 
-/// A request and where its answer goes.
 type Asked = (Show, Sender<Value>);
 
-/// The registered commands, and requests that wait.
 pub(crate) struct Telemetry {
     waiting: Receiver<Asked>,
-    /// Taken back when this is dropped.
+    /// Unregistered on drop.
     _commands: Vec<Registration>,
 }
 
@@ -36,7 +35,7 @@ impl Telemetry {
     /// Registers the commands.
     ///
     /// # Errors
-    /// When DPDK refuses one.
+    /// DPDK refuses one.
     pub(crate) fn register(eal: &Eal) -> Result<Self, DpdkError> {
         let (sender, waiting) = bounded::<Asked>(WAITING_MAX);
         let command = |(name, show, help): (&str, Show, &str)| {
@@ -55,7 +54,7 @@ impl Telemetry {
         Ok(Self { waiting, _commands: commands })
     }
 
-    /// Answers the requests that wait; returns whether there were any.
+    /// Answers queued requests; returns whether it found any.
     pub(super) fn serve(&self, steering: &mut Steering<'_>) -> bool {
         let mut asked = false;
         for (show, reply) in self.waiting.try_iter() {
@@ -65,7 +64,7 @@ impl Telemetry {
                     Ok(answer) => tree(answer.value()),
                     Err(refusal) => json!({ "error": refusal.to_string() }),
                 };
-                // A client that has given up needs no answer.
+                // The client may have timed out.
                 let _ = reply.try_send(value);
             };
             match show {
@@ -77,7 +76,7 @@ impl Telemetry {
     }
 }
 
-/// The value with dictionaries, by the names of their entries, in place of lists of dictionaries.
+/// Replaces lists of dictionaries by dictionaries, keyed by the entries' names.
 fn tree(value: Value) -> Value {
     let name = |index: usize, entry: &Value| match &entry["name"] {
         Value::String(name) => name.clone(),

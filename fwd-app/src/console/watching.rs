@@ -1,5 +1,4 @@
-//! Looks on at packets: `trace N`, whose answer waits for N packets, and `capture drops FILE N` ([`Captures`]). Both take filters, which
-//! lcores apply.
+//! `trace N`, which is answered after N packets, and `capture drops FILE N` ([`Captures`]). Lcores apply the filters of both.
 
 use super::Site;
 use super::capture::Captures;
@@ -14,12 +13,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
-/// How long `trace` waits for its packets.
+/// Timeout of a trace.
 const TRACE_LIMIT: Duration = Duration::from_secs(3);
-/// The most packets of a trace: each is several lines.
+/// Limit of packets per trace, each of which takes several lines.
 const TRACE_MAX: u64 = 100;
 
-/// Who looks on.
 #[derive(Default)]
 pub(super) struct Watching {
     trace: Option<Trace>,
@@ -34,7 +32,7 @@ struct Trace {
 }
 
 impl Watching {
-    /// Starts a trace, whose answer comes from a later [`Self::turn`].
+    /// Starts a trace; a later [`Self::turn`] answers.
     pub(super) fn trace(
         &mut self,
         command: ClientCommand,
@@ -50,8 +48,7 @@ impl Watching {
         watch.want(Purpose::Trace, packets, filter);
     }
 
-    /// Takes the packets that were seen; returns whether there were any. Those that nobody wants any more are not kept for whoever looks on
-    /// next.
+    /// Handles watched packets; returns whether it found any. Packets without a receiver are discarded, not kept for the next one.
     pub(super) fn turn(&mut self, forwarder: &Forwarder, site: &Site) -> bool {
         let watch = forwarder.running().watch();
         let mut worked = false;
@@ -76,15 +73,14 @@ impl Watching {
     }
 }
 
-/// How one packet was forwarded, stage by stage.
 #[derive(Serialize)]
 struct TraceShown {
-    /// Where it was received; `None` for a packet that this router has made.
+    /// The receiving port; `None` for a packet made by the router.
     port: Option<u16>,
     name: Option<String>,
     queue: Option<u16>,
     bytes: u32,
-    /// Source and destination; `None` when the packet is no IP packet.
+    /// Source and destination of an IP packet.
     addresses: Option<(IpAddr, IpAddr)>,
     engine: &'static str,
     generation: u64,
@@ -92,14 +88,12 @@ struct TraceShown {
     prefix: Option<String>,
     next_hop: Option<String>,
     id: Option<u32>,
-    /// The path that it took, if the next hop is a group.
+    /// The path taken, if the next hop is a group.
     #[serde(skip_serializing_if = "Option::is_none")]
     path: Option<String>,
-    /// Where it leaves.
     out: Option<OutShown>,
-    /// Why it was handed to the router, which decides what becomes of it.
+    /// Why it was punted to the router, which decides its fate.
     punted: Option<&'static str>,
-    /// Why it was dropped.
     dropped: Option<&'static str>,
 }
 
@@ -109,7 +103,7 @@ struct OutShown {
     name: String,
     source: String,
     destination: String,
-    /// The MTU of the port, if it leaves as fragments.
+    /// The port's MTU, if it leaves as fragments.
     #[serde(skip_serializing_if = "Option::is_none")]
     fragments_max: Option<u16>,
 }
@@ -122,7 +116,7 @@ impl TraceShown {
         let id = seen.next_hop.map(NextHopId::from_answer).filter(|id| !id.is_none());
         let route = addresses.filter(|_| id.is_some()).and_then(|(_, to)| vrf.rib().longest(to));
         let hop = |id: NextHopId| vrf.hops().get(id).map(|hop| ports.shown(hop).to_string());
-        // The verdict puts a path in place of its group.
+        // The verdict replaces a group by the chosen path.
         let group =
             route.map(|(_, id)| id).filter(|id| matches!(vrf.hops().get(*id), Some(NextHop::Group(_))));
         let group = group.filter(|group| Some(*group) != id);
@@ -161,7 +155,7 @@ impl TraceShown {
     }
 }
 
-/// The addresses of a packet that parse passed.
+/// The addresses of a packet accepted by the parser.
 fn addresses(frame: &[u8], frame_bytes: u32) -> Option<(IpAddr, IpAddr)> {
     let checked = check::check(frame, frame_bytes).ok()?;
     let packet = frame.get(usize::from(checked.ip_at)..)?;

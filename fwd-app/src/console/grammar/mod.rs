@@ -1,8 +1,8 @@
-//! From a line of words to an [`Input`], and back: the parser, `help` and completion, all over [`COMMANDS`].
+//! Parser, `help` and completion of command lines, all derived from [`COMMANDS`].
 //!
-//! Words are separated by blanks; a word that starts with `#` and all after it are a comment. The fixed words of a command may be
-//! abbreviated as long as one command is meant (`sh po st`). Prefixes, next hops, MACs and neighbours are parsed as in route files
-//! (`fib::feed`). An error says what was there and what was wanted.
+//! Words are separated by blanks; a word that starts with `#` begins a comment. The fixed words of a command may be abbreviated
+//! while unambiguous (`sh po st`). Prefixes, next hops, MACs and neighbours are parsed as in route files (`fib::feed`). An error
+//! names the offending word and the expected one.
 
 pub(crate) mod request;
 mod routes;
@@ -21,77 +21,66 @@ use std::fmt;
 use std::net::IpAddr;
 use std::num::NonZeroU64;
 
-/// Before the number of screens of `top`.
+/// Option of `top`: the number of screens.
 pub(crate) const COUNT_OPTION: &str = "--count";
 
-/// What a line of words means.
 #[derive(Debug)]
 pub(crate) enum Input {
     /// A request to the forwarder.
     Ask(Request),
     /// `help`, and the answer to it.
     Help(Help),
-    /// `route diff`, which the client does itself.
+    /// `route diff`, which the client carries out.
     RouteDiff(RouteDiff),
-    /// `top`: the client asks for the rates again each second, so many times at most.
+    /// `top`: the client requests the rates every second, at most `count` times.
     Top { count: Option<NonZeroU64> },
     /// `quit`: the client leaves.
     Quit,
 }
 
-/// A comparison of routes in service with those of a file.
+/// A comparison of the routes in service with a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RouteDiff {
-    /// The file, where the client is.
+    /// A path on the client's side.
     pub(crate) file: String,
-    /// The request that lists the routes in service.
     pub(crate) list: Request,
 }
 
-/// Why a line of words was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum WordsError {
-    /// There is no word.
     #[error("no command; 'help' lists them")]
     Empty,
-    /// A word that does not belong there.
     #[error("'{word}' is not understood here, wanted {wanted}")]
     Word {
         /// The word.
         word: String,
-        /// What may stand there.
         wanted: String,
     },
-    /// An abbreviation of several words.
     #[error("'{word}' may be {candidates}")]
     Ambiguous {
         /// The abbreviation.
         word: String,
-        /// The words.
         candidates: String,
     },
-    /// The line ends too early.
     #[error("'{word}' is the last word, wanted {wanted} after it")]
     Ends {
         /// Its last word.
         word: String,
-        /// What should follow.
         wanted: String,
     },
-    /// A route or a neighbour that route text would not have either.
+    /// A route or a neighbour that is invalid in route files too.
     #[error(transparent)]
     Line(#[from] LineError),
-    /// Not a prefix.
     #[error(transparent)]
     Prefix(#[from] PrefixError),
 }
 
-/// The words of a line, up to a comment, and where the parser is among them.
+/// A cursor over the words of a line, up to a comment.
 #[derive(Clone, Debug)]
 pub(super) struct Words<'a> {
     words: Vec<&'a str>,
     at: usize,
-    /// Whether `vrf NAME` stands before those that are left.
+    /// Whether `vrf NAME` came before the remaining words.
     pub(super) is_about_vrf: bool,
 }
 
@@ -101,7 +90,7 @@ impl<'a> Words<'a> {
         Self { words: words.collect(), at: 0, is_about_vrf: false }
     }
 
-    /// The next word; the error names what was `wanted`.
+    /// The next word; the error names the `wanted` one.
     pub(super) fn want(&mut self, wanted: &str) -> Result<&'a str, WordsError> {
         let last = self.at.checked_sub(1).map(|last| self.words[last]);
         self.next().ok_or_else(|| match last {
@@ -110,7 +99,6 @@ impl<'a> Words<'a> {
         })
     }
 
-    /// All words that are left.
     pub(super) fn rest(&mut self) -> String {
         let rest = self.words[self.at..].join(" ");
         self.at = self.words.len();
@@ -121,8 +109,7 @@ impl<'a> Words<'a> {
         address(self.want("an address")?)
     }
 
-    /// Follows the words down the paths of the commands while there are both. Returns the commands that are left, and at which word
-    /// of their paths.
+    /// Follows the words down the paths of the commands. Returns the matching commands, and the number of path words that matched.
     fn follow(&mut self) -> Result<(Vec<&'static Command>, usize), WordsError> {
         let mut commands: Vec<&Command> = COMMANDS.iter().collect();
         for depth in 0.. {
@@ -151,12 +138,11 @@ pub(super) fn address(word: &str) -> Result<IpAddr, WordsError> {
     word.parse().map_err(|_| wrong(word, "an IPv4 or IPv6 address"))
 }
 
-/// That `word` does not belong where it is.
 pub(super) fn wrong(word: &str, wanted: &str) -> WordsError {
     WordsError::Word { word: excerpt(word), wanted: wanted.to_owned() }
 }
 
-/// The one of `choices` that `word` is or abbreviates.
+/// The choice that `word` equals or abbreviates.
 pub(super) fn pick(word: &str, choices: &[&'static str]) -> Result<&'static str, WordsError> {
     if let Some(same) = choices.iter().find(|choice| **choice == word) {
         return Ok(same);
@@ -169,23 +155,16 @@ pub(super) fn pick(word: &str, choices: &[&'static str]) -> Result<&'static str,
     }
 }
 
-/// Whether a line has no words: it is blank, or a comment.
+/// Whether a line is blank or a comment.
 pub(crate) fn is_blank(line: &str) -> bool {
     Words::new(line).next().is_none()
 }
 
-/// Parses a line.
-///
-/// # Errors
-/// [`WordsError`], with the first word that is wrong.
 pub(crate) fn parse(line: &str) -> Result<Input, WordsError> {
     parse_next(&mut Words::new(line))
 }
 
-/// Parses the words that are left.
-///
-/// # Errors
-/// As [`parse`].
+/// Parses the remaining words.
 pub(super) fn parse_next(words: &mut Words<'_>) -> Result<Input, WordsError> {
     let (commands, depth) = words.follow()?;
     let [command] = commands[..] else { return Err(ends(words, &commands, depth)) };
@@ -199,12 +178,12 @@ pub(super) fn parse_next(words: &mut Words<'_>) -> Result<Input, WordsError> {
     }
 }
 
-/// That the line ends before it names one command.
+/// The error for a line that ends before it selects a command.
 fn ends(words: &mut Words<'_>, commands: &[&'static Command], depth: usize) -> WordsError {
     words.want(&or(&choices(commands, depth))).err().unwrap_or(WordsError::Empty)
 }
 
-/// The words that the paths of `commands` have at `depth`, each once.
+/// The distinct words of the commands' paths at `depth`.
 fn choices(commands: &[&'static Command], depth: usize) -> Vec<&'static str> {
     let mut words: Vec<_> = commands.iter().filter_map(|command| command.path.get(depth).copied()).collect();
     words.dedup();
@@ -215,7 +194,6 @@ fn starting_with<'c>(choices: &'c [&'static str], word: &'c str) -> impl Iterato
     choices.iter().copied().filter(move |choice| choice.starts_with(word))
 }
 
-/// `a, b or c`.
 pub(super) fn or(words: &[&str]) -> String {
     match words {
         [] => String::new(),
@@ -224,21 +202,18 @@ pub(super) fn or(words: &[&str]) -> String {
     }
 }
 
-/// The first 64 characters of `text`, for a message; control characters are escaped.
+/// The first 64 characters, with control characters escaped.
 fn excerpt(text: &str) -> String {
     text.chars().take(64).collect::<String>().escape_debug().to_string()
 }
 
-/// Commands and what they do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub(crate) struct Help(Vec<HelpLine>);
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct HelpLine {
-    /// Words and arguments.
     usage: String,
-    /// What it does.
     help: &'static str,
 }
 
@@ -256,10 +231,10 @@ impl From<Help> for Answer {
     }
 }
 
-/// Help on the commands that start with these words, which may be abbreviated; on all of them without words.
+/// Help on the commands that start with these words, which may be abbreviated; without words on all commands.
 ///
 /// # Errors
-/// When no command starts so.
+/// No command matches.
 pub(crate) fn help(start: &[&str]) -> Result<Help, WordsError> {
     let mut words = Words { words: start.to_vec(), at: 0, is_about_vrf: false };
     let (commands, _) = words.follow()?;
@@ -267,18 +242,17 @@ pub(crate) fn help(start: &[&str]) -> Result<Help, WordsError> {
     Ok(Help(commands.iter().map(line).collect()))
 }
 
-/// The words and arguments of a command.
 fn usage(command: &Command) -> String {
     let args = command.args.iter().map(|arg| arg.usage);
     command.path.iter().copied().chain(args).collect::<Vec<_>>().join(" ")
 }
 
-/// All commands: words and arguments, and what each does.
+/// Usage and help of every command.
 pub(crate) fn all() -> impl Iterator<Item = (String, &'static str)> {
     COMMANDS.iter().map(|command| (usage(command), command.help))
 }
 
-/// The words that may complete the last word of `line`, which is empty after a blank, and the byte at which that word starts.
+/// Completions of the last word of `line`, which is empty after a blank, and the byte offset of that word.
 pub(crate) fn complete(line: &str) -> (usize, Vec<&'static str>) {
     let start = line.rfind(|c: char| c.is_ascii_whitespace()).map_or(0, |at| at + 1);
     let (before, last) = line.split_at(start);
@@ -293,7 +267,7 @@ pub(crate) fn complete(line: &str) -> (usize, Vec<&'static str>) {
     let Ok((commands, depth)) = followed else { return (start, Vec::new()) };
     let given = words.words.len() - words.at;
     let choices = match commands[..] {
-        // A single command whose path is complete, with so many arguments; the last argument may be several words.
+        // Complete path: completes the argument, of which the last may have several words.
         [command] if depth == command.path.len() => {
             let at = given.min(command.args.len().saturating_sub(1));
             let previous = words.words.last().copied();

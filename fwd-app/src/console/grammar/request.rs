@@ -1,7 +1,7 @@
-//! What a client asks a running forwarder for: a [`Request`], made from a line of words by [`crate::console::grammar`].
+//! [`Request`]: a parsed command for the forwarder.
 //!
-//! A request is complete and well-formed, but says nothing about the forwarder: whether a port, an engine or a route exists is found
-//! out by the one who answers. Its text form is a line of words that parses to the same request.
+//! A request is well-formed, but says nothing about the forwarder: the control thread checks whether a port, an engine or a route
+//! exists. Its text form parses to the same request.
 
 use crate::datapath::DropReason;
 use crate::datapath::flow::{Flow, has_ports};
@@ -11,12 +11,11 @@ use std::fmt;
 use std::net::IpAddr;
 use std::num::NonZeroU64;
 
-/// One request to the forwarder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
     /// `show WHAT`.
     Show(Show),
-    /// `vrf NAME WORDS..`: the same about one VRF.
+    /// `vrf NAME WORDS..`: a request for one VRF.
     Vrf { name: String, request: Box<Self> },
     /// `show port WHAT [PORT|all]`.
     ShowPort { what: PortFacts, ports: Ports },
@@ -24,13 +23,13 @@ pub(crate) enum Request {
     Clear(Clear),
     /// `clear port WHAT [PORT|all]`.
     ClearPort { what: PortCounters, ports: Ports },
-    /// `clear neigh [ADDR]`: what was learned of one neighbour, or of all.
+    /// `clear neigh [ADDR]`: one learned neighbour, or all.
     ClearNeigh { address: Option<IpAddr> },
-    /// `route get ADDR ..`: its route, and of a flow its path.
+    /// `route get ADDR ..`: the route, and the path of a flow.
     RouteGet { address: IpAddr, flow: Option<Flow> },
-    /// `route list ..`: routes in service, a slice of them.
+    /// `route list ..`: a slice of the routes in service.
     RouteList(RouteList),
-    /// `route add PREFIX ..`; a route of the same prefix is replaced.
+    /// `route add PREFIX ..`: replaces a route of the same prefix.
     RouteAdd { prefix: IpPrefix, hop: Hop },
     /// `route del PREFIX`.
     RouteDel { prefix: IpPrefix },
@@ -38,11 +37,11 @@ pub(crate) enum Request {
     NeighAdd { address: IpAddr, mac: MacAddr, port: PortRef },
     /// `neigh del ADDR`.
     NeighDel { address: IpAddr },
-    /// `start`: receive again.
+    /// `start`: resume receiving.
     Start,
     /// `reload`: read the configuration and the route files again.
     Reload,
-    /// `stop`: receive nothing. With `drain`, when no packets come any more, and the answer waits until all inside have left.
+    /// `stop`: stop receiving. With `drain` only after arrivals have ended; the answer comes once all packets have left.
     Stop { drain: bool },
     /// `set engine NAME [key=value..]`.
     SetEngine { name: String, parameters: Vec<(String, String)>, force: bool },
@@ -52,7 +51,7 @@ pub(crate) enum Request {
     SetLink { port: PortRef, up: bool },
     /// `set next-hop-counters on|off`.
     SetNextHopCounters { on: bool },
-    /// `trace N [FILTERS..]`: how the next N packets are forwarded.
+    /// `trace N [FILTERS..]`: the forwarding of the next N packets.
     Trace { packets: NonZeroU64, filter: WatchFilter },
     /// `capture drops FILE N [FILTERS..]`: the next N dropped packets, with their reasons. The client opens the file.
     CaptureDrops { file: String, packets: NonZeroU64, filter: WatchFilter },
@@ -60,22 +59,21 @@ pub(crate) enum Request {
     CaptureStop,
 }
 
-/// Which routes `route list` lists.
+/// Filters of `route list`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RouteList {
-    /// The route of this prefix alone.
+    /// Only this prefix.
     pub(crate) prefix: Option<IpPrefix>,
-    /// Those of all more specific prefixes, too.
+    /// More specific prefixes too.
     pub(crate) longer: bool,
-    /// Those of this source, one of [`SOURCES`].
+    /// Only this source, one of [`SOURCES`].
     pub(crate) source: Option<&'static str>,
-    /// Those that their feed has not announced again since it came back.
+    /// Only routes that their feed has not announced since it reconnected.
     pub(crate) stale: bool,
-    /// Those after this prefix: where the slice before ended.
+    /// Only routes after this prefix, the end of the previous slice.
     pub(crate) after: Option<IpPrefix>,
 }
 
-/// The names of the sources of routes.
 pub(crate) const SOURCES: &[&str] = &["addresses", "ctl", "files", "fpm", "kernel"];
 
 impl fmt::Display for RouteList {
@@ -90,80 +88,62 @@ impl fmt::Display for RouteList {
     }
 }
 
-/// What `show` shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Show {
-    /// Dropped packets by reason.
     Drops,
-    /// The engine, its table and its figures.
+    /// The engine, its table and its counters.
     Engine,
-    /// The table in service.
     Fib,
-    /// Neighbours.
     Neigh,
-    /// Latency percentiles.
     Latency,
-    /// Lcores, and what they do.
     Lcores,
-    /// Queues, and what they received.
     Queues,
-    /// What ports, lcores and VRFs did over the last second and the last ten.
+    /// Rates of ports, lcores and VRFs over the last second and the last ten.
     Rates,
-    /// How the forwarder is set up.
     Config,
     /// The summary so far, with the keys of the report.
     Stats,
     /// Routes by length.
     Routes,
-    /// Where routes come from.
     Feeds,
-    /// VRFs.
     Vrfs,
-    /// Addresses of ports.
     Addresses,
     /// Packets and bytes by next hop.
     NextHops,
 }
 
-/// What `show port` shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PortFacts {
-    /// Packets and bytes, as the driver counts them.
+    /// Packets and bytes, from the driver.
     Stats,
-    /// The driver's own counters, by name.
+    /// The driver's own counters.
     Xstats,
     /// Device, link, MTU, queues, offloads.
     Info,
 }
 
-/// What `clear` resets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Clear {
-    /// Dropped packets by reason.
     Drops,
-    /// The latency histogram.
     Latency,
 }
 
-/// What `clear port` resets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PortCounters {
-    /// Packets and bytes.
     Stats,
-    /// The driver's own counters.
     Xstats,
 }
 
-/// Which packets are looked at: those with all that is given here.
+/// A filter of packets; all given conditions must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WatchFilter {
-    /// `port P`: the port that received them.
+    /// `port P`: the receiving port.
     pub(crate) port: Option<PortRef>,
-    /// `vrf V`: the name of their VRF.
+    /// `vrf V`.
     pub(crate) vrf: Option<String>,
-    /// `to PREFIX`: what their destination is in.
+    /// `to PREFIX`: contains the destination.
     pub(crate) to: Option<IpPrefix>,
-    /// `reason R`: why they are dropped.
+    /// `reason R`: the drop reason.
     pub(crate) reason: Option<DropReason>,
 }
 
@@ -177,22 +157,18 @@ impl fmt::Display for WatchFilter {
     }
 }
 
-/// The ports that a request is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ports {
-    /// Every port.
     All,
-    /// One port.
     One(PortRef),
 }
 
 impl Show {
-    /// Whether its answer is made in slices, since it may take long.
+    /// Whether its answer is counted in slices, since it may take long.
     pub(crate) fn is_counted(self) -> bool {
         matches!(self, Self::Fib | Self::Routes | Self::NextHops)
     }
 
-    /// The word for it.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Drops => "drops",
@@ -215,7 +191,6 @@ impl Show {
 }
 
 impl PortFacts {
-    /// The word for it.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Stats => "stats",
@@ -226,7 +201,6 @@ impl PortFacts {
 }
 
 impl Clear {
-    /// The word for it.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Drops => "drops",
@@ -236,7 +210,6 @@ impl Clear {
 }
 
 impl PortCounters {
-    /// The word for it.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Stats => "stats",
@@ -255,7 +228,7 @@ impl fmt::Display for Ports {
 }
 
 impl Request {
-    /// Whether it is about one VRF, so that `vrf NAME` may stand before it.
+    /// Whether `vrf NAME` may precede it.
     pub(crate) fn is_about_vrf(&self) -> bool {
         match self {
             Self::Show(what) => {
@@ -274,7 +247,7 @@ impl Request {
         }
     }
 
-    /// Whether it changes nothing and takes nothing from others, so that whoever may only read may ask.
+    /// Whether it is read-only and takes nothing from other clients, so that a user with read rights may send it.
     pub(crate) fn only_reads(&self) -> bool {
         match self {
             Self::Show(_) | Self::ShowPort { .. } | Self::RouteGet { .. } | Self::RouteList(_) => true,
@@ -283,12 +256,11 @@ impl Request {
         }
     }
 
-    /// Whether it needs a file that the client has opened.
+    /// Whether the client must pass an open file.
     pub(crate) fn takes_file(&self) -> bool {
         matches!(self, Self::CaptureDrops { .. })
     }
 
-    /// Whether it asks for another engine.
     pub(crate) fn sets_engine(&self) -> bool {
         match self {
             Self::SetEngine { .. } => true,
@@ -304,7 +276,7 @@ impl From<Neighbour> for Request {
     }
 }
 
-/// The words of a route, as in route text, but with the prefix before the word of a route that drops.
+/// A route as in route text, but with the prefix before `blackhole`, `unreachable` or `prohibit`.
 fn write_route(f: &mut fmt::Formatter<'_>, prefix: IpPrefix, hop: &Hop) -> fmt::Result {
     match hop {
         Hop::Id(id) => write!(f, "{prefix} {id}"),

@@ -1,4 +1,4 @@
-//! What follows `route get` and `route list`: flows, and which routes are wanted.
+//! Arguments of `route get` and `route list`.
 
 use crate::console::grammar::request::{RouteList, SOURCES};
 use crate::console::grammar::{Words, WordsError, or, pick, wrong};
@@ -7,12 +7,11 @@ use std::net::IpAddr;
 
 const PROTOCOL: &str = "tcp, udp, icmp, icmp6, sctp or a number up to 255";
 pub(super) const PROTOCOL_NAMES: [&str; 5] = ["tcp", "udp", "icmp", "icmp6", "sctp"];
-/// Their numbers, in the same order (IANA).
+/// IANA numbers of [`PROTOCOL_NAMES`].
 const PROTOCOL_NUMBERS: [u8; 5] = [6, 17, 1, 58, 132];
 const TWO_PORTS: &str = "two ports such as 49152,443";
 const LABEL: &str = "a flow label up to 1048575";
 
-/// The flow after the address of `route get`.
 pub(super) fn flow(address: IpAddr, words: &mut Words<'_>) -> Result<Option<Flow>, WordsError> {
     let Some(word) = words.next() else { return Ok(None) };
     pick(word, &["from"])?;
@@ -47,11 +46,10 @@ pub(super) fn flow(address: IpAddr, words: &mut Words<'_>) -> Result<Option<Flow
     Ok(Some(flow))
 }
 
-/// What follows `route list`.
 pub(super) fn route_list(words: &mut Words<'_>) -> Result<RouteList, WordsError> {
     let mut list = RouteList::default();
     let mut options = vec!["source", "stale", "after"];
-    // What is no option is the prefix.
+    // A word that is no option is the prefix.
     if let Some(word) = words.clone().next()
         && matches!(pick(word, &options), Err(WordsError::Word { .. }))
     {
@@ -74,7 +72,6 @@ impl Words<'_> {
         pick(self.want(&or(SOURCES))?, SOURCES)
     }
 
-    /// `source S`, or the end of the line.
     pub(super) fn source(&mut self) -> Result<Option<&'static str>, WordsError> {
         let Some(word) = self.next() else { return Ok(None) };
         pick(word, &["source"])?;

@@ -1,7 +1,6 @@
-//! The commands of the control socket, each with its words, its arguments and its help line.
+//! The commands of the control socket: words, arguments and help.
 //!
-//! This table is the only list of commands: the parser, `help` and the completion of the prompt are made from it ([`crate::console::grammar`]).
-//! No command's path is the beginning of another one's.
+//! Parser, `help` and completion all use this table ([`crate::console::grammar`]). No command's path is a prefix of another path.
 
 use crate::console::grammar::request::{
     Clear, PortCounters, PortFacts, Ports, Request, RouteList, SOURCES, Show, WatchFilter,
@@ -16,31 +15,27 @@ use fib::feed;
 use fib::{IpPrefix, NextHop, PortRef};
 use std::num::NonZeroU64;
 
-/// A command.
 #[derive(Debug)]
 pub(crate) struct Command {
-    /// Its first words, which may be abbreviated.
+    /// Fixed first words, which may be abbreviated.
     pub(super) path: &'static [&'static str],
-    /// What follows them.
     pub(super) args: &'static [Arg],
-    /// What it does, in a line.
     pub(super) help: &'static str,
-    /// Makes the request from the words after the path.
+    /// Builds the input from the words after the path.
     pub(super) make: Make,
 }
 
 type Make = fn(&mut Words<'_>) -> Result<Input, WordsError>;
 
-/// An argument of a command.
 #[derive(Debug)]
 pub(super) struct Arg {
-    /// As help writes it; an optional argument stands in brackets.
+    /// As in help; brackets mark an optional argument.
     pub(super) usage: &'static str,
-    /// The fixed words among its values, for completion.
+    /// Fixed words among its values, for completion.
     pub(super) choices: &'static [&'static str],
-    /// The fixed words among its values after one of its words.
+    /// Fixed words that may follow a given word of the argument.
     pub(super) after: &'static [(&'static str, &'static [&'static str])],
-    /// Values to test it with.
+    /// Sample values for tests.
     #[cfg_attr(not(test), expect(dead_code, reason = "tests parse every command with them"))]
     pub(super) examples: &'static [&'static str],
 }
@@ -50,12 +45,11 @@ impl Arg {
         Self { usage, choices: &[], after: &[], examples }
     }
 
-    /// An argument that is one of these words.
     const fn of(usage: &'static str, choices: &'static [&'static str]) -> Self {
         Self { usage, choices, after: &[], examples: choices }
     }
 
-    /// The fixed words among its values when it comes after `previous`.
+    /// Completions after the word `previous`.
     pub(super) fn words_after(&self, previous: Option<&str>) -> Vec<&'static str> {
         let after = self.after.iter().find(|(word, _)| Some(*word) == previous);
         match (after, self.usage) {
@@ -65,7 +59,6 @@ impl Arg {
         }
     }
 
-    /// Whether a line may end before it.
     #[cfg(test)]
     pub(super) fn is_optional(&self) -> bool {
         self.usage.starts_with('[')
@@ -128,12 +121,11 @@ const FLOW: Arg = Arg {
     ],
 };
 
-/// A command without arguments.
 const fn plain(path: &'static [&'static str], help: &'static str, make: Make) -> Command {
     Command { path, args: &[], help, make }
 }
 
-/// The words before a command about one VRF.
+/// The path of the command that prefixes another one.
 pub(super) const VRF: &[&str] = &["vrf"];
 
 /// Every command, in the order of `help`.
@@ -357,7 +349,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     plain(&["quit"], "leave; the forwarder goes on", |_| Ok(Input::Quit)),
 ];
 
-/// The usage of an argument that is the name of an engine.
+/// Usage of an argument whose completions are the engines' names.
 const ENGINE: &str = "ENGINE";
 const DEV: Arg = Arg::of("dev", &["dev"]);
 const SCREENS: Arg = Arg {
@@ -388,7 +380,7 @@ fn clear_port(what: PortCounters, words: &mut Words<'_>) -> Result<Input, WordsE
     ask(Request::ClearPort { what, ports: words.next().map_or(Ports::All, Ports::of) })
 }
 
-/// `PREFIX` and a next hop in the words of route text, where the word of a route that drops comes before the prefix.
+/// Reads a prefix and a next hop. In route text a word such as `blackhole` precedes the prefix.
 fn route_add(words: &mut Words<'_>) -> Result<Input, WordsError> {
     let prefix = words.want("a prefix")?;
     if prefix != "default" {
@@ -405,7 +397,6 @@ fn route_add(words: &mut Words<'_>) -> Result<Input, WordsError> {
     ask(Request::RouteAdd { prefix, hop })
 }
 
-/// The name of a VRF, and another command about it.
 fn vrf(words: &mut Words<'_>) -> Result<Input, WordsError> {
     let name = words.want("the name of a VRF")?.to_owned();
     let (is_nested, text) = (std::mem::replace(&mut words.is_about_vrf, true), words.clone().rest());
@@ -444,13 +435,13 @@ impl Ports {
 impl Words<'_> {
     pub(super) fn want_prefix(&mut self) -> Result<IpPrefix, WordsError> {
         match self.want("a prefix")? {
-            // As in route text, where the rest of the line may say otherwise.
+            // As in route text, where the rest of the line may select IPv6.
             "default" => Ok(IpPrefix::V4(fib::Prefix::DEFAULT)),
             word => Ok(word.parse()?),
         }
     }
 
-    /// The filters of packets, in any order, to the end of the line.
+    /// Reads filters in any order, to the end of the line.
     fn filter(&mut self) -> Result<WatchFilter, WordsError> {
         let mut filter = WatchFilter::default();
         while let Some(word) = self.next() {
@@ -471,14 +462,14 @@ impl Words<'_> {
         Ok(filter)
     }
 
-    /// A number of things, from 1.
+    /// Reads a number from 1.
     fn want_count(&mut self, things: &str) -> Result<NonZeroU64, WordsError> {
         let word = self.want(&format!("a number of {things}"))?;
         let number = fib::units::count(word).and_then(NonZeroU64::new);
         number.ok_or_else(|| wrong(word, &format!("a number of {things} from 1")))
     }
 
-    /// Whether the next word is the first of these two.
+    /// Whether the next word is the first of `both`.
     fn want_one_of(&mut self, both: [&'static str; 2]) -> Result<bool, WordsError> {
         let word = self.want(if both[0] == "on" { "on or off" } else { "up or down" })?;
         Ok(pick(word, &both)? == both[0])

@@ -1,4 +1,4 @@
-//! Tests of the grammar: every line of help parses, every request prints back, any text is refused or understood.
+//! Tests of the grammar: every line of help parses, every request prints back, any text is parsed or refused.
 
 use crate::console::grammar::request::{
     Clear, PortCounters, PortFacts, Ports, Request, RouteList, SOURCES, Show, WatchFilter,
@@ -25,7 +25,7 @@ fn error(line: &str) -> String {
     parse(line).unwrap_err().to_string()
 }
 
-/// The lines that a line of help allows, with the examples of its arguments.
+/// All command lines that a command's usage allows, with the arguments' examples.
 fn lines(command: &Command) -> Vec<String> {
     let mut lines = vec![command.path.join(" ")];
     let mut allowed = Vec::new();
@@ -84,7 +84,7 @@ fn no_path_begins_another() {
             );
         }
     }
-    // Commands that share their first words stand together, so that help and messages name each word once.
+    // Commands with a common first word are adjacent, so that help and messages name it once.
     let mut first: Vec<_> = COMMANDS.iter().map(|command| command.path[0]).collect();
     first.dedup();
     let count = first.len();

@@ -1,8 +1,7 @@
-//! Who may use the control socket, and for what.
+//! Access control of the control socket.
 //!
-//! The kernel says who has connected (`SO_PEERCRED`). Root and the forwarder's own user may do everything. Others are looked up among the
-//! members of two groups, as the host's name services know them: one whose members may do everything, and one whose members may ask. A
-//! name service may take long to answer (LDAP), so lookups have a thread that serves no clients.
+//! The kernel gives the client's user (`SO_PEERCRED`). Root and the forwarder's own user have all rights; members of two groups have all
+//! rights or read rights. Groups are looked up on a separate thread, since a name service may block (LDAP).
 
 use crate::threads::spawn;
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -13,47 +12,40 @@ use std::ffi::CString;
 use std::io;
 use std::os::unix::net::UnixStream;
 
-/// Clients that may wait until their groups are known.
+/// Clients that may wait for a lookup.
 const LOOKUPS_MAX: usize = 16;
 
-/// What a client may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClientRights {
-    /// Nothing.
     None,
-    /// Ask for what changes nothing.
+    /// Only requests that change nothing.
     Read,
-    /// Everything.
     All,
 }
 
-/// The user of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClientUser {
-    /// Root or the forwarder's own user, who may do everything.
+    /// Root or the forwarder's own user, with all rights.
     Own,
-    /// Another one, and the group of its process.
+    /// Another user, and the group of its process.
     Other { user: u32, group: u32 },
 }
 
-/// The groups, by number, whose members may use the control socket beside root and the forwarder's own user.
+/// Groups with access, in addition to root and the forwarder's own user.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CtlGroups {
-    /// May do everything.
     pub(crate) all: Option<u32>,
-    /// May ask for what changes nothing.
     pub(crate) read: Option<u32>,
 }
 
 impl CtlGroups {
-    /// Whether there is one, so that the socket's file must let others connect.
+    /// Whether a group is set, so that the socket's mode must let others connect.
     pub(super) const fn is_some(self) -> bool {
         self.all.is_some() || self.read.is_some()
     }
 
-    /// Who the client at the other end of `stream` is.
     pub(super) fn user_of(self, stream: &UnixStream) -> io::Result<ClientUser> {
-        // Without groups the socket's file mode keeps other users away.
+        // Without groups the socket's mode keeps other users away.
         if !self.is_some() {
             return Ok(ClientUser::Own);
         }
@@ -63,12 +55,11 @@ impl CtlGroups {
         Ok(if is_own { ClientUser::Own } else { ClientUser::Other { user, group: peer.gid.as_raw() } })
     }
 
-    /// Looks up what another user may do, whose process has the group `group`. May block on a name service.
+    /// Looks up the rights of another user whose process has the group `group`. May block on a name service.
     fn rights_of(self, user: u32, group: u32) -> ClientRights {
         self.rights(&groups_of(user, group))
     }
 
-    /// What a user of these groups may do.
     fn rights(self, groups: &[u32]) -> ClientRights {
         let is_in = |group: Option<u32>| group.is_some_and(|group| groups.contains(&group));
         match (is_in(self.all), is_in(self.read)) {
@@ -79,7 +70,7 @@ impl CtlGroups {
     }
 }
 
-/// Looks up clients of other users on a thread that serves no clients.
+/// A thread that looks up the groups of clients.
 #[derive(Debug)]
 pub(super) struct GroupLookups {
     asked: Sender<(UnixStream, u32, u32)>,
@@ -87,7 +78,7 @@ pub(super) struct GroupLookups {
 }
 
 impl GroupLookups {
-    /// Looks up members of `groups`, and calls `wake` after each. The thread ends with this value, unless a name service blocks it.
+    /// Starts the thread, which calls `wake` after each lookup. It ends with this value, unless a name service blocks it.
     pub(super) fn start(groups: CtlGroups, wake: impl Fn() + Send + 'static) -> io::Result<Self> {
         let (asked, to_look_up) = bounded::<(UnixStream, u32, u32)>(LOOKUPS_MAX);
         let (sender, found) = bounded(LOOKUPS_MAX);
@@ -102,13 +93,13 @@ impl GroupLookups {
         Ok(Self { asked, found })
     }
 
-    /// Looks `user` up; returns the client when too many wait.
+    /// Queues a lookup; returns the client when the queue is full.
     pub(super) fn ask(&self, stream: UnixStream, user: u32, group: u32) -> Result<(), UnixStream> {
         self.asked.try_send((stream, user, group)).map_err(|refused| refused.into_inner().0)
     }
 }
 
-/// The groups of a user, among them `group`, that of the process.
+/// The groups of a user, and `group`, the group of its process.
 fn groups_of(user: u32, group: u32) -> Vec<u32> {
     let name =
         User::from_uid(Uid::from_raw(user)).ok().flatten().and_then(|user| CString::new(user.name).ok());

@@ -1,34 +1,30 @@
-//! One client, without its socket: takes the bytes that came, gives requests to hand over and the bytes to send.
+//! Protocol state of one client, without its socket: bytes in, requests and bytes out.
 //!
-//! A client has one request at a time: while one is answered, or a reply is on its way, its next line waits, unread at last. So
-//! replies are in order, and a client holds no more than a line and a reply.
+//! A client has one request at a time. Until the reply is sent, its next line stays unread, so replies keep their order and a client
+//! takes no more memory than a line and a reply.
 
 use crate::console::answer::{Answer, Refusal};
 use crate::console::grammar::request::Request;
 use crate::console::grammar::{self, Input};
 use crate::console::server::wire::{self, Ask, LINE_BYTES_MAX};
 
-/// Where a client is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ConnectionState {
-    /// Its next line is wanted.
+    /// Waits for a line.
     Reading,
-    /// The forwarder has its request; the answer is wanted as JSON or as text.
+    /// The forwarder has a request; `json` is the format of the answer.
     Asked { json: bool },
-    /// It leaves once its last reply is sent.
+    /// Closed once the last reply is sent.
     Closing,
 }
 
-/// A client.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    /// Bytes received and not yet used.
     input: Vec<u8>,
-    /// How many of them have no line end.
+    /// The length of the prefix of `input` without a line end.
     searched: usize,
-    /// Whether no more will come.
     ended: bool,
-    /// Bytes to send, and how many of them are sent.
+    /// Bytes to send; `sent` counts those already sent.
     output: Vec<u8>,
     sent: usize,
     state: ConnectionState,
@@ -36,7 +32,6 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// A client that has just come.
     pub(crate) fn new() -> Self {
         Self {
             input: Vec::new(),
@@ -49,20 +44,19 @@ impl Connection {
         }
     }
 
-    /// How many bytes it may give now.
+    /// Bytes that may be received now.
     pub(crate) fn room(&self) -> usize {
         let wanted = self.state == ConnectionState::Reading && self.output.is_empty() && !self.ended;
         if wanted { LINE_BYTES_MAX + 1 - self.input.len() } else { 0 }
     }
 
-    /// Takes bytes, at most [`Self::room`]; none of them means that no more will come.
+    /// Adds received bytes, at most [`Self::room`]; none means the end of the input.
     pub(crate) fn receive(&mut self, bytes: &[u8]) {
         self.input.extend_from_slice(bytes);
         self.ended |= bytes.is_empty();
     }
 
-    /// The next request for the forwarder, once the reply to the last one is sent. Lines that are wrong, `help` and `quit` are answered
-    /// here.
+    /// The next request for the forwarder, once the last reply is sent. Invalid lines, `help` and `quit` are answered here.
     pub(crate) fn next_request(&mut self) -> Option<Request> {
         if self.state != ConnectionState::Reading || !self.output.is_empty() {
             return None;
@@ -101,7 +95,7 @@ impl Connection {
         None
     }
 
-    /// There is no whole line: it is too long, cut short, or still to come.
+    /// Handles an incomplete line: too long, truncated by the end, or still arriving.
     fn wait_for_more(&mut self) {
         if self.input.len() > LINE_BYTES_MAX {
             self.refuse(&format!("a request is longer than {LINE_BYTES_MAX} bytes"));
@@ -117,12 +111,10 @@ impl Connection {
         wire::write_error(&mut self.output, error);
     }
 
-    /// Whether the forwarder has a request of it.
     pub(crate) fn is_asking(&self) -> bool {
         matches!(self.state, ConnectionState::Asked { .. })
     }
 
-    /// Takes the forwarder's answer to its request.
     pub(crate) fn answer(&mut self, result: &Result<Answer, Refusal>) {
         if let ConnectionState::Asked { json } = self.state {
             wire::write_reply(&mut self.output, json, result);
@@ -130,27 +122,26 @@ impl Connection {
         }
     }
 
-    /// The bytes to send.
     pub(crate) fn output(&self) -> &[u8] {
         &self.output[self.sent..]
     }
 
-    /// That so many of them are sent.
+    /// Records that `bytes` more are sent.
     pub(crate) fn sent(&mut self, bytes: usize) {
         self.sent += bytes;
         if self.sent == self.output.len() {
-            // A long reply gives its memory back.
+            // Frees the memory of a long reply.
             self.output = Vec::new();
             self.sent = 0;
         }
     }
 
-    /// Whether nothing is left to do for it.
+    /// Whether it can be closed.
     pub(crate) fn is_over(&self) -> bool {
         self.state == ConnectionState::Closing && self.output.is_empty()
     }
 
-    /// Takes the count of lines that were no request.
+    /// Takes the count of invalid lines.
     pub(crate) fn take_errors(&mut self) -> u64 {
         std::mem::take(&mut self.errors)
     }
@@ -160,7 +151,7 @@ impl Connection {
 mod tests {
     use super::*;
 
-    /// What is to be sent, taken as sent.
+    /// Takes all pending output as sent.
     fn sent(connection: &mut Connection) -> String {
         let text = String::from_utf8(connection.output().to_vec()).unwrap();
         connection.sent(text.len());

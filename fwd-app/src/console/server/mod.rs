@@ -1,6 +1,6 @@
-//! The thread of the control socket: polls the listener and all clients, and never waits for one of them.
+//! The thread of the control socket: polls the listener and all clients, and never blocks on one of them.
 //!
-//! It starts before EAL pins the main thread, and runs where no lcore does ([`crate::forwarder::thread`]).
+//! It starts before EAL pins the main thread, and runs on CPUs without lcores ([`crate::forwarder::thread`]).
 
 pub(crate) mod access;
 pub(crate) mod connection;
@@ -33,27 +33,25 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long the listener rests when the system has no descriptor for another client.
+/// Pause of the listener when the process is out of descriptors.
 const REST: Duration = Duration::from_millis(100);
-/// Bytes read from a client at once.
 const READ_BYTES: usize = 16 << 10;
-/// Places for root and the own user that other clients cannot take.
+/// Places reserved for root and the own user.
 const OWN_PLACES: usize = 4;
-/// How long a client must have been idle to lose its place to a new one. A client needs less from its connection to its request.
+/// Idle time after which a client may lose its place to a new one. A client sends its request sooner after connecting.
 const YIELD_AFTER: Duration = Duration::from_secs(1);
-/// Lines of a client that are looked at before others have their turn.
+/// Lines served per client before the others.
 const LINES_A_TURN: usize = 16;
 
-/// Who may be a client, and what clients may cost.
+/// Limits of clients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Clients at once. One more takes the place of a client that idles, or gets an error and is closed.
+    /// One more client replaces an idle one, or gets an error and is closed.
     pub(crate) clients_max: usize,
-    /// How long a client may take to send its next request.
+    /// Timeout of the next request.
     pub(crate) idle: Duration,
-    /// How long a client may read nothing of a reply.
+    /// Timeout while a reply is not read.
     pub(crate) stalled: Duration,
-    /// Whose members may be clients.
     pub(crate) groups: CtlGroups,
 }
 
@@ -64,18 +62,16 @@ impl Default for Limits {
     }
 }
 
-/// Counts since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct ServerTally {
-    /// Clients that connected.
     pub(crate) clients: u64,
-    /// Clients turned away because there were too many, or they have no right.
+    /// Clients refused for lack of a place or of rights.
     pub(crate) turned_away: u64,
-    /// Clients disconnected because they neither wrote nor read for too long, or were idle when another one needed their place.
+    /// Clients disconnected after a timeout, or while idle in favour of another client.
     pub(crate) timed_out: u64,
-    /// Requests handed to the forwarder.
+    /// Requests passed to the forwarder.
     pub(crate) requests: u64,
-    /// Lines that were no request, or cut short.
+    /// Invalid or truncated lines.
     pub(crate) errors: u64,
 }
 
@@ -93,7 +89,7 @@ fn count(counter: &AtomicU64, more: u64) {
     counter.fetch_add(more, Ordering::Relaxed);
 }
 
-/// A listening control socket. Dropping it ends its thread and removes the file.
+/// A listening control socket. Dropping it ends the thread and removes the file.
 #[derive(Debug)]
 pub(crate) struct Server {
     thread: Option<JoinHandle<()>>,
@@ -102,10 +98,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Listens at `path` on a thread of its own. Requests wait in the inbox.
-    ///
-    /// # Errors
-    /// [`SocketError`].
+    /// Listens at `path` and serves clients on a new thread. Requests go to the inbox.
     pub(crate) fn start(path: &Path, limits: Limits) -> Result<(Self, Inbox), SocketError> {
         let failed = |source| SocketError::System { path: path.to_owned(), what: "cannot be served", source };
         let socket = Socket::listen(path, limits.groups.is_some())?;
@@ -140,7 +133,6 @@ impl Server {
         Ok((Self { thread: Some(thread), shared, replies }, Inbox::new(waiting, others_waiting)))
     }
 
-    /// The counts so far.
     pub(crate) fn tally(&self) -> ServerTally {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let ServerShared { clients, turned_away, timed_out, requests, errors, .. } = &*self.shared;
@@ -164,23 +156,21 @@ impl Drop for Server {
     }
 }
 
-/// A client and its socket.
 struct Peer {
     id: u64,
     stream: UnixStream,
     connection: Connection,
     rights: ClientRights,
-    /// Whether it is root or the own user.
+    /// Root or the own user.
     is_own: bool,
-    /// The last open file that it passed, until a request takes it.
+    /// The last file it passed, until a request takes it.
     file: Option<File>,
-    /// When it last did what is expected of it.
+    /// Start of its timeout.
     since: Instant,
-    /// Whether lines of it may be left that wait for its next turn only.
+    /// Whether unserved lines may remain for the next turn.
     unfinished: bool,
 }
 
-/// The state of the thread.
 struct Serving {
     socket: Socket,
     limits: Limits,
@@ -192,11 +182,11 @@ struct Serving {
     of_others: Sender<ClientCommand>,
     answers: Receiver<(u64, Result<Answer, Refusal>)>,
     replies: Replies,
-    /// Readable when there are answers, or the server ends.
+    /// Readable after an answer or a stop.
     woken: UnixStream,
     peers: Vec<Peer>,
     last_id: u64,
-    /// No client is accepted before this.
+    /// Accepts no client before this time.
     rest_until: Option<Instant>,
 }
 
@@ -204,7 +194,7 @@ impl Serving {
     fn run(mut self) {
         while !self.shared.stop.load(Ordering::Acquire) {
             let Ok(ready) = self.wait() else {
-                // Interrupted by a signal, or the kernel is short of memory.
+                // A signal, or the kernel is short of memory.
                 std::thread::sleep(Duration::from_millis(1));
                 continue;
             };
@@ -218,12 +208,12 @@ impl Serving {
                 self.accept();
             }
         }
-        // The answer to the request that ended the forwarder is still to be sent.
+        // Sends the answer to the request that ended the forwarder.
         self.deliver();
         self.peers.iter_mut().for_each(|peer| drop(peer.send()));
     }
 
-    /// Waits until there is something to do.
+    /// Polls until an event or the next timeout.
     fn wait(&mut self) -> io::Result<Ready> {
         let now = Instant::now();
         self.rest_until = self.rest_until.filter(|until| *until > now);
@@ -231,7 +221,7 @@ impl Serving {
         let deadlines = self.peers.iter().filter_map(|peer| peer.deadline(&self.limits)).chain(at_once);
         let timeout = deadlines.chain(self.rest_until).min().map(|end| end.saturating_duration_since(now));
         let timeout = timeout.and_then(|timeout| {
-            // Rounded up, so that the deadline has passed when it is looked at.
+            // Rounded up, so that the deadline has passed when checked.
             Timespec::try_from(timeout + Duration::from_micros(1)).ok()
         });
         let listens = if self.rest_until.is_some() { PollFlags::empty() } else { PollFlags::IN };
@@ -247,7 +237,7 @@ impl Serving {
         })
     }
 
-    /// Gives the forwarder's answers to their clients, those that are still there.
+    /// Passes answers to clients that are still connected.
     fn deliver(&mut self) {
         for (id, result) in self.answers.try_iter() {
             if let Some(peer) = self.peers.iter_mut().find(|peer| peer.id == id) {
@@ -257,7 +247,7 @@ impl Serving {
         }
     }
 
-    /// Moves every client on, as far as it goes without waiting.
+    /// Serves every client without blocking.
     fn serve(&mut self, events: &[PollFlags]) {
         let Self { peers, limits, shared, commands, of_others, replies, .. } = self;
         let mut events = events.iter();
@@ -275,7 +265,7 @@ impl Serving {
         });
     }
 
-    /// Accepts a client. One a turn is enough, since the listener stays readable.
+    /// Accepts one client per turn; the listener stays readable for more.
     fn accept(&mut self) {
         let stream = match self.socket.listener().accept() {
             Ok((stream, _)) => stream,
@@ -301,7 +291,7 @@ impl Serving {
         }
     }
 
-    /// Admits the clients whose groups have been looked up.
+    /// Admits clients after their lookup.
     fn admit_members(&mut self) {
         let found = |serving: &Self| serving.lookups.as_ref()?.found.try_recv().ok();
         while let Some((stream, rights)) = found(self) {
@@ -319,7 +309,6 @@ impl Serving {
         dismiss(stream, why);
     }
 
-    /// Gives a client a place, if there is one.
     fn admit(&mut self, stream: UnixStream, rights: ClientRights, is_own: bool) {
         if !self.make_room(is_own) {
             let limit = self.limits.clients_max;
@@ -332,8 +321,8 @@ impl Serving {
         self.peers.push(Peer { id, stream, connection, rights, is_own, file, since, unfinished: false });
     }
 
-    /// Whether there is a place for one more client, which is root or the own user if `is_own`. If all places are taken, the client that has
-    /// been idle longest loses its own, but those that are not `is_own` cannot displace those that are.
+    /// Makes a place for a client, if necessary by closing the longest idle one. Root and the own user (`is_own`) cannot be displaced by
+    /// others. Returns false without a place.
     fn make_room(&mut self, is_own: bool) -> bool {
         let max = self.limits.clients_max;
         let others = self.peers.iter().filter(|peer| !peer.is_own).count();
@@ -349,35 +338,34 @@ impl Serving {
     }
 }
 
-/// What [`Serving::wait`] found.
 struct Ready {
     woken: bool,
     listener: bool,
     peers: Vec<PollFlags>,
 }
 
-/// Puts a command into the channel to the forwarder. Where nobody takes it any more, dropping it is the answer.
+/// Queues a command. If the forwarder has ended, dropping the command answers it.
 fn hand_over(commands: &Sender<ClientCommand>, command: ClientCommand) {
     if let Err(TrySendError::Full(command)) = commands.try_send(command) {
         command.answer(Err(Refusal::Busy { waiting: WAITING_MAX }));
     }
 }
 
-/// Writes a client why it is closed.
+/// Writes the reason for closing to a client.
 fn dismiss(mut stream: &UnixStream, why: &impl Display) {
     let mut line = Vec::new();
     wire::write_error(&mut line, why);
     let _ = stream.write(&line);
 }
 
-/// Reads what wakers have written.
+/// Empties the wake-up socket.
 fn drain(mut woken: &UnixStream) {
     let mut bytes = [0; 256];
     while woken.read(&mut bytes).is_ok_and(|count| count == bytes.len()) {}
 }
 
 impl Peer {
-    /// What it is polled for. `poll` always reports a hang-up.
+    /// Events to poll for; hang-ups are always reported.
     fn interest(&self) -> PollFlags {
         let mut interest = PollFlags::empty();
         interest.set(PollFlags::IN, self.connection.room() > 0);
@@ -385,20 +373,20 @@ impl Peer {
         interest
     }
 
-    /// When it is disconnected unless it does something; `None` while the forwarder has its request.
+    /// Its timeout; `None` while the forwarder has its request.
     fn deadline(&self, limits: &Limits) -> Option<Instant> {
         let limit = if self.connection.output().is_empty() { limits.idle } else { limits.stalled };
         (!self.connection.is_asking()).then(|| self.since + limit)
     }
 
-    /// Whether it could go: no request of it is answered, and it sends none.
+    /// Whether it may be displaced: it has no request and no unsent reply.
     fn is_idle(&self) -> bool {
         let is_served =
             self.connection.is_asking() || !self.connection.output().is_empty() || self.unfinished;
         !is_served && self.since.elapsed() >= YIELD_AFTER
     }
 
-    /// Receives, hands a request over and sends, as far as that goes without waiting. Returns whether the client stays.
+    /// Receives, passes on a request and sends, without blocking. Returns false when the client is to be closed.
     fn advance(&mut self, events: PollFlags, hand_over: impl Fn(Request, Option<File>, u64)) -> bool {
         self.unfinished = false;
         let gone = events.intersects(PollFlags::HUP | PollFlags::ERR);
@@ -430,7 +418,7 @@ impl Peer {
         true
     }
 
-    /// Reads once: others want their turn. An open file is taken from a client that may start a capture; the kernel discards others.
+    /// Reads once, for fairness. Accepts an open file only from clients with all rights; the kernel discards others.
     fn receive(&mut self) -> io::Result<()> {
         let mut bytes = [0; READ_BYTES];
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
@@ -456,7 +444,7 @@ impl Peer {
         }
     }
 
-    /// Writes what the socket takes.
+    /// Writes until the socket is full.
     fn send(&mut self) -> io::Result<()> {
         while !self.connection.output().is_empty() {
             match self.stream.write(self.connection.output()) {

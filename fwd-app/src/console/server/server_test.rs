@@ -1,4 +1,4 @@
-//! Tests of the server with real sockets, against a forwarder that only says what it was asked.
+//! Tests of the server over real sockets, with a forwarder that echoes its requests.
 
 use crate::console::client::{self, ClientError};
 use crate::console::grammar::request::{RouteList, Show};
@@ -18,10 +18,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Longer than anything here takes.
 const LONG: Duration = Duration::from_secs(30);
 
-/// Repeats what it is asked; `show fib` is very long, `route list` has 5,000 lines in parts, and `start` is refused.
+/// Echoes requests; `show fib` is very long, `route list` has 5,000 lines in parts, and `start` is refused.
 #[derive(Default)]
 struct Parrot {
     asked: u64,
@@ -46,7 +45,7 @@ impl Steer for Parrot {
     }
 }
 
-/// A server and the thread that answers.
+/// A server and a thread that answers its requests.
 struct Scene {
     folder: TempDir,
     server: Server,
@@ -89,7 +88,6 @@ impl Scene {
         client::ask(&self.path(), &Ask { line: line.to_owned(), json: false }, None, LONG)
     }
 
-    /// Waits until the counts are such.
     fn until(&self, what: &str, reached: impl Fn(&ServerTally) -> bool) {
         let end = Instant::now() + LONG;
         while !reached(&self.server.tally()) {
@@ -108,7 +106,7 @@ impl Drop for Scene {
     }
 }
 
-/// Reads a line, and nothing after it.
+/// Reads a line byte by byte, so that nothing after it is consumed.
 fn line(mut stream: &UnixStream) -> String {
     let (mut line, mut byte) = (Vec::new(), [0]);
     while stream.read(&mut byte).unwrap() == 1 {
@@ -122,7 +120,7 @@ fn line(mut stream: &UnixStream) -> String {
 
 fn is_closed(mut stream: &UnixStream) -> bool {
     let mut rest = Vec::new();
-    // Reset, where the server closed with unread bytes.
+    // A server that closes with unread bytes resets the connection.
     stream.read_to_end(&mut rest).is_err() || rest.is_empty()
 }
 
@@ -164,11 +162,11 @@ fn one_that_never_reads_and_one_that_never_writes_delay_nobody_and_have_to_go() 
         assert!(scene.ask("show drops").unwrap().ok);
         slowest = slowest.max(asked.elapsed());
     }
-    // With a wait for either of them it would be the limit.
+    // A server that waited for one of them would reach the limit.
     assert!(slowest < stalled / 2, "{slowest:?}");
     scene.until("both timed out", |tally| tally.timed_out == 2);
     assert!(is_closed(&never_writes));
-    // A reply that is too long to be sent is an error instead.
+    // A reply above the size limit becomes an error.
     assert!(scene.ask("show routes").unwrap().error.unwrap().contains("longer than"));
     assert_eq!(scene.ask("show fib").unwrap().text.unwrap().len(), 3 << 20);
 }
@@ -182,18 +180,17 @@ fn a_list_comes_in_parts_and_costs_nothing_between_them() {
         assert!(ok);
         lines.extend(part.unwrap().lines().map(|line| line.parse::<u32>().unwrap()));
         parts += 1;
-        // The client has gone, and so has its connection; it may go on whenever it likes.
+        // Each part uses a new connection.
         scene.until("all are gone", |tally| tally.requests == parts && tally.clients == parts);
         let Some(next) = next else { break };
         assert_eq!(next, format!("route list source ctl after ::/{parts}"));
         line = next;
     }
     assert_eq!((lines, parts), ((0..5000).collect(), 5));
-    // In JSON each line is a value.
     let ask = Ask { line: "route list after ::/4".to_owned(), json: true };
     let reply = client::ask(&scene.path(), &ask, None, LONG).unwrap();
     assert!(reply.part.unwrap().starts_with("4000\n4001\n") && reply.next.is_none() && reply.data.is_null());
-    // What a client does with a file of its own is not asked of the forwarder.
+    // The forwarder refuses a command that the client carries out.
     assert!(scene.ask("route diff x").unwrap().error.unwrap().contains("where the client is"));
 }
 
@@ -231,7 +228,6 @@ fn one_client_too_many_is_told_so_and_a_place_is_free_again() {
     assert!(is_closed(&one_more));
     let told = scene.ask("show drops").unwrap();
     assert!(!told.ok && told.error.unwrap().contains("the limit"));
-    // Side by side, each gets its replies.
     let read = |client: UnixStream| {
         let mut lines = BufReader::new(client).lines().map(Result::unwrap);
         (lines.next().unwrap().len(), lines.next().unwrap())
@@ -250,7 +246,7 @@ fn an_idle_client_gives_its_place_to_a_new_one() {
     let scene = Scene::new(Limits { clients_max: 3, ..Limits::default() });
     let idle: Vec<_> = (0..3).map(|_| scene.connect()).collect();
     scene.until("all are connected", |tally| tally.clients == 3);
-    // The first one has been idle longest, until it asks.
+    // The first one has been idle longest until it sends a request.
     scene.until("one asks again and again, and another one has a place", |_| {
         (&idle[0]).write_all(b"{\"line\": \"show drops\"}\n").unwrap();
         assert!(line(&idle[0]).contains("show drops"));
@@ -285,7 +281,7 @@ fn ten_thousand_connections_in_turn_and_then_a_request() {
 fn a_line_that_is_too_long_is_an_error_and_the_end() {
     let scene = Scene::new(Limits::default());
     let mut client = scene.connect();
-    // The server may close before all of it is written.
+    // The server may close before the write ends.
     let _ = client.write_all(&vec![b'x'; 200_000]);
     assert!(line(&client).contains("longer than 65536 bytes"));
     assert!(is_closed(&client));
@@ -320,7 +316,7 @@ fn a_session_that_is_busy_or_gone_is_told_of() {
     let mut waiting = scene.connect();
     waiting.write_all(b"{\"line\": \"show drops\"}\n").unwrap();
     scene.until("asked", |tally| tally.requests == 1);
-    // Clients that leave give their places back, while their requests still wait.
+    // Clients that leave free their places while their requests are still queued.
     for n in 1..crate::console::server::inbox::WAITING_MAX as u64 {
         scene.connect().write_all(b"{\"line\": \"show drops\"}\n").unwrap();
         scene.until("asked and gone", |tally| tally.requests == 1 + n);
@@ -335,7 +331,7 @@ fn a_session_that_is_busy_or_gone_is_told_of() {
     );
     let late = client::ask(&scene.path(), &Ask { line: "help".to_owned(), json: true }, None, LONG).unwrap();
     assert!(late.data.as_array().is_some_and(|lines| lines.len() > 30), "help needs no forwarder");
-    // One is dropped without an answer, others are answered although their clients have gone.
+    // A dropped command is answered with an error; the others' clients have gone.
     let command = inbox.waiting().recv().unwrap();
     assert_eq!(*command.request(), Request::Show(Show::Drops));
     drop(command);
@@ -352,7 +348,7 @@ fn a_client_waits_as_long_as_it_was_told_and_names_who_else_is_there() {
     let late = client::ask(&scene.path(), &ask, None, Duration::from_millis(50)).unwrap_err().to_string();
     assert!(late.ends_with("x.sock: no reply within 0.05 s"), "{late}");
     let absent = client::ask(&scene.folder.path().join("y.sock"), &ask, None, LONG).unwrap_err().to_string();
-    // Forwarders that others run on this host are named too.
+    // The message names other forwarders of this host too.
     assert!(absent.contains("y.sock, but at ") && absent.contains("x.sock"), "{absent}");
     let folder = scene.folder.path().to_owned();
     assert_eq!(client::find(&folder).unwrap(), [scene.path()]);

@@ -1,9 +1,8 @@
-//! The socket file: where it is, who may use it, who owns it, and when it is removed.
+//! The socket file: path, access, takeover and removal.
 //!
-//! Only the user of the forwarder may use it, unless there are groups whose members may ([`super::access`]): the socket gets its mode
-//! before it gets its name, so there is no moment at which others could connect. A file that no process listens at, left by a forwarder that died, is replaced; the folder is locked
-//! meanwhile, so that two forwarders that start at once do not replace each other's. Anyone may lock a folder that he can read, so a
-//! lock that stays is an error.
+//! Only the forwarder's user may connect, unless groups have access ([`super::access`]). The socket gets its mode before its name, so
+//! that others can connect at no moment. A stale file of a crashed forwarder is replaced under a lock of the folder, so that two
+//! starting forwarders do not replace each other's file. Any user who can read the folder can lock it, so a lock that stays is an error.
 
 use rustix::fs::{FlockOperation, Mode, fchmod, flock};
 use rustix::io::Errno;
@@ -16,49 +15,40 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The folder of sockets by default.
+/// The default folder of sockets.
 pub(crate) const FOLDER: &str = "/run/fwd-app";
-/// EAL's own default of `--file-prefix`.
 const FILE_PREFIX: &str = "rte";
-/// Connections that may wait to be accepted.
 const BACKLOG: i32 = 128;
-/// How long another forwarder that starts may have the folder locked.
+/// Time allowed for another starting forwarder to hold the lock.
 const LOCKED_MAX: Duration = Duration::from_secs(3);
 
-/// Why there is no socket to listen at.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SocketError {
-    /// Another forwarder listens there.
     #[error("{}: another forwarder listens here; give this one a --ctl of its own, or EAL another --file-prefix", path.display())]
     InUse {
         /// The socket.
         path: PathBuf,
     },
-    /// There is a file of another kind.
     #[error("{}: exists and is not a socket", path.display())]
     NotASocket {
         /// The file.
         path: PathBuf,
     },
-    /// A process has its folder locked.
     #[error("{}: another process keeps this folder locked (flock); see lsof, or give --ctl a socket elsewhere", folder.display())]
     Locked {
         /// The folder.
         folder: PathBuf,
     },
-    /// A system call failed.
     #[error("{}: {what}: {source}", path.display())]
     System {
-        /// The socket or its folder.
         path: PathBuf,
-        /// What failed.
+        /// The failed operation.
         what: &'static str,
-        /// The system's error.
         source: io::Error,
     },
 }
 
-/// The socket of the forwarder with these EAL arguments, where `--ctl` names none.
+/// The default socket of a forwarder with these EAL arguments.
 pub(crate) fn default_path(eal: &[String]) -> PathBuf {
     let mut prefix = FILE_PREFIX;
     for (at, argument) in eal.iter().enumerate() {
@@ -66,17 +56,17 @@ pub(crate) fn default_path(eal: &[String]) -> PathBuf {
             prefix = value.strip_prefix('=').or(eal.get(at + 1).map(String::as_str)).unwrap_or(prefix);
         }
     }
-    // A prefix is a part of file names for EAL too, but here it must not lead elsewhere.
+    // A prefix with slashes must not lead to another folder.
     Path::new(FOLDER).join(format!("{}.sock", prefix.replace('/', "_")))
 }
 
-/// The sockets in `folder` that a process listens at, sorted.
+/// Sockets in `folder` with a listener, sorted.
 pub(crate) fn live_in(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten();
     let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
     let is_live = |path: &PathBuf| match connect(path) {
         Ok(_) => true,
-        // Somebody else's, or somebody is behind.
+        // No permission, or the listen queue is full.
         Err(error) => matches!(Errno::from_io_error(&error), Some(Errno::ACCESS | Errno::AGAIN)),
     };
     let mut live: Vec<_> = paths
@@ -87,10 +77,10 @@ pub(crate) fn live_in(folder: &Path) -> Vec<PathBuf> {
     live
 }
 
-/// A connection to the socket at `path`; it does not block.
+/// Connects to `path` without blocking.
 ///
 /// # Errors
-/// The system's: no file, nobody listens, or as many wait already as may (`WouldBlock`).
+/// The system's: no file, no listener, or a full listen queue (`WouldBlock`).
 pub(in crate::console) fn connect(path: &Path) -> io::Result<UnixStream> {
     let socket = socket()?;
     net::connect(&socket, &SocketAddrUnix::new(path)?)?;
@@ -102,20 +92,17 @@ fn socket() -> io::Result<OwnedFd> {
     Ok(net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
 }
 
-/// A listening socket, whose file is removed when this is dropped.
+/// A listening socket; dropping it removes the file.
 #[derive(Debug)]
 pub(super) struct Socket {
     listener: UnixListener,
     path: PathBuf,
-    /// Device and inode of the file, if they could be read.
+    /// Device and inode of the file, unless unreadable.
     file: Option<(u64, u64)>,
 }
 
 impl Socket {
-    /// Listens at `path`, whose folder is made if it is missing. Whether others may connect is `is_open`.
-    ///
-    /// # Errors
-    /// [`SocketError`].
+    /// Listens at `path`, and creates the folder if missing. `is_open` lets other users connect.
     pub(super) fn listen(path: &Path, is_open: bool) -> Result<Self, SocketError> {
         let failed =
             |what| move |source: io::Error| SocketError::System { path: path.to_owned(), what, source };
@@ -139,11 +126,11 @@ impl Socket {
         remove_stale(path)?;
         let bind = || {
             let socket = socket()?;
-            // The name gets the mode that the socket has when it is bound.
+            // Binding gives the file the socket's mode.
             fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
             net::bind(&socket, &SocketAddrUnix::new(path)?)?;
             if is_open {
-                // Whatever the umask of this process is.
+                // Independent of the umask.
                 std::fs::set_permissions(path, Permissions::from_mode(0o666))?;
             }
             net::listen(&socket, BACKLOG)?;
@@ -154,7 +141,7 @@ impl Socket {
         Ok(Self { listener, path: path.to_owned(), file })
     }
 
-    /// The listener; it does not block.
+    /// Non-blocking.
     pub(super) fn listener(&self) -> &UnixListener {
         &self.listener
     }
@@ -162,7 +149,7 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        // A file that has taken its place is another forwarder's.
+        // A file with another identity belongs to another forwarder.
         let now = self.path.symlink_metadata().ok().map(|file| identity(&file));
         if now.is_some() && now == self.file {
             let _ = std::fs::remove_file(&self.path);
@@ -174,7 +161,7 @@ fn identity(file: &Metadata) -> (u64, u64) {
     (file.dev(), file.ino())
 }
 
-/// Removes the socket file at `path` if nobody listens at it.
+/// Removes the socket file at `path` if it has no listener.
 fn remove_stale(path: &Path) -> Result<(), SocketError> {
     let system = |what, source| SocketError::System { path: path.to_owned(), what, source };
     match path.symlink_metadata() {
@@ -221,12 +208,12 @@ mod tests {
     fn a_socket_that_nobody_listens_at_is_replaced_and_other_files_are_not() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("x.sock");
-        // As after a crash: the listener is closed, the file stays.
+        // A crash closes the listener but leaves the file.
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists() && live_in(scratch.path()).is_empty());
         let socket = Socket::listen(&path, false).unwrap();
         connect(&path).unwrap();
-        // Its file was replaced by another one, which must stay.
+        // Another forwarder's file at the same path must stay.
         std::fs::remove_file(&path).unwrap();
         let other = UnixListener::bind(&path).unwrap();
         drop(socket);
@@ -250,7 +237,7 @@ mod tests {
         let error = Socket::listen(&path, false).unwrap_err();
         assert!(matches!(&error, SocketError::Locked { folder } if folder == scratch.path()), "{error}");
         assert!(start.elapsed() >= LOCKED_MAX);
-        // Another forwarder that starts has it for a moment only.
+        // Another starting forwarder holds the lock only briefly.
         let unlock = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(50));
             drop(other);

@@ -1,49 +1,42 @@
-//! Requests and replies as bytes: one line of JSON each.
+//! Wire format: one line of JSON per request and per reply.
 
 use crate::console::answer::{Answer, Refusal};
 use crate::report::output::SCHEMA;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Write};
 
-/// The longest line of a request, bytes, without its line end.
+/// Without the line end.
 pub(crate) const LINE_BYTES_MAX: usize = 64 << 10;
-/// The longest reply, bytes, with its line end.
+/// With the line end.
 pub(crate) const REPLY_BYTES_MAX: usize = 4 << 20;
 
-/// A request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Ask {
-    /// The words.
     pub(crate) line: String,
-    /// Whether the answer is wanted as JSON.
     #[serde(default)]
     pub(crate) json: bool,
 }
 
-/// A reply, as a client reads it.
+/// A reply as parsed by a client.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(crate) struct Reply {
-    /// Whether the request was fulfilled.
     pub(crate) ok: bool,
-    /// The answer as text.
     #[serde(default)]
     pub(crate) text: Option<String>,
-    /// The answer as JSON.
     #[serde(default)]
     pub(crate) data: serde_json::Value,
-    /// Some lines of a list.
+    /// Lines of a list.
     #[serde(default)]
     pub(crate) part: Option<String>,
-    /// The words that ask for the lines after them, unless they are the last.
+    /// The request for the following lines, absent in the last part.
     #[serde(default)]
     pub(crate) next: Option<String>,
-    /// Why it was refused.
     #[serde(default)]
     pub(crate) error: Option<String>,
 }
 
-/// Appends the reply to a request that wanted `json` or text. An answer that is too long becomes an error.
+/// Appends the reply to a request for `json` or text. An answer that is too long becomes an error.
 pub(super) fn write_reply(out: &mut Vec<u8>, json: bool, result: &Result<Answer, Refusal>) {
     let start = out.len();
     let written = match result {
@@ -86,13 +79,13 @@ fn write_answer(out: &mut Vec<u8>, json: bool, answer: &Answer) -> serde_json::R
 /// Bytes of a reply around the answer.
 const ENDS_BYTES: usize = br#"{"ok":true,"data":}"#.len() + 1;
 
-/// Appends a reply that says what is wrong.
+/// Appends an error reply.
 pub(super) fn write_error(out: &mut Vec<u8>, error: &impl std::fmt::Display) {
     let error = serde_json::Value::from(error.to_string());
     out.extend_from_slice(format!("{{\"ok\":false,\"error\":{error}}}\n").as_bytes());
 }
 
-/// Takes bytes up to a limit, then fails.
+/// A writer that fails above a limit.
 struct Bounded<'a> {
     out: &'a mut Vec<u8>,
     room: usize,
@@ -110,18 +103,17 @@ impl Write for Bounded<'_> {
     }
 }
 
-/// How much of an answer has been written.
+/// Progress of [`WithSchema`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ObjectStart {
-    /// Nothing.
     Before,
-    /// The brace of an object, and its `schema`.
+    /// Inside the opening brace of an object, after `schema`.
     Brace,
-    /// More, or the answer is no object.
+    /// Past it, or not an object.
     Inside,
 }
 
-/// Writes `schema` as the first key of an answer that is an object.
+/// Inserts `schema` as the first key of an object.
 struct WithSchema<'a, W> {
     out: &'a mut W,
     at: ObjectStart,

@@ -1,4 +1,4 @@
-//! The addresses of ports, and where each comes from.
+//! `show addresses`.
 
 use crate::console::Answer;
 use crate::console::Steering;
@@ -42,9 +42,8 @@ struct AddressShown {
     name: String,
     address: IpAddr,
     length: u8,
-    /// `configured` by `--address`, `link-local` of the port's MAC, of its `tap`, or of a `loopback` or dummy interface of the host.
+    /// `configured` by `--address`, `link-local` from the MAC, of the `tap`, or of a `loopback` or dummy interface of the host.
     origin: &'static str,
-    /// The name of the port's TAP.
     tap: Option<String>,
     vrf: String,
 }

@@ -1,4 +1,4 @@
-//! How the forwarder is set up: the options in effect, and where each comes from.
+//! `show config`: the options in effect and their origins.
 
 use crate::console::{Answer, Steering};
 use crate::report::Setup;
@@ -22,9 +22,9 @@ impl Steering<'_> {
 struct ConfigShown {
     #[serde(flatten)]
     setup: Setup,
-    /// The sources of routes, the most preferred first.
+    /// Sources of routes, in order of preference.
     sources: Vec<&'static str>,
-    /// The options by table and key, and where each comes from.
+    /// Option values, and below their origins, by table and key.
     values: BTreeMap<String, serde_json::Value>,
     origins: BTreeMap<String, String>,
 }
@@ -33,7 +33,7 @@ impl fmt::Display for ConfigShown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&crate::report::text::setup(&self.setup))?;
         writeln!(f, "sources  {} (the first is preferred)", self.sources.join(", "))?;
-        // Defaults are in `fwd-app config` and in JSON.
+        // Text leaves out the defaults, which `fwd-app config` and JSON show.
         let mut columns = Columns::new([]);
         for (path, value) in self.values.iter().filter(|(path, _)| self.origins[*path] != "default") {
             columns.row([path.clone(), value.to_string(), self.origins[path].clone()]);

@@ -1,5 +1,5 @@
-//! `show fib` and `show routes`, which count routes, and `show next-hops`, which reads the counters of next hops: a slice each turn, so that a
-//! large table does not hold the control thread up. All who ask about a VRF while another count runs get the answer of the next one.
+//! `show fib`, `show routes` and `show next-hops` count a slice per turn, so that a large table does not block the control thread.
+//! Requests about a VRF that arrive during another count share the next one.
 
 use super::next_hops::CountedHops;
 use crate::console::grammar::request::Show;
@@ -9,51 +9,45 @@ use crate::routes::listing::RouteCounts;
 use serde::Serialize;
 use std::fmt;
 
-/// Requests of other users are taken only while fewer than this wait for a count.
+/// While this many requests wait for a count, none from other users are taken.
 const WAITING_MAX: usize = 64;
 
-/// Takes the answer to the one who has asked.
+/// Sends the answer to the requester.
 pub(in crate::console) type Reply = Box<dyn FnOnce(Result<Answer, Refusal>) + Send>;
 
-/// A request that waits for a count.
 struct CountWanted {
-    /// The number of its VRF.
     vrf: usize,
     what: Show,
     reply: Reply,
 }
 
 impl CountWanted {
-    /// Requests with the same key share a count.
     fn key(&self) -> (usize, bool) {
         (self.vrf, self.what == Show::NextHops)
     }
 }
 
-/// The counts so far.
 enum CountsSoFar {
     Routes(Box<RouteCounts>),
     NextHops(CountedHops),
 }
 
-/// The count that runs, and who waits for it or for a later one.
 #[derive(Default)]
 pub(in crate::console) struct Counting {
     running: Option<CountsSoFar>,
-    /// Requests that its answer is for.
     current: Vec<CountWanted>,
     later: Vec<CountWanted>,
 }
 
 impl Counting {
-    /// Whether requests of others may be taken.
+    /// Whether requests of other users may be taken.
     pub(in crate::console) fn has_room(&self) -> bool {
         self.current.len() + self.later.len() < WAITING_MAX
     }
 }
 
 impl Steering<'_> {
-    /// Answers `what`, one of those that [`Show::is_counted`], about this VRF: when that is counted, if it has to be.
+    /// Answers a request that [`Show::is_counted`] once the count is complete, or at once if it needs none.
     pub(in crate::console) fn count(&mut self, what: Show, reply: Reply) {
         if what == Show::Fib && !self.vrf().has_discards() {
             return reply(Ok(self.fib(&RouteCounts::default())));
@@ -62,7 +56,7 @@ impl Steering<'_> {
         self.desk.counting.later.push(wanted);
     }
 
-    /// Counts a slice, and answers after the last one. Returns whether there was one.
+    /// Counts a slice; answers after the last one. Returns whether it did any work.
     pub(in crate::console) fn count_turn(&mut self) -> bool {
         let Counting { running, current, later } = &mut self.desk.counting;
         let Some(first) = current.first().or(later.first()) else { return false };

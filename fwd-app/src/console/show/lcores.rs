@@ -1,4 +1,4 @@
-//! Counters of the lcores: drops, latencies, queues, the summary so far.
+//! Counters of the lcores: drops, latencies, queues, the summary.
 
 use crate::console::Answer;
 use crate::console::Steering;
@@ -29,7 +29,6 @@ impl Steering<'_> {
         self.desk.cleared.drops = self.counted();
     }
 
-    /// The latencies so far.
     fn histogram(&self) -> Option<Histogram<u64>> {
         self.forwarder.running().look(self.desk.site.tsc_hz);
         self.forwarder.running().past().map(|latency| latency.histogram().clone())
@@ -38,7 +37,7 @@ impl Steering<'_> {
     pub(in crate::console) fn latency(&self) -> Answer {
         let mut histogram = self.histogram().unwrap_or_else(empty);
         if let Some(cleared) = &self.desk.cleared.latency {
-            // Fails for a histogram of other limits only.
+            // Fails only for a histogram with other limits.
             let _ = histogram.subtract(cleared);
         }
         Answer::new(LatencyShown(LatencyNs::new(&histogram, "rx to tx")))
@@ -73,7 +72,7 @@ impl Steering<'_> {
         Answer::new(LcoresShown(seen.map(|seen| LcoreShown::new(&seen, elapsed_s, tsc_hz)).collect()))
     }
 
-    /// The summary so far. What is not sent or dropped counts as held, since lcores are not looked at in one moment.
+    /// The summary so far. Packets neither sent nor dropped count as held, since counters are not read at one instant.
     pub(in crate::console) fn stats(&self) -> Summary {
         let tsc_hz = self.desk.site.tsc_hz;
         let running = self.forwarder.running();
@@ -91,7 +90,7 @@ impl Steering<'_> {
         let Counters { tx_packets, punted, originated, drops, .. } = counters;
         summary.silent_lcores = silent;
         summary.packets.held = counters.inside();
-        // A stage that sends may have been looked at after the one that received.
+        // A TX stage may have been read after the RX stage.
         let gone = tx_packets + punted + drops.total();
         summary.packets.rx = counters.rx_packets.max(gone.saturating_sub(originated));
         summary
@@ -134,7 +133,7 @@ struct QueueShown {
     queue: u16,
     lcore: u32,
     packets: u64,
-    /// Packets for which a TX queue had no room.
+    /// Packets refused by a full TX queue.
     refused: u64,
 }
 
@@ -165,7 +164,7 @@ impl fmt::Display for QueuesShown {
 #[derive(Serialize)]
 struct LcoreShown {
     lcore: u32,
-    /// Seconds since it published these counters; `None` for those until now.
+    /// Seconds since these counters were published; `None` if they are current.
     #[serde(skip_serializing_if = "Option::is_none")]
     age_s: Option<f64>,
     /// Packets received and sent by its stages.
@@ -173,9 +172,8 @@ struct LcoreShown {
     tx: u64,
     dropped: u64,
     batches: u64,
-    /// Share of the time since the start that it worked on packets, 0 to 1.
+    /// Share of the time spent on packets since the start, 0 to 1.
     busy: f64,
-    /// Cycles by pass.
     stages: Vec<StageReport>,
 }
 

@@ -1,6 +1,6 @@
-//! Neighbours: static ones, and those that the router and the kernel have learned.
+//! Neighbours: static, learned by the router, and learned by the kernel.
 //!
-//! What the router learns is the same for all VRFs, since a next hop may be behind a port of another one.
+//! The entries of the router are the same for all VRFs, since a next hop may use a port of another VRF.
 
 use crate::console::Steering;
 use crate::console::{Answer, Refusal};
@@ -20,7 +20,6 @@ impl Steering<'_> {
         Ok(Answer::new(NeighboursShown(known)))
     }
 
-    /// All neighbours, in no order.
     pub(super) fn known_neighbours(&self) -> Result<Vec<NeighbourShown>, Refusal> {
         let ports = self.forwarder.ports();
         let of = |port: &PortRef, shown: NeighbourShown| {
@@ -59,7 +58,6 @@ impl Steering<'_> {
         Ok(Answer::done())
     }
 
-    /// Removes a static neighbour.
     pub(in crate::console) fn neighbour_del(&mut self, address: IpAddr) -> Result<Answer, Refusal> {
         if !self.vrf_mut().egress.remove_neighbour(address) {
             return Err(anyhow::anyhow!("there is no neighbour {address}").into());
@@ -68,7 +66,6 @@ impl Steering<'_> {
         Ok(Answer::done())
     }
 
-    /// Has the router forget one neighbour that it has learned, or all of them.
     pub(in crate::console) fn clear_neighbours(
         &mut self,
         address: Option<IpAddr>,
@@ -86,22 +83,18 @@ impl Steering<'_> {
 #[derive(Serialize)]
 pub(super) struct NeighbourShown {
     pub(super) address: IpAddr,
-    /// `None` when it has not answered.
     mac: Option<String>,
-    /// The number of the port.
     pub(super) port: Option<u16>,
-    /// The name of the port.
     name: String,
-    /// Who knows it: `static`, `learned` by the router, or the `kernel`.
+    /// Where the entry is from: `static`, `learned` by the router, or the `kernel`.
     pub(super) origin: &'static str,
-    /// The state in Linux's words; the kernel's are not known here.
+    /// Linux's name of the state; unknown for the kernel's entries.
     pub(super) state: Option<&'static str>,
-    /// Seconds since the router has learned or confirmed it.
+    /// Seconds since the router learned or confirmed it.
     age_s: Option<u64>,
 }
 
 impl NeighbourShown {
-    /// One on no port, without a state.
     fn new(address: IpAddr, mac: Option<MacAddr>, origin: &'static str) -> Self {
         let mac = mac.map(|mac| mac.to_string());
         Self { address, mac, port: None, name: String::new(), origin, state: None, age_s: None }

@@ -1,4 +1,4 @@
-//! Packets by next hop, while they are counted: read a slice each turn, so that many next hops and lcores do not hold the control thread up.
+//! Packets by next hop, read a slice per turn, so that many next hops and lcores do not block the control thread.
 
 use crate::console::{Answer, Steering};
 use crate::datapath::hop_counts::{HopCount, HopCounts};
@@ -10,13 +10,13 @@ use std::collections::BinaryHeap;
 use std::fmt;
 use std::sync::Arc;
 
-/// The most next hops of an answer: it has a limit of bytes.
+/// Limit of next hops per answer, which bounds its size.
 const SHOWN_MAX: usize = 10_000;
-/// Cells of lcores that a slice reads: less than a millisecond of work.
+/// Counter cells read per slice, in less than a millisecond.
 const SLICE_CELLS: usize = 1 << 13;
 
 impl Steering<'_> {
-    /// Counts packets by next hop in all VRFs from now on, or does not any more. What was counted before is forgotten.
+    /// Starts or stops the counters of all VRFs. Earlier counts are lost.
     pub(in crate::console) fn count_next_hops(&mut self, on: bool) -> Answer {
         let lanes = self.forwarder.running().lanes();
         for number in 0..self.forwarder.vrfs().len() {
@@ -28,7 +28,7 @@ impl Steering<'_> {
         Answer::done()
     }
 
-    /// The next hops that packets went to, the busiest first, once they are counted.
+    /// The busiest next hops first.
     pub(super) fn next_hops(&self, counted: &CountedHops) -> Answer {
         let mut busiest: Vec<_> = counted.busiest.iter().collect();
         busiest.sort_unstable();
@@ -44,31 +44,26 @@ impl Steering<'_> {
         Answer::new(NextHopsShown { on: true, next_hops: shown.collect(), others })
     }
 
-    /// The answer while nothing is counted.
     pub(super) fn next_hops_off() -> Answer {
         Answer::new(NextHopsShown::default())
     }
 }
 
-/// A next hop that packets went to; the greatest one has the fewest.
+/// A used next hop; the greatest in this order has the fewest packets.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct BusyHop {
     packets: Reverse<u64>,
     id: NextHopId,
     bytes: u64,
-    /// The id in the route file.
     told: NextHopId,
     hop: NextHop,
 }
 
-/// The next hops of a VRF by packets, as far as they have been looked at.
+/// A count in progress over the next hops of a VRF.
 pub(in crate::console) struct CountedHops {
     counts: Arc<HopCounts>,
-    /// The next one to be looked at.
     next: u32,
-    /// At most [`SHOWN_MAX`].
     busiest: BinaryHeap<BusyHop>,
-    /// All others.
     others: HopCount,
 }
 
@@ -78,7 +73,7 @@ impl CountedHops {
         Self { counts, next: 1, busiest: BinaryHeap::new(), others }
     }
 
-    /// Looks at the next slice of `hops`. Returns whether it was the last one.
+    /// Counts the next slice of `hops`. Returns whether it was the last one.
     pub(super) fn turn(&mut self, hops: &NextHopTable) -> bool {
         let ids = self.counts.ids(self.next, SLICE_CELLS);
         let is_last = ids.is_empty();
@@ -102,15 +97,15 @@ impl CountedHops {
 
 #[derive(Serialize)]
 struct NextHopShown {
-    /// The id, as it was told.
+    /// The id in the route file.
     id: u32,
     next_hop: String,
     packets: u64,
-    /// Bytes, without preamble and frame check sequence.
+    /// Without preamble and frame check sequence.
     bytes: u64,
 }
 
-/// Next hops that are not listed.
+/// Sum over the next hops that are not listed.
 #[derive(Default, Serialize)]
 struct OtherHopsShown {
     packets: u64,
@@ -119,7 +114,6 @@ struct OtherHopsShown {
 
 #[derive(Default, Serialize)]
 struct NextHopsShown {
-    /// Whether packets are counted.
     on: bool,
     next_hops: Vec<NextHopShown>,
     others: OtherHopsShown,

@@ -1,4 +1,4 @@
-//! Ports: devices, links, drivers' statistics, and the switches of a device.
+//! Ports: devices, links, drivers' statistics, and switches of a device.
 
 use crate::console::Steering;
 use crate::console::grammar::request::{PortFacts, Ports};
@@ -15,7 +15,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 impl Steering<'_> {
-    /// The indices of `ports`.
     pub(in crate::console) fn indices(&self, ports: &Ports) -> Result<Vec<usize>, Refusal> {
         let there = &self.desk.site.ports;
         let one = match ports {
@@ -34,8 +33,8 @@ impl Steering<'_> {
         })
     }
 
-    /// Does `work` for each of `ports`, and goes on after a failure; the first failure is the answer. Stops while a
-    /// driver is at work, since every port would be busy.
+    /// Runs `work` for each port, and continues after a failure; returns the first failure. Stops when a driver is busy, since every port
+    /// would be.
     pub(in crate::console) fn each_port(
         &self,
         ports: &Ports,
@@ -88,7 +87,7 @@ impl Steering<'_> {
         };
         let [driver, device] = match port.try_device_info() {
             None => self.desk.site.devices[index].clone(),
-            // A device that was removed has neither.
+            // A removed device has neither.
             Some(info) => info.map(|info| [info.driver, info.device]).unwrap_or_default(),
         };
         let granted = view.and_then(|view| view.granted);
@@ -189,13 +188,13 @@ impl fmt::Display for XstatsShown {
 struct InfoShown {
     port: usize,
     name: String,
-    /// `in use`; `removed`, `stopped` or `being reset` while its device is away or is brought back.
+    /// `in use`; `removed`, `stopped` or `being reset` while the device is unavailable.
     state: &'static str,
     driver: String,
     device: String,
     mac: String,
     mtu_bytes: u16,
-    /// `up`, `down`; `None` when the driver cannot tell.
+    /// `up`, `down`; `None` when the driver cannot report it.
     link: Option<&'static str>,
     speed_mbps: Option<u32>,
     numa_node: i32,

@@ -1,4 +1,4 @@
-//! Rates of ports, lcores and VRFs, and the losses of NICs beside our own drops; as text, in 80 columns.
+//! Rates of ports, lcores and VRFs, losses of NICs and own drops; text fits 80 columns.
 
 use crate::forwarder::rates::{LcoreRates, Over, PortRates, Rates, VrfRates};
 use fib::units::count_text;
@@ -6,12 +6,11 @@ use serde::{Serialize, Serializer};
 use std::fmt;
 use std::sync::Arc;
 
-/// The longest name of a port that is shown whole.
+/// Longest name shown in full.
 const NAME_MAX: usize = 16;
-/// The names of the columns of a rate in packets and one in bits.
+/// Column names of a rate in packets and one in bits.
 const PACKETS_AND_BITS: [&str; 4] = ["pps 1s", "10s", "bps 1s", "10s"];
 
-/// The newest rates.
 pub(crate) struct RatesShown(pub(crate) Arc<Rates>);
 
 impl Serialize for RatesShown {
@@ -20,7 +19,7 @@ impl Serialize for RatesShown {
     }
 }
 
-/// Writes a row: what it is about, and columns aligned to the right.
+/// Writes a row: a label, and right-aligned cells.
 fn row<T: fmt::Display>(
     f: &mut fmt::Formatter<'_>,
     about: &str,
@@ -31,12 +30,12 @@ fn row<T: fmt::Display>(
     f.write_str("\n")
 }
 
-/// Rates, or `-` for those that are not known.
+/// Rates as text, unknown ones as `-`.
 fn texts(rates: impl IntoIterator<Item = Option<f64>>) -> impl Iterator<Item = String> {
     rates.into_iter().map(|rate| rate.map_or_else(|| "-".to_owned(), count_text))
 }
 
-/// The end of a name, which tells ports apart.
+/// The end of a name, which distinguishes ports.
 fn short(name: &str) -> &str {
     let cut = name.char_indices().rev().nth(NAME_MAX - 1).map_or(0, |(at, _)| at);
     &name[cut..]
@@ -87,7 +86,7 @@ fn vrfs_table(f: &mut fmt::Formatter<'_>, vrfs: &[VrfRates]) -> fmt::Result {
     Ok(())
 }
 
-/// What the NICs and the forwarder have dropped in the last ten seconds.
+/// Losses of NICs and own drops over the last ten seconds.
 fn losses_table(f: &mut fmt::Formatter<'_>, rates: &Rates) -> fmt::Result {
     let of_port = |port: &PortRates| {
         let about = |what| format!("port {} {what}", port.port);

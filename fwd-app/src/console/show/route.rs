@@ -1,4 +1,4 @@
-//! The route of an address: its source, its next hop, and the neighbour that gets the packets; of a flow, its path among several.
+//! `route get`: source, next hop and neighbour of an address's route, and the path of a flow.
 
 use super::neighbours::NeighbourShown;
 use crate::console::Steering;
@@ -11,7 +11,7 @@ use serde::Serialize;
 use std::fmt;
 use std::net::IpAddr;
 
-/// Routes that are followed from a gateway to the neighbour behind it, at most.
+/// Limit of routes followed from a gateway to its neighbour.
 const DEPTH_MAX: usize = 8;
 
 impl Steering<'_> {
@@ -27,7 +27,7 @@ impl Steering<'_> {
         };
         let table = vrf.egress.table();
         let table = table.as_ref().map(|table| table.load());
-        // The state of the neighbour is left out when the router does not answer.
+        // Without an answer of the router the neighbour's state is left out.
         let known = self.known_neighbours().unwrap_or_default();
         let towards = |id| Some(self.towards(table.as_deref()?, id, address, &known)).flatten();
         let hop = |id| self.hop_text(id);
@@ -63,7 +63,7 @@ impl Steering<'_> {
         }))
     }
 
-    /// What the engine answers for an address.
+    /// The engine's lookup result.
     fn looked_up(&self, address: IpAddr) -> anyhow::Result<NextHopId> {
         let mut answer = [NextHopId::NONE];
         let mut reader = self.vrf().engine().reader(1, 1)?;
@@ -79,7 +79,7 @@ impl Steering<'_> {
         Ok(answer[0])
     }
 
-    /// Where packets to `address` with the next hop `id` go, as the datapath has it; `None` for the forwarder itself.
+    /// Where the datapath sends packets to `address` with next hop `id`; `None` for the forwarder itself.
     fn towards(
         &self,
         table: &EgressTable,
@@ -96,7 +96,7 @@ impl Steering<'_> {
         }
         let dropped = Code::reason(entry.port);
         let port = Some(entry.port).filter(|port| *port < Code::FIRST);
-        // A gateway's neighbour, or the host itself; none of a bare id, whose MAC follows from its number.
+        // The gateway or the host itself; a bare id has none, its MAC follows from the number.
         let of = self.neighbour(table, id, address);
         let of = of.map(|(address, named)| (address, port.or(named)));
         let known = of.and_then(|(address, port)| {
@@ -120,7 +120,7 @@ impl Steering<'_> {
         })
     }
 
-    /// The neighbour that packets to `address` with the next hop `id` are sent to, with its port if that is known.
+    /// The neighbour that gets packets to `address` with next hop `id`, and its port if known.
     fn neighbour(
         &self,
         table: &EgressTable,
@@ -136,60 +136,54 @@ impl Steering<'_> {
             if hops.neighbour(gateway).is_some() {
                 return Some((gateway, None));
             }
-            // It is reached as the route to it says.
+            // A recursive gateway: continue with the route to it.
             id = self.vrf().rib().longest(gateway)?.1;
         }
         None
     }
 }
 
-/// The route of an address.
 #[derive(Serialize, Default)]
 struct RouteShown {
-    /// The route's prefix; `None` when no route covers the address.
+    /// `None` when no route covers the address.
     prefix: Option<String>,
-    /// The next hop's id as in the route file; 0 without a route.
+    /// The id in the route file; 0 without a route.
     id: u32,
-    /// The id that the engine answers.
+    /// The id returned by the engine.
     engine_id: u32,
     next_hop: Option<String>,
-    /// Whose route it is; `None` without a route, and when its source says something else now, which the engine has refused.
+    /// The source; `None` without a route, or when the engine has refused the source's newer route.
     source: Option<&'static str>,
     #[serde(skip_serializing_if = "is_zero")]
     metric: u32,
-    /// Whether its feed has not announced it again since it came back.
+    /// Whether the feed has not announced it again since reconnecting.
     stale: bool,
-    /// Where packets go; of a group each path has its own.
+    /// For a group, each path has its own.
     #[serde(flatten)]
     towards: Option<Towards>,
-    /// The path of the flow that was asked for.
+    /// The path of the requested flow.
     #[serde(skip_serializing_if = "Option::is_none")]
     flow_path: Option<FlowPath>,
-    /// Of a group.
+    /// For a group.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     paths: Vec<PathShown>,
 }
 
-/// Where packets of a next hop go.
 #[derive(Serialize)]
 struct Towards {
-    /// Why they are dropped.
+    /// The drop reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     dropped: Option<&'static str>,
-    /// The number of the port, and its name.
     port: Option<u16>,
     name: Option<String>,
-    /// The destination MAC.
     mac: Option<String>,
-    /// The gateway or the host itself; `None` for a next hop whose MAC follows from its number.
+    /// The gateway or the host itself; `None` if the MAC follows from the next hop's number.
     neighbour: Option<NeighbourOf>,
 }
 
-/// The neighbour that gets the packets.
 #[derive(Serialize)]
 struct NeighbourOf {
     address: IpAddr,
-    /// `None` while it is not known.
     mac: Option<String>,
     /// As in `show neigh`.
     state: Option<&'static str>,
@@ -209,9 +203,8 @@ struct PathShown {
     id: u32,
     next_hop: String,
     weight: u16,
-    /// Whether flows take it.
     alive: bool,
-    /// The part of the flows that take it, 0 to 1.
+    /// The share of flows on it, 0 to 1.
     share: f64,
     #[serde(flatten)]
     towards: Option<Towards>,

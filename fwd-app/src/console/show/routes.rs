@@ -1,4 +1,4 @@
-//! The routes in service, a slice for each request.
+//! `route list`: the routes in service, a slice per request.
 
 use crate::console::Steering;
 use crate::console::grammar::request::RouteList;
@@ -22,16 +22,16 @@ impl Steering<'_> {
     }
 }
 
-/// A route, whose text form is a line of route text.
+/// A route; its text form is a line of route text.
 #[derive(Serialize)]
 struct RouteLine {
     #[serde(serialize_with = "as_text")]
     prefix: IpPrefix,
-    /// The next hop's id as in the route file.
+    /// The id in the route file.
     id: u32,
     #[serde(serialize_with = "next_hop")]
     next_hop: Option<NextHop>,
-    /// `null` when its source says something else now, which the engine has refused.
+    /// `null` when the engine has refused the source's newer route.
     source: Option<&'static str>,
     #[serde(skip_serializing_if = "is_zero")]
     metric: u32,
@@ -57,7 +57,7 @@ impl Display for RouteLine {
         let Self { prefix, id, .. } = self;
         match &self.next_hop {
             None => write!(f, "{prefix} {id}"),
-            // An address of the forwarder follows from its ports. Route text has no word for it.
+            // A local address follows from the ports; route text cannot express it.
             Some(NextHop::Local) => write!(f, "# local {prefix}"),
             Some(hop) => RouteWords { prefix: *prefix, hop }.fmt(f),
         }

@@ -1,4 +1,4 @@
-//! Tables: counts of routes and next hops, feeds, the engine; changes of routes.
+//! Tables: routes and next hops, feeds, the engine; changes of routes.
 
 use crate::console::Steering;
 use crate::console::server::ServerTally;
@@ -110,7 +110,7 @@ impl Steering<'_> {
         Ok(Answer::done())
     }
 
-    /// Begins to build the engine that `command` asks for.
+    /// Starts building the engine requested by `command`.
     pub(in crate::console) fn set_engine(&mut self, command: ClientCommand) {
         match self.build_engines(command.request()) {
             Ok(waiting) => self.desk.engines_wanted.push(EngineWanted { command, waiting, result: Ok(()) }),
@@ -118,7 +118,7 @@ impl Steering<'_> {
         }
     }
 
-    /// Begins to build the engine of `request`. Returns the numbers of the VRFs that it is for.
+    /// Starts building the engine of `request`. Returns the VRFs that it is for.
     fn build_engines(&mut self, request: &Request) -> anyhow::Result<Vec<usize>> {
         let (only, request) = match request {
             Request::Vrf { name, request } => (Some(self.forwarder.find(name)?), request.as_ref()),
@@ -139,8 +139,8 @@ impl Steering<'_> {
         }
     }
 
-    /// Moves a VRF to the engine that has been built, if there is one, and answers who has asked for it. Returns whether there was one. Not
-    /// all VRFs at once, since lcores may be waited for.
+    /// Moves one VRF to its finished engine, and answers the clients of completed requests. Returns whether an engine was finished.
+    /// One VRF per turn, since each may wait for lcores.
     pub(in crate::console) fn finish_engines(&mut self) -> bool {
         let mut all = 0..self.forwarder.vrfs().len();
         let first = all.find_map(|number| Some((number, self.forwarder.finish_engine(number)?)));
@@ -168,7 +168,7 @@ impl Steering<'_> {
     }
 }
 
-/// A change that is done, and a reason to look at it again.
+/// A change that succeeded with a warning.
 #[derive(Serialize)]
 struct Warned {
     warning: String,
@@ -180,12 +180,11 @@ impl fmt::Display for Warned {
     }
 }
 
-/// A client who waits for engines.
 pub(in crate::console) struct EngineWanted {
     command: ClientCommand,
-    /// The numbers of the VRFs whose engines are being built.
+    /// VRFs whose engines are being built.
     waiting: Vec<usize>,
-    /// The first that failed.
+    /// The first failure.
     result: anyhow::Result<()>,
 }
 
@@ -193,7 +192,7 @@ pub(in crate::console) struct EngineWanted {
 struct EngineShown {
     #[serde(flatten)]
     report: EngineReport,
-    /// What this engine counts of its own.
+    /// Engine-specific counters.
     details: Details,
 }
 
@@ -208,31 +207,29 @@ impl fmt::Display for EngineShown {
 
 #[derive(Serialize)]
 struct FibShown {
-    /// Routes of the RIB.
     routes_v4: usize,
     routes_v6: usize,
-    /// Routes that the engine has.
+    /// Routes in the engine.
     used_v4: usize,
     used_v6: usize,
-    /// Routes of the RIB that drop their packets.
+    /// Routes that drop packets.
     blackhole: u64,
     unreachable: u64,
     prohibit: u64,
-    /// Prefixes whose route the engine has refused, so that an older one or none is in service until it is taken.
+    /// Prefixes with a route refused by the engine; an older route or none stays in service.
     refused: usize,
     next_hops: usize,
     neighbours: usize,
-    /// Groups of paths, the paths of all groups, and those of them that are alive.
+    /// Groups of paths, paths of all groups, and live paths.
     groups: usize,
     paths: usize,
     paths_alive: usize,
     ecmp_seed: u64,
     rib_bytes: u64,
     table_bytes: u64,
-    /// Of tables that were replaced and that lcores may still read.
+    /// Replaced tables that lcores may still read.
     retired_bytes: u64,
     generation: u64,
-    /// Updates since the start.
     updates: u64,
 }
 
@@ -266,10 +263,10 @@ impl fmt::Display for FibShown {
 struct FeedShown {
     feed: &'static str,
     name: String,
-    /// Of the control socket: its clients, and what they got wrong.
+    /// For the control socket: its clients and their errors.
     #[serde(flatten)]
     clients: Option<ClientsShown>,
-    /// Of a feed: its state and its routes.
+    /// For a feed: its state and routes.
     #[serde(flatten)]
     learned: Option<LearnedShown>,
 }
@@ -278,34 +275,32 @@ struct FeedShown {
 struct ClientsShown {
     #[serde(flatten)]
     tally: ServerTally,
-    /// Routes that clients have added.
     routes: u64,
 }
 
 #[derive(Serialize)]
 struct LearnedShown {
     state: &'static str,
-    /// Seconds until stale routes are withdrawn.
     sweep_in_s: Option<u64>,
     routes: u64,
     stale: u64,
-    /// Routes in use whose paths have no port here.
+    /// Routes in use without a port on any path.
     unresolved: u64,
-    /// Of these, those that are installed as unreachable.
+    /// Unresolved routes installed as unreachable.
     unresolved_unreachable: u64,
-    /// Routes of a family that the engine has no table for.
+    /// Routes of a family without a table in the engine.
     no_table: u64,
-    /// Routes that the engine has refused.
+    /// Routes refused by the engine.
     refused: u64,
     over_limit: u64,
     sessions: u64,
-    /// Connections of peers that may not announce routes.
+    /// Connections of peers without the right to announce routes.
     peers_refused: u64,
     messages: u64,
     unsupported: u64,
     errors: u64,
     overruns: u64,
-    /// Routes and next-hop objects corrected by the periodic comparison with the kernel.
+    /// Entries corrected by the periodic comparison with the kernel.
     repaired: u64,
 }
 
