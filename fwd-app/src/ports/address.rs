@@ -1,43 +1,37 @@
-//! Addresses of ports, and which addresses hosts and groups may have.
+//! Addresses of ports; ranges of host and group addresses.
 
 use fib::{MacAddr, PortRef};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The group of all nodes on a link (RFC 4291 2.7.1).
+/// RFC 4291 2.7.1.
 pub(crate) const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
-/// The first 104 bits of solicited-node groups.
+/// Prefix of solicited-node groups, 104 bits.
 const SOLICITED_NODE: u128 = 0xff02_0000_0000_0000_0000_0001_ff00_0000;
-/// The bits of an address that its solicited-node group has.
+/// The low bits of an address that its solicited-node group contains.
 const SOLICITED_NODE_BITS: u128 = 0xff_ffff;
 
-/// Why an interface cannot be as configured.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum InterfaceError {
-    /// The prefix is longer than the address.
     #[error("prefix length {prefix_len} of {address} is above {limit}")]
     PrefixLen {
         /// The address.
         address: IpAddr,
-        /// The length that was given.
         prefix_len: u8,
-        /// The longest.
         limit: u8,
     },
-    /// No single host can have the address.
+    /// The address is not in a host range.
     #[error("{address} is no address of a host")]
     NoHost {
         /// The address.
         address: IpAddr,
     },
-    /// It is the network's own address, or that of all hosts on the link.
+    /// The network's address or the directed broadcast address.
     #[error("{address}/{prefix_len} is the first or the last address of its prefix, which no host has")]
     WholeLink {
         /// The address.
         address: Ipv4Addr,
-        /// The length of the prefix.
         prefix_len: u8,
     },
-    /// The MAC is zero, broadcast or multicast.
     #[error("{mac} is no MAC of a station")]
     NoStation {
         /// The MAC.
@@ -45,18 +39,17 @@ pub(crate) enum InterfaceError {
     },
 }
 
-/// Whether one host may have the address: not 0/8, 127/8, 224/4 or 240/4 (RFC 1122 3.2.1.3).
+/// Whether a host may have the address: not 0/8, 127/8, 224/4 or 240/4 (RFC 1122 3.2.1.3).
 pub(crate) fn is_host_v4(address: Ipv4Addr) -> bool {
     !matches!(address.octets()[0], 0 | 127 | 224..)
 }
 
-/// Whether one host may have the address: not `::`, `::1`, an IPv4-mapped or a multicast one (RFC 4291 2.5).
+/// Whether a host may have the address: not `::`, `::1`, an IPv4-mapped or a multicast one (RFC 4291 2.5).
 pub(crate) fn is_host_v6(address: Ipv6Addr) -> bool {
     let is_one = !address.is_unspecified() && !address.is_loopback() && !address.is_multicast();
     is_one && address.to_ipv4_mapped().is_none()
 }
 
-/// Whether one host may have the address.
 pub(crate) fn is_host(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_host_v4(address),
@@ -64,34 +57,30 @@ pub(crate) fn is_host(address: IpAddr) -> bool {
     }
 }
 
-/// The group that a node with this address is in (RFC 4291 2.7.1).
+/// The solicited-node group of an address (RFC 4291 2.7.1).
 pub(crate) fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
     Ipv6Addr::from_bits(SOLICITED_NODE | address.to_bits() & SOLICITED_NODE_BITS)
 }
 
-/// Whether the group is the solicited-node group of any address.
 pub(crate) fn is_solicited_node(group: Ipv6Addr) -> bool {
     group.to_bits() & !SOLICITED_NODE_BITS == SOLICITED_NODE
 }
 
-/// The MAC of an IPv6 group (RFC 2464 7).
 pub(crate) fn group_mac(group: Ipv6Addr) -> MacAddr {
     let [.., a, b, c, d] = group.octets();
     MacAddr([0x33, 0x33, a, b, c, d])
 }
 
-/// An address of a port, as it is configured (`--address`).
+/// A configured address (`--address`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PortAddress {
-    /// The port.
     pub(crate) port: PortRef,
-    /// Its address.
     pub(crate) address: IpAddr,
-    /// The length of the prefix of its link.
+    /// Length of the link's prefix.
     pub(crate) prefix_len: u8,
 }
 
-/// An address of an interface, with the prefix of its link.
+/// An address with the prefix of its link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct InterfaceAddress {
     address: IpAddr,
@@ -99,10 +88,8 @@ pub(crate) struct InterfaceAddress {
 }
 
 impl InterfaceAddress {
-    /// `address/prefix_len`.
-    ///
     /// # Errors
-    /// [`InterfaceError`] when the length is too large or the address is not that of a host.
+    /// [`InterfaceError`] when the length is too large or the address is not a host's.
     pub(crate) fn new(address: IpAddr, prefix_len: u8) -> Result<Self, InterfaceError> {
         let limit = if address.is_ipv4() { 32 } else { 128 };
         if prefix_len > limit {
@@ -120,22 +107,18 @@ impl InterfaceAddress {
         Ok(at)
     }
 
-    /// The link-local address of an interface.
     pub(super) const fn link_local(address: IpAddr) -> Self {
         Self { address, prefix_len: 64 }
     }
 
-    /// The address.
     pub(crate) fn address(&self) -> IpAddr {
         self.address
     }
 
-    /// The length of the prefix.
     pub(crate) fn prefix_len(&self) -> u8 {
         self.prefix_len
     }
 
-    /// Whether the prefix contains `other`.
     pub(crate) fn contains(&self, other: IpAddr) -> bool {
         match (self.address, other) {
             (IpAddr::V4(a), IpAddr::V4(b)) => {
@@ -148,7 +131,7 @@ impl InterfaceAddress {
         }
     }
 
-    /// The anycast address of the routers of the link (RFC 4291 2.6.1); links of two hosts and IPv4 links have none.
+    /// The subnet-router anycast address (RFC 4291 2.6.1); links of two hosts and IPv4 links have none.
     pub(crate) fn routers(&self) -> Option<Ipv6Addr> {
         match self.address {
             IpAddr::V6(address) if self.prefix_len < 127 => {

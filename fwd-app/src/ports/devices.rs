@@ -1,14 +1,12 @@
-//! Devices that are reset, removed, and come back while packets flow.
+//! Resets, removals and returns of devices while packets flow.
 //!
-//! A port whose device reports either is out of use: no next hop leads there, lcores give up its queues between two batches
-//! ([`crate::topology::Handle::release_port`]), and the device is reset or let go. When it is there again, it is configured as at the
-//! start, lcores get its queues, and its link counts. Packets on their way to a port without queues are dropped as `tx_full`.
+//! A port whose device is reset or removed goes out of use: no next hop uses it, lcores release its queues between two batches
+//! ([`crate::topology::Handle::release_port`]), and the device is reset or detached. Once available again, it is configured as at the
+//! start, and lcores get its queues. Packets queued for a port without queues are dropped as `tx_full`.
 //!
-//! What a running device may change here is its MTU ([`Devices::set_mtu`]).
-//!
-//! The control thread waits neither for lcores nor for drivers. It asks lcores for queues, and looks at each turn whether they have
-//! answered. A separate thread resets, opens and configures a device, which takes some drivers seconds. It is one device at a time:
-//! drivers share hardware, and lcores exchange the queues of one port. Drivers report on a thread of EAL's, which sets flags alone.
+//! The control thread waits neither for lcores nor for drivers: it polls the lcores for their answers, and another thread resets, opens
+//! and configures a device, which takes some drivers seconds. Only one device is handled at a time, since drivers share hardware and
+//! lcores exchange the queues of one port. Drivers report events on an EAL thread, which only sets flags.
 
 use super::dpdk::Ports;
 use super::{PortRecord, PortTable};
@@ -22,91 +20,84 @@ use rustix::io::Errno;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often a device is tried that is not there or not ready.
+/// Retry interval for an unavailable device.
 const RETRY: Duration = Duration::from_secs(1);
-/// After which lcores or a driver that have not answered are worth a warning.
+/// Delay of lcores or a driver that causes a warning.
 const LATE: Duration = Duration::from_secs(1);
-/// How long the end of the forwarder waits for a driver that is at work.
+/// Timeout of a busy driver at the end of the forwarder.
 const END_LIMIT: Duration = Duration::from_secs(5);
 
-/// How a port was set up.
+/// A port's configuration at the start.
 #[derive(Clone)]
 pub(crate) struct PortSetup {
-    /// Its configuration.
     pub(crate) config: PortConfig,
-    /// The pool of its RX queues.
+    /// The mempool of its RX queues.
     pub(crate) pool: Mempool,
 }
 
-/// Why a port is out of use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Out {
-    /// The device was reset.
     Reset,
-    /// The device was removed.
     Removed,
 }
 
-/// The device of a port.
 struct PortDevice {
     index: u16,
     port: Port,
     setup: PortSetup,
-    /// Whether it has to be asked for the VLANs of VRFs.
+    /// Whether it receives a VLAN only on request.
     wants_vlans: bool,
     out: Option<Out>,
     /// Whether lcores have its queues.
     has_queues: bool,
-    /// Whether the removed device is still to be let go.
+    /// Whether the removed device has yet to be detached.
     needs_removal: bool,
-    /// When it is worked on next, if it is out of use.
+    /// Time of the next attempt while out of use.
     due: Instant,
-    /// Why it could not be brought back the last time, so that there is one warning.
+    /// The last reported failure, to avoid repeated warnings.
     why: String,
 }
 
-/// What is being done for a device.
+/// The device being handled.
 struct Work {
-    /// Its place among the devices.
+    /// Its index in the list of devices.
     at: usize,
     step: Step,
     since: Instant,
-    /// Whether a warning has said that it takes long.
+    /// Whether a warning about the delay has been logged.
     is_late: bool,
 }
 
-/// A step of a device's way out of use and back.
+/// Steps of taking a device out of use and back.
 enum Step {
-    /// Lcores give up its queues.
+    /// Lcores release its queues.
     Releasing,
-    /// The thread that brings it back; `None` after it was joined.
+    /// The thread that brings it back; `None` once joined.
     Trying(Option<JoinHandle<Tried>>),
-    /// Lcores take its queues.
+    /// Lcores take over its queues.
     Giving(Started),
 }
 
-/// A device that was started again.
+/// A restarted device.
 #[derive(Clone, Copy)]
 struct Started {
-    /// The MTU that it was started with, bytes; `None` is the driver's.
+    /// MTU of the restart, bytes; `None` is the driver's default.
     mtu_bytes: Option<u16>,
-    /// Whether its link was up then.
+    /// Link state at the restart.
     is_up: bool,
 }
 
-/// `None` when the device was not there.
+/// `None` when the device was unavailable.
 type Tried = anyhow::Result<Option<Started>>;
 
-/// The devices of all ports.
 #[derive(Default)]
 pub(crate) struct Devices {
     devices: Vec<PortDevice>,
-    /// For one device at a time.
     work: Option<Work>,
 }
 
 impl Devices {
-    /// The devices of `ports`, which are those of `table`. Has them receive the groups and the VLANs that the router and VRFs need.
+    /// The devices of `ports`, described by `table`. Makes them receive the groups and VLANs that the router and VRFs need.
     pub(crate) fn new(ports: &Ports, table: &PortTable) -> Self {
         let device = |(record, (port, setup)): (&PortRecord, (&Port, &PortSetup))| {
             let driver = port.device_info().map(|info| info.driver).unwrap_or_default();
@@ -129,15 +120,14 @@ impl Devices {
         Self { devices, work: None }
     }
 
-    /// Whether the port with this index is out of use.
     pub(crate) fn is_out(&self, index: usize) -> bool {
         self.devices.get(index).is_some_and(|device| device.out.is_some())
     }
 
-    /// Sets the MTU, bytes, of the port with this index. A device that is out of use gets it when it is back.
+    /// Sets the MTU of a port, bytes. A device out of use gets it when it returns.
     ///
     /// # Errors
-    /// When its driver refuses it while the port runs, and while another device is brought back.
+    /// The driver refuses it while the port runs, or another device is being brought back.
     pub(crate) fn set_mtu(&mut self, index: u16, mtu_bytes: u16) -> anyhow::Result<()> {
         let Some(device) = self.devices.iter_mut().find(|device| device.index == index) else {
             return Ok(());
@@ -145,7 +135,7 @@ impl Devices {
         let set = if device.out.is_none() { device.port.set_mtu(mtu_bytes) } else { Ok(()) };
         match set {
             Ok(()) => {}
-            // The driver leaves the length of frames to who sends them.
+            // The driver leaves the frame length to the sender.
             Err(DpdkError::PortCall { errno, .. }) if errno == Errno::NOTSUP.raw_os_error() => {}
             Err(error) => {
                 let when = match error {
@@ -160,8 +150,8 @@ impl Devices {
         Ok(())
     }
 
-    /// Takes ports out of use whose devices are reset or removed, and brings those back that are there again. `set_link` is given the index
-    /// of a port, and whether its link is up now. Waits for nothing.
+    /// Takes ports with reset or removed devices out of use, and brings available ones back, without blocking. `set_link` gets a port's
+    /// index and its link state.
     pub(crate) fn turn(&mut self, table: &PortTable, handle: &Handle, set_link: &mut impl FnMut(u16, bool)) {
         let at_work = self.work.as_ref().map(|work| work.at);
         for (_, device) in self.devices.iter_mut().enumerate().filter(|(at, _)| Some(*at) != at_work) {
@@ -177,7 +167,7 @@ impl Devices {
         }
     }
 
-    /// Begins to work for the device that has been due longest.
+    /// Starts on the device that has been due for longest.
     fn begin(&mut self, table: &PortTable, handle: &Handle) {
         let now = Instant::now();
         let due = |(_, device): &(usize, &mut PortDevice)| device.out.is_some() && now >= device.due;
@@ -196,9 +186,9 @@ impl Devices {
         self.work = Some(Work { at, step, since: now, is_late: false });
     }
 
-    /// The end, when lcores have ended: releases the queues that lie between them and this thread, and waits for a driver that is at work.
+    /// At the end, after the lcores: takes the queues in transit, and waits for a busy driver.
     pub(crate) fn end(&mut self, handle: &Handle) {
-        // Receiving has stopped, so no lcore is late.
+        // Receiving has stopped, so every lcore has answered.
         let _ = handle.take_queues();
         let Some(Work { at, step: Step::Trying(Some(trial)), .. }) = self.work.take() else { return };
         if join_within(trial, END_LIMIT).is_err() {
@@ -208,7 +198,7 @@ impl Devices {
 }
 
 impl Work {
-    /// Goes on. Returns whether it is done.
+    /// Advances the work; returns whether it is done.
     fn turn(
         &mut self,
         device: &mut PortDevice,
@@ -246,7 +236,6 @@ impl Work {
     }
 }
 
-/// The result of a trial.
 fn join(trial: JoinHandle<Tried>) -> Tried {
     trial.join().unwrap_or_else(|panic| {
         Err(anyhow::anyhow!("bringing it back has panicked: {}", dpdk_ffi::panic_message(panic.as_ref())))
@@ -258,7 +247,7 @@ impl PortDevice {
         self.port.title(self.index)
     }
 
-    /// Takes the port out of use if its device is reset or removed.
+    /// Takes the port out of use after a reset or removal.
     fn take_events(&mut self, set_link: &mut impl FnMut(u16, bool)) {
         if self.out == Some(Out::Removed) {
             return;
@@ -277,7 +266,7 @@ impl PortDevice {
         self.needs_removal = out == Out::Removed;
     }
 
-    /// Starts a thread that brings the device back if it is present and ready.
+    /// Starts a thread that brings back a device once it is present and ready.
     fn start_trial(&mut self, record: &PortRecord) -> std::io::Result<JoinHandle<Tried>> {
         let trial = Trial {
             port: self.port.clone(),
@@ -293,7 +282,7 @@ impl PortDevice {
         Ok(trial)
     }
 
-    /// Offers lcores the queues of a device that was started; `None` if it has to be tried again.
+    /// Offers the queues of a restarted device to the lcores; `None` if it must be retried.
     fn give_queues(&mut self, tried: Tried, handle: &Handle) -> Option<Started> {
         self.due = Instant::now() + RETRY;
         let started = match tried {
@@ -304,7 +293,7 @@ impl PortDevice {
             }
         };
         if started.mtu_bytes != self.setup.config.mtu {
-            // It was changed meanwhile.
+            // The MTU has changed since the start of the trial.
             self.due = Instant::now();
             return None;
         }
@@ -316,10 +305,10 @@ impl PortDevice {
         Some(started)
     }
 
-    /// The port is in use again.
+    /// Puts the port back into use.
     fn is_back(&mut self, Started { mtu_bytes, is_up }: Started, set_link: &mut impl FnMut(u16, bool)) {
         self.out = None;
-        // An MTU that was set while lcores took the queues.
+        // The MTU may have changed while lcores took the queues.
         if let Some(wanted) = self.setup.config.mtu.filter(|wanted| Some(*wanted) != mtu_bytes)
             && let Err(error) = self.port.set_mtu(wanted)
         {
@@ -329,7 +318,7 @@ impl PortDevice {
         set_link(self.index, is_up);
     }
 
-    /// Says why it cannot be brought back, unless that was said before.
+    /// Logs a failure unless it repeats the last one.
     fn cannot(&mut self, error: &anyhow::Error) {
         self.due = Instant::now() + RETRY;
         let why = format!("{error:#}");
@@ -340,14 +329,14 @@ impl PortDevice {
     }
 }
 
-/// The task of the thread that brings a device back. No queue of the port is taken.
+/// Task of the thread that brings a device back; no lcore uses a queue of the port.
 struct Trial {
     port: Port,
     setup: PortSetup,
     record: PortRecord,
-    /// Whether the device was reset; else it was removed.
+    /// Reset, else removed.
     is_reset: bool,
-    /// Whether it is still to be let go.
+    /// Whether it has yet to be detached.
     needs_removal: bool,
     wants_vlans: bool,
 }
@@ -379,15 +368,14 @@ impl Trial {
     }
 }
 
-/// Has an interface of the router receive all groups, since neighbour discovery is sent to groups. Virtual devices pass all frames on and
-/// cannot choose.
+/// Makes a router's interface receive all groups, which neighbour discovery needs. Virtual devices pass all frames and cannot choose.
 fn receive_groups(port: &Port, record: &PortRecord) {
     if record.is_interface() {
         drop(port.receive_all_groups());
     }
 }
 
-/// Has a device receive the VLANs of VRFs that it has to be asked for.
+/// Makes a device receive the VLANs of its VRFs if it needs a request for them.
 fn receive_vlans(port: &Port, record: &PortRecord, wants_vlans: bool) {
     let vlans = record.vrfs.vlans.keys().copied();
     if wants_vlans
@@ -399,8 +387,8 @@ fn receive_vlans(port: &Port, record: &PortRecord, wants_vlans: bool) {
     }
 }
 
-/// Whether devices of this driver receive no VLAN that they were not asked for: functions of a device that others share, and virtio. On
-/// any other device, asking for some VLANs would keep the others out.
+/// Whether devices of this driver receive VLANs only on request: virtual functions and virtio. On other devices a request for some VLANs
+/// would filter out the rest.
 fn receives_no_vlan_unasked(driver: &str) -> bool {
     driver.ends_with("_vf") || matches!(driver, "net_iavf" | "net_virtio")
 }

@@ -1,9 +1,8 @@
-//! DPDK ports: opens, configures and starts them, waits for their links, reads their statistics, and closes them in order.
+//! DPDK ports: opens, configures, starts and closes them; links and statistics.
 //!
-//! A port that no tuple of `--config` names only sends. It gets no RX queue, so that its device buffers no received packets; if the
-//! driver requires an RX queue, it gets one that nobody polls, with a warning. A port without the multi-segment offload sends no
-//! packet longer than an mbuf, so its MTU is reduced to that, and so is that of a port whose driver works on a kernel interface with a
-//! smaller one.
+//! A port in no tuple of `--config` only sends. It gets no RX queue, so that it buffers no packets; if the driver requires one, the queue
+//! is never polled, and a warning is logged. A port's MTU is limited by the mbuf size if the driver lacks the multi-segment offload, and
+//! by the MTU of the kernel interface that the driver uses.
 
 use super::PortRecord;
 use super::address::PortAddress;
@@ -27,61 +26,54 @@ use fib::{MacAddr, PortRef};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Bytes of an Ethernet header, which an MTU does not include.
+/// Not part of an MTU.
 const ETHERNET_BYTES: u32 = 14;
-/// Bytes of the checksum of a frame, for which some drivers want room.
+/// The frame check sequence, for which some drivers need room.
 const CHECKSUM_BYTES: u32 = 4;
-/// The MTU of a port that is given none (`RTE_ETHER_MTU`).
+/// The default MTU (`RTE_ETHER_MTU`).
 const MTU_BYTES: u16 = 1500;
-/// Bytes of the two VLAN tags that a frame may have, which `--max-pkt-len` does not include.
+/// Two VLAN tags, not part of `--max-pkt-len`.
 const TAGS_BYTES: u32 = 8;
-/// What an mbuf takes beside its packet: headroom, its header and that of the pool's object.
+/// Overhead of an mbuf: headroom, its header and the mempool's.
 const MBUF_BYTES: u64 = 320;
-/// What the router's pool, the drivers' queues and the rings take at most, MB.
+/// Upper bound of the router's pool, drivers' queues and rings, MB.
 const OTHERS_MB: u64 = 64;
-/// The least and the most packet bytes of an mbuf. Longer frames are chains.
+/// Least and greatest data room of an mbuf. Longer frames are chains.
 const ROOM_BYTES: (u32, u32) = (2048, 16_384);
-/// Mbufs in the mempool cache of an lcore.
+/// Mempool cache per lcore.
 const CACHE_MBUFS: u32 = 256;
-/// Mbufs of a pool when there is enough memory. It also serves drivers that load a whole capture into the pool.
+/// Pool size with ample memory. It also suffices for drivers that load a whole capture into the pool.
 const MBUFS_ROOMY: u32 = (1 << 17) - 1;
-/// How long to wait for links to come up, as in l3fwd.
+/// How long to wait for links, as in l3fwd.
 pub(crate) const LINK_WAIT: Duration = Duration::from_secs(9);
 
-/// The destination MAC of every frame that a port sends.
+/// A fixed destination MAC for all frames of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EthDest {
-    /// The port.
     pub(crate) port: PortRef,
-    /// The MAC.
     pub(crate) mac: MacAddr,
 }
 
-/// Options for the set-up of ports.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PortSpec {
-    /// Receive frames for every MAC.
     pub(crate) promiscuous: bool,
-    /// The longest frame, bytes including its Ethernet header; `None` leaves the port's MTU unchanged.
+    /// The longest frame with its Ethernet header, bytes; `None` keeps the port's MTU.
     pub(crate) max_pkt_len: Option<u32>,
     /// MTUs of ports, bytes.
     pub(crate) mtus: Vec<(PortRef, u16)>,
-    /// Descriptors of an RX queue.
     pub(crate) rx_queue_size: u16,
-    /// Descriptors of a TX queue.
     pub(crate) tx_queue_size: u16,
-    /// Mbufs of a pool; `None` is as many as needed, and more if there is enough memory.
+    /// Mbufs per pool; `None` for the required number, and more with ample memory.
     pub(crate) mbufs: Option<u32>,
-    /// Destination MACs in place of those of the next hops.
+    /// Destination MACs that replace those from next hops.
     pub(crate) eth_dest: Vec<EthDest>,
-    /// Addresses of ports, which are interfaces of a router then.
+    /// Addresses of ports, which become interfaces of the router.
     pub(crate) addresses: Vec<PortAddress>,
-    /// TAPs of ports, which are interfaces too.
+    /// TAPs of ports, which become interfaces too.
     pub(crate) taps: TapSpec,
 }
 
 impl PortSpec {
-    /// Whether any port is an interface of a router.
     fn has_interfaces(&self) -> bool {
         !self.addresses.is_empty() || !self.taps.taps.is_empty()
     }
@@ -97,19 +89,17 @@ impl Named for Port {
     }
 }
 
-/// The driver's statistics of a port.
 #[derive(Clone, Debug)]
 pub(crate) struct PortCounts {
-    /// The port's name.
     pub(crate) name: String,
-    /// Whether an lcore receives from it; otherwise it only sends.
+    /// Whether an lcore receives from it.
     pub(crate) receives: bool,
-    /// The statistics; `None` when they cannot be read.
+    /// `None` when they cannot be read.
     pub(crate) stats: Option<PortStats>,
 }
 
 impl PortCounts {
-    /// The statistics of `ports` now; `receives` says which ports an lcore receives from. There are none while a driver is at work.
+    /// Statistics of `ports`; `receives` marks the ports that an lcore receives from. Busy drivers give none.
     pub(crate) fn of(ports: &[Port], receives: &[bool]) -> Vec<Self> {
         let counts = |(port, receives): (&Port, &bool)| Self {
             name: port.label().to_owned(),
@@ -120,27 +110,25 @@ impl PortCounts {
     }
 }
 
-/// Drivers that never report a change of a link. Those that work on a kernel interface have its link.
+/// Drivers that report no link changes. Those on a kernel interface use its link state.
 const WITHOUT_LINK: [&str; 5] = ["net_af_packet", "net_af_xdp", "net_null", "net_pcap", "net_ring"];
 
-/// The attribute of a kernel interface with the state of its link (RFC 2863).
+/// Sysfs attribute of a kernel interface with its operational state (RFC 2863).
 const OPERSTATE: &str = "operstate";
 
-/// The link of a port that may change.
+/// A link that may change.
 pub(crate) struct Link {
-    /// The port's index.
     pub(crate) index: usize,
-    /// The port.
     pub(crate) port: Port,
-    /// The kernel interface whose link it is, in place of the driver's.
+    /// The kernel interface that provides the link state instead of the driver.
     interface: Option<String>,
 }
 
 impl Link {
-    /// Whether it is up now; `None` when that cannot be read, or not without waiting for another thread's control call.
+    /// `None` when it cannot be read, or only by waiting for another thread's control call.
     pub(crate) fn is_up(&self) -> Option<bool> {
         match &self.interface {
-            // Gone is down.
+            // A vanished interface is down.
             Some(interface) => Some(
                 of_kernel(interface, OPERSTATE)
                     .is_some_and(|state| matches!(state.as_str(), "up" | "unknown")),
@@ -150,29 +138,25 @@ impl Link {
     }
 }
 
-/// The ports, configured and started, with their pools.
+/// Started ports and their pools.
 pub(crate) struct Ports {
-    /// By index.
     pub(crate) ports: Vec<Port>,
-    /// What the driver granted each port.
     pub(crate) granted: Vec<Granted>,
-    /// How each was set up.
     pub(crate) setups: Vec<PortSetup>,
 }
 
 impl Ports {
-    /// The pools of packets, each once, with the most mbufs that lie in caches of lcores.
+    /// The packet pools, each with the maximum of mbufs in lcore caches.
     pub(crate) fn pools(&self, plan: &LcorePlan) -> Vec<(Mempool, usize)> {
         let by_name = self.setups.iter().map(|setup| (setup.pool.name(), &setup.pool));
         let by_name: BTreeMap<_, _> = by_name.collect();
         by_name.into_values().map(|pool| (pool.clone(), cached_max(plan))).collect()
     }
 
-    /// Opens the ports that `chosen` names, in this order, or all; never those that belong to another driver. They are called by the names in
-    /// `labels`.
+    /// Opens the ports in `chosen`, in this order, or all, except ports of other drivers; names them by `labels`.
     ///
     /// # Errors
-    /// When DPDK fails to open one, `chosen` names one that does not exist, or one twice, or two ports would have one name.
+    /// DPDK fails to open one, `chosen` names a missing port or one twice, or two ports would have the same name.
     pub(crate) fn open(
         eal: &Eal,
         chosen: &[PortRef],
@@ -214,20 +198,20 @@ impl Ports {
         Ok(choose(chosen, &names)?.into_iter().map(|index| there[index].clone()).collect())
     }
 
-    /// The most TX queues that every one of `ports` can have.
+    /// The largest number of TX queues that all `ports` support.
     ///
     /// # Errors
-    /// When a driver does not report its limits.
+    /// A driver does not report its limits.
     pub(crate) fn tx_queues_max(ports: &[Port]) -> Result<u16, DpdkError> {
         let of = |port: &Port| port.device_info().map(|info| info.max_tx_queues);
         ports.iter().map(of).try_fold(u16::MAX, |least, queues| Ok(least.min(queues?)))
     }
 
-    /// Configures and starts all `ports` for `plan`, with batches of at most `batch` packets. Returns their records too.
+    /// Configures and starts `ports` for `plan`, with batches of up to `batch` packets. Returns their records too.
     ///
     /// # Errors
-    /// When a port cannot be set up, or an option names one that does not exist; [`ConfigError::Invalid`] for more RX queues than a
-    /// device has, and for too few `--mbufs`.
+    /// A port cannot be set up, or an option names a missing one; [`ConfigError::Invalid`] for more RX queues than a device has, and for
+    /// too few `--mbufs`.
     pub(crate) fn set_up(
         eal: &Eal,
         ports: Vec<Port>,
@@ -286,12 +270,11 @@ impl Ports {
         Ok((Self { ports, granted, setups }, records))
     }
 
-    /// The descriptors of a TX queue of each port.
     pub(crate) fn tx_descriptors(&self) -> impl Iterator<Item = u16> {
         self.granted.iter().map(|granted| granted.tx_descriptors)
     }
 
-    /// The links of the ports of `records` that may change. Of other devices what another process does can make the link seem down.
+    /// Links of `records` that may change. Leaves out devices whose link other processes can make appear down.
     pub(crate) fn links(&self, records: &[PortRecord]) -> Vec<Link> {
         let ports = self.ports.iter().zip(records).enumerate();
         let links = ports.filter_map(|(index, (port, record))| {
@@ -303,10 +286,10 @@ impl Ports {
         links.collect()
     }
 
-    /// Waits until the link of port `index` is up, until `end`, or until `is_over`. Returns the state of the link.
+    /// Waits until the link of port `index` is up, until `end`, or until `is_over`. Returns the link state.
     ///
     /// # Errors
-    /// When the driver cannot report it.
+    /// The driver cannot report it.
     pub(crate) fn await_link(
         &self,
         index: usize,
@@ -322,7 +305,6 @@ impl Ports {
         }
     }
 
-    /// Warns if an lcore serves a port on another NUMA node.
     pub(crate) fn warn_of_sockets(&self, eal: &Eal, plan: &LcorePlan) {
         for QueueLcore { port, lcore, .. } in plan.map.tuples() {
             let (index, Some(port)) = (*port, self.ports.get(usize::from(*port))) else { continue };
@@ -339,10 +321,10 @@ impl Ports {
         }
     }
 
-    /// Stops and closes the ports, in order; a device that was removed is closed.
+    /// Stops and closes the ports in order; a removed device is only closed.
     ///
     /// # Errors
-    /// The first failure; the other ports are closed all the same.
+    /// The first failure; the remaining ports are closed too.
     pub(crate) fn close(self) -> Result<(), DpdkError> {
         let mut result = Ok(());
         for port in self.ports.iter().filter(|port| port.is_open()) {
@@ -355,8 +337,7 @@ impl Ports {
     }
 }
 
-/// The indices of the ports that `chosen` refers to, by index, name or device; `names` are the name and the device of each. A device with
-/// several ports stands for all of them.
+/// Resolves `chosen` to indices, by index, name or device; `names` holds name and device of each port. A device stands for all its ports.
 fn choose(chosen: &[PortRef], names: &[[String; 2]]) -> Result<Vec<usize>, ConfigError> {
     let mut all: Vec<usize> = Vec::new();
     for port in chosen {
@@ -387,7 +368,7 @@ fn choose(chosen: &[PortRef], names: &[[String; 2]]) -> Result<Vec<usize>, Confi
     Ok(all)
 }
 
-/// Configures and starts `port`, with one RX queue if `config` has none but the driver requires one.
+/// Configures and starts `port`, with one RX queue if the driver insists.
 fn start(port: &Port, config: &PortConfig, pool: &Mempool) -> Result<Granted, DpdkError> {
     let start = |config: &PortConfig| {
         let granted = port.configure(config, std::slice::from_ref(pool))?;
@@ -399,7 +380,7 @@ fn start(port: &Port, config: &PortConfig, pool: &Mempool) -> Result<Granted, Dp
     }
 }
 
-/// The longest IP packet that a port sends: without the multi-segment offload, as much as one mbuf of `room` bytes holds.
+/// The longest IP packet that a port sends: without the multi-segment offload it must fit an mbuf of `room` bytes.
 fn mtu_of(granted: &Granted, room: u16) -> u16 {
     if granted.tx_offloads.contains(TxOffloads::MULTI_SEGS) {
         return granted.mtu;
@@ -408,14 +389,13 @@ fn mtu_of(granted: &Granted, room: u16) -> u16 {
     granted.mtu.min(room.saturating_sub(headers))
 }
 
-/// What the MTU of a port may become that has `mtu_bytes` at the start, and whose kernel interface has `kernel`.
+/// The range of a port's MTU, given its MTU at the start and its kernel interface's.
 fn mtu_range(spec: &PortSpec, mtu_bytes: u16, kernel: u16) -> MtuRange {
     let max = u16::try_from(u32::from(room(spec)).saturating_sub(frame_bytes(0))).unwrap_or(0).max(mtu_bytes);
     let default = config(spec, None, 0, 0).mtu.unwrap_or(MTU_BYTES);
     MtuRange { default: default.min(kernel).min(max), max }
 }
 
-/// Whether `named` means this port.
 fn is(port: &Port, index: u16, named: &PortRef) -> bool {
     match named {
         PortRef::ById => false,
@@ -424,7 +404,7 @@ fn is(port: &Port, index: u16, named: &PortRef) -> bool {
     }
 }
 
-/// An attribute of a kernel interface, which drivers that work on one do not report.
+/// Reads an attribute of a kernel interface, which drivers on it do not report.
 fn of_kernel(interface: &str, attribute: &str) -> Option<String> {
     let text = std::fs::read_to_string(format!("/sys/class/net/{interface}/{attribute}")).ok()?;
     Some(text.trim().to_owned())
@@ -433,7 +413,7 @@ fn of_kernel(interface: &str, attribute: &str) -> Option<String> {
 fn config(spec: &PortSpec, mtu: Option<u16>, rx_queues: u16, tx_queues: u16) -> PortConfig {
     let longest = spec.max_pkt_len.map(|bytes| bytes.saturating_sub(ETHERNET_BYTES));
     let mtu = mtu.or(longest.map(|mtu| u16::try_from(mtu).unwrap_or(u16::MAX)));
-    // Drivers of NICs have their fast receive and transmit functions only where no chains are asked for.
+    // NIC drivers use their fast RX and TX functions only without chains.
     let is_chained = frame_bytes(mtu.unwrap_or(MTU_BYTES).into()) > room(spec).into();
     PortConfig {
         rx_queues,
@@ -448,34 +428,32 @@ fn config(spec: &PortSpec, mtu: Option<u16>, rx_queues: u16, tx_queues: u16) -> 
     }
 }
 
-/// Bytes of the longest frame with an IP packet of `mtu_bytes`.
+/// The longest frame with an IP packet of `mtu_bytes`.
 fn frame_bytes(mtu_bytes: u32) -> u32 {
     mtu_bytes + ETHERNET_BYTES + TAGS_BYTES + CHECKSUM_BYTES
 }
 
-/// Packet bytes of an mbuf: the longest frame with its tags, within the limits.
+/// Data room of an mbuf: the longest frame with tags, within the limits.
 fn room(spec: &PortSpec) -> u16 {
     let (least, most) = ROOM_BYTES;
     let frame_bytes = spec.max_pkt_len.map_or(0, |bytes| frame_bytes(bytes.saturating_sub(ETHERNET_BYTES)));
     u16::try_from(frame_bytes.next_multiple_of(64).clamp(least, most)).unwrap_or(u16::MAX)
 }
 
-/// The mbufs that a pool must hold. RX rings and batches are counted for the ports of the pool's NUMA node; TX rings and lcore
-/// caches are counted in full for every pool, since any mbuf may end up in them.
+/// Mbufs required of a pool. RX rings and batches count for the ports of the pool's NUMA node; TX rings and lcore caches count for every
+/// pool, since any mbuf may end up there.
 struct Need {
-    /// For each port: its NUMA node, descriptors of its RX rings, packets in its batches.
+    /// For each port: NUMA node, RX descriptors, packets in batches.
     ports: Vec<(SocketId, usize, usize)>,
-    /// Descriptors of all TX rings.
+    /// TX descriptors of all ports.
     tx: usize,
-    /// The most that the caches of all lcores hold.
+    /// Maximum in all lcore caches.
     caches: usize,
-    /// The most that are handed over as punts.
+    /// Maximum in punt rings and the router.
     punts: usize,
 }
 
 impl Need {
-    /// The mbufs for the queues of `plan`.
-    ///
     /// # Errors
     /// [`ConfigError::Invalid`] for more RX queues than a port's device has.
     fn new(spec: &PortSpec, ports: &[Port], plan: &LcorePlan, batch: usize) -> anyhow::Result<Self> {
@@ -494,7 +472,7 @@ impl Need {
             }
             let rx_queue = usize::from(spec.rx_queue_size.max(info.min_rx_descriptors));
             let tx_queue = usize::from(spec.tx_queue_size.max(info.min_tx_descriptors));
-            // At least one RX ring, since the driver of a port that only sends may require one.
+            // A port that only sends may still need an RX ring for its driver.
             need.ports.push((
                 port.socket(),
                 usize::from(queues.max(1)) * rx_queue,
@@ -505,27 +483,26 @@ impl Need {
         Ok(need)
     }
 
-    /// Mbufs that the pool of a node needs so that no RX ring starves even if everything else is full.
+    /// Mbufs of a node's pool such that no RX ring starves when everything else is full.
     fn mbufs(&self, socket: SocketId) -> usize {
         let here = self.ports.iter().filter(|(at, ..)| *at == socket);
         here.map(|(_, rx, batches)| rx + batches).sum::<usize>() + self.tx + self.caches + self.punts
     }
 }
 
-/// The most mbufs of a pool that lie in caches of lcores: a cache may hold 1.5 times its nominal size, and the main lcore has one too.
+/// Maximum of a pool's mbufs in caches: a cache may hold 1.5 times its nominal size, and the main lcore has one too.
 fn cached_max(plan: &LcorePlan) -> usize {
     (plan.lcores.len() + 1) * CACHE_MBUFS as usize * 3 / 2
 }
 
-/// The pool for all ports of a NUMA node.
 fn pool(eal: &Eal, socket: SocketId, need: &Need, spec: &PortSpec) -> anyhow::Result<Mempool> {
     let least = u32::try_from(need.mbufs(socket)).unwrap_or(u32::MAX);
-    // A mempool of 2^q - 1 objects uses its memory best.
+    // 2^q - 1 is the optimum size of a mempool.
     let needed =
         least.checked_add(1).and_then(u32::checked_next_power_of_two).map_or(u32::MAX, |n| n - 1).max(8191);
     let room = room(spec);
     let make = |mbufs: u32| {
-        // The router's thread frees packets of this pool.
+        // The router's thread, which may be preempted, frees packets of this pool.
         let is_preemptible = spec.has_interfaces();
         let config =
             MempoolConfig { mbufs, cache_mbufs: CACHE_MBUFS, data_room_bytes: room, socket, is_preemptible };
@@ -549,10 +526,10 @@ fn pool(eal: &Eal, socket: SocketId, need: &Need, spec: &PortSpec) -> anyhow::Re
     })
 }
 
-/// Why a pool could not be made, and how much memory would do.
+/// The message for a pool without memory, with the required size.
 pub(crate) fn no_memory(eal: &Eal, mbufs: u32, room: u16) -> String {
     let mb = |bytes: u64| bytes.div_ceil(1 << 20);
-    // No object of a pool crosses a page, if it fits one.
+    // A mempool object does not cross pages if it fits in one.
     let page: u64 = if eal.has_hugepages() { 2 << 20 } else { 4 << 10 };
     let object = u64::from(room) + MBUF_BYTES;
     let object = page.checked_div(page / object).unwrap_or(object.next_multiple_of(page));
@@ -567,7 +544,7 @@ pub(crate) fn no_memory(eal: &Eal, mbufs: u32, room: u16) -> String {
     )
 }
 
-/// The kernel interface that the EAL arguments give to the driver of a device: `--vdev DEVICE,iface=NAME`.
+/// The kernel interface of a device, from the EAL arguments: `--vdev DEVICE,iface=NAME`.
 fn interface_of<'a>(device: &str, eal: &'a [String]) -> Option<&'a str> {
     eal.iter().find_map(|word| {
         let (name, parameters) = word.strip_prefix("--vdev=").unwrap_or(word).split_once(',')?;
@@ -576,13 +553,10 @@ fn interface_of<'a>(device: &str, eal: &'a [String]) -> Option<&'a str> {
     })
 }
 
-/// The results of a topology that has ended.
+/// The results of an ended topology.
 pub(crate) struct Ended {
-    /// The counters of each stage, and the first panic.
     pub(crate) finished: Finished,
-    /// How long packets flowed, seconds.
     pub(crate) duration_s: f64,
-    /// The drivers' statistics.
     pub(crate) ports: Vec<PortCounts>,
 }
 
@@ -610,7 +584,7 @@ mod tests {
             ((RxOffloads::empty(), TxOffloads::empty()), (RxOffloads::SCATTER, TxOffloads::MULTI_SEGS));
         assert_eq!(asked(None, None), none);
         assert_eq!(asked(Some(1518), None), none);
-        // An mbuf has room for 2,048 bytes, and a frame has 26 beside its IP packet.
+        // An mbuf has 2,048 bytes, and a frame 26 in addition to its IP packet.
         assert_eq!(asked(None, Some(2022)), none);
         assert_eq!(asked(None, Some(2023)), both);
         assert_eq!(asked(Some(9018), None), none, "mbufs are as long as the longest frame");
@@ -629,7 +603,7 @@ mod tests {
         assert_eq!(range(None, 1500, u16::MAX), (1500, 2022));
         assert_eq!(range(None, 9000, u16::MAX), (1500, 9000), "it has chains");
         assert_eq!(range(None, 1400, 1400), (1400, 2022));
-        // Mbufs are as long as the longest frame, in steps of 64 bytes.
+        // The data room follows the longest frame, in steps of 64 bytes.
         assert_eq!(range(Some(9018), 1500, u16::MAX), (9004, 9062));
         assert_eq!(range(Some(1018), 1004, u16::MAX), (1004, 2022));
     }

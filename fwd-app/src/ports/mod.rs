@@ -1,14 +1,4 @@
-//! The ports of a forwarder: one record each, their devices, the addresses on them, and their TAPs.
-//!
-//! | module | what lives there |
-//! |---|---|
-//! | [`table`], [`record`] | [`PortTable`]: the [`PortRecord`] of each port, and what all VRFs share |
-//! | [`address`] | addresses of ports |
-//! | [`whose`] | which addresses are the router's, and which it sends from |
-//! | [`own`] | routes and destinations that follow from the addresses |
-//! | [`dpdk`] | the devices: set-up, links, statistics, closing |
-//! | [`devices`] | devices that are reset, removed, and come back |
-//! | [`taps`] | TAPs of ports |
+//! The ports of a forwarder: records ([`PortTable`]), DPDK devices, addresses and TAPs.
 
 pub(crate) mod address;
 pub(crate) mod devices;

@@ -1,5 +1,5 @@
-//! What follows from the addresses of interfaces: which packets are for the router ([`PuntAddresses`]), and the routes that no feed may displace.
-//! Each address leads here, and its prefix to the link.
+//! Consequences of interface addresses: packets to punt ([`PuntAddresses`]), and routes that no feed may displace. An address is routed
+//! to the router, its prefix to the link.
 
 use super::address::{InterfaceAddress, solicited_node};
 use super::{PortRecord, PortTable};
@@ -10,12 +10,11 @@ use lpm_core::drops::Witness;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The interfaces in VRF `vrf`.
 fn within(table: &PortTable, vrf: usize) -> impl Iterator<Item = &PortRecord> + Clone {
     table.ports.iter().filter(move |port| port.is_interface() && port.vrfs.own == vrf)
 }
 
-/// What is for the router on a port: the addresses of its VRF; `None` for a port that is no interface.
+/// The addresses to punt on a port: those in its VRF; `None` unless the port is an interface.
 pub(crate) fn ours(table: &PortTable, port: &PortRecord) -> Option<PuntAddresses> {
     let beside = within(table, port.vrfs.own);
     let v4 = beside.clone().flat_map(PortRecord::v4).chain(broadcasts(port)).chain([Ipv4Addr::BROADCAST]);
@@ -31,7 +30,7 @@ pub(crate) fn ours(table: &PortTable, port: &PortRecord) -> Option<PuntAddresses
     })
 }
 
-/// How many gateways of VRF `vrf` have no neighbour, and no interface to find it.
+/// The number of gateways of VRF `vrf` without a neighbour or an interface to find it.
 pub(crate) fn without_neighbour(vrf: usize, egress: &EgressTable, table: &PortTable) -> usize {
     let is_found = |address: IpAddr, port: Option<u16>| match port {
         Some(port) => table.interfaces().any(|interface| interface.id.0 == port),
@@ -41,7 +40,7 @@ pub(crate) fn without_neighbour(vrf: usize, egress: &EgressTable, table: &PortTa
     missing.map(|(address, _)| address).collect::<BTreeSet<_>>().len()
 }
 
-/// The routes of VRF `vrf` that follow from the addresses. Broadcasts of a link are for the router, which does not forward them (RFC 2644).
+/// Routes of VRF `vrf` derived from addresses. A link's broadcasts go to the router, which does not forward them (RFC 2644).
 pub(crate) fn routes(table: &PortTable, vrf: usize) -> Vec<(IpPrefix, NextHop)> {
     let mut routes = Vec::new();
     let is_link_local = |address| matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());
@@ -52,7 +51,7 @@ pub(crate) fn routes(table: &PortTable, vrf: usize) -> Vec<(IpPrefix, NextHop)> 
             routes.push((prefix(at.address(), at.prefix_len()), hop));
         }
     }
-    // After the links, so that an address which is a prefix of its own leads here.
+    // After the links, so that a host address that is a whole prefix stays local.
     for interface in within(table, vrf) {
         let addresses = interface.addresses().iter().map(|at| at.address());
         let all =
@@ -66,7 +65,7 @@ fn broadcasts(interface: &PortRecord) -> impl Iterator<Item = Ipv4Addr> {
     interface.addresses().iter().filter_map(InterfaceAddress::broadcast)
 }
 
-/// The prefix of this length, or of a host if that is longer.
+/// The prefix of this length, at most a host's.
 fn prefix(address: IpAddr, len: u8) -> IpPrefix {
     match address {
         IpAddr::V4(address) => u32::wrap(Prefix::truncating(address.to_bits(), len)),
@@ -99,7 +98,7 @@ mod tests {
         let (first, last) = (first.unwrap(), last.unwrap());
         assert!(none.is_none() && routes(&table, 1).is_empty());
         assert_eq!(first.v4, [0xc612_0101, 0xc612_0201, 0xc612_01ff, u32::MAX]);
-        // The address of the link, its anycast address, and both link-local ones of a port.
+        // The link's address and anycast address, and both link-local addresses of a port.
         assert_eq!((last.v4.len(), last.port, first.v6.len(), last.v6.len()), (3, 2, 4, 6));
     }
 

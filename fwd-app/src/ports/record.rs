@@ -1,8 +1,7 @@
-//! The record of a port, and which MACs and addresses make a frame the router's.
+//! The record of a port, and the MACs and addresses on which it receives for the router.
 //!
-//! A port with addresses of this router (`--address`) or with a TAP (`--tap`) is an interface. It always has the IPv6 link-local address
-//! that follows from its MAC (RFC 4291 appendix A), whether it is configured or not. Addresses are in use from the start: there is no
-//! tentative state (see [`crate::neighbours::ndp`]).
+//! A port with an `--address` or a TAP (`--tap`) is an interface. It always has the IPv6 link-local address derived from its MAC (RFC
+//! 4291 appendix A). Addresses are in use from the start, without a tentative state ([`crate::neighbours::ndp`]).
 
 use super::address::{InterfaceAddress, InterfaceError, group_mac, is_solicited_node, solicited_node};
 use crate::datapath::EgressPort;
@@ -11,53 +10,46 @@ use crate::datapath::vlans::PortVrfs;
 use fib::{MacAddr, PortRef};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The index of a port, which is that of its interface.
+/// The index of a port and its interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct InterfaceId(pub(crate) u16);
 
-/// The prefix of link-local addresses.
 const LINK_LOCAL: u128 = 0xfe80 << 112;
 
-/// What the MTU of a port may become while packets flow, bytes.
+/// MTUs that a running port can have, bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MtuRange {
-    /// What it is when nobody gives one.
+    /// The default.
     pub(crate) default: u16,
-    /// The greatest: what an mbuf holds, or the MTU at the start. For longer packets queues and mempools would have to be others.
+    /// The data room of an mbuf, or the MTU at the start. A larger MTU needs other queues and mempools.
     pub(crate) max: u16,
 }
 
-/// A port: all that is known of it beside its driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PortRecord {
-    /// Its index.
     pub(crate) id: InterfaceId,
-    /// Its name, and the name of its device.
     pub(crate) name: String,
     pub(crate) device: String,
-    /// Source MAC of the frames it sends.
+    /// Source MAC of sent frames.
     pub(crate) mac: MacAddr,
-    /// The longest IP packet that it sends, bytes.
+    /// The longest IP packet to send, bytes.
     pub(crate) mtu_bytes: u16,
-    /// What that may become.
     pub(crate) mtu_range: MtuRange,
-    /// Destination MAC of every frame it sends, in place of the next hop's (`--eth-dest`).
+    /// Fixed destination MAC (`--eth-dest`).
     pub(crate) destination: Option<MacAddr>,
-    /// Whether its link is up.
     pub(crate) is_up: bool,
-    /// Whether groups avoid it although its link is up: it is down for the kernel.
+    /// Administratively down for the kernel: groups avoid it although its link is up.
     pub(crate) is_stopped: bool,
-    /// Its VRF, and those of its VLANs.
+    /// The VRFs of the port and its VLANs.
     pub(crate) vrfs: PortVrfs,
-    /// The kernel interface that its driver works on (`iface=`).
+    /// The kernel interface that its driver uses (`iface=`).
     pub(crate) driver_interface: Option<String>,
     /// Other kernel interfaces whose routes lead to it (`--kernel-interface`).
     pub(crate) kernel_interfaces: Vec<String>,
-    /// The name of its TAP.
     pub(crate) tap: Option<String>,
-    /// The router's addresses, in order of preference; none if it is no interface.
+    /// In order of preference; empty unless it is an interface.
     addresses: Vec<InterfaceAddress>,
-    /// How many of them are configured. Those of its TAP follow.
+    /// Length of the configured prefix of `addresses`; the TAP's addresses follow.
     configured: usize,
 }
 
@@ -72,7 +64,7 @@ impl Named for PortRecord {
 }
 
 impl PortRecord {
-    /// A port of VRF 0 whose link is up, and that is no interface.
+    /// A port of VRF 0 with its link up, not an interface.
     pub(crate) fn new(index: u16, name: String, mac: MacAddr, mtu_bytes: u16) -> Self {
         Self {
             id: InterfaceId(index),
@@ -93,11 +85,10 @@ impl PortRecord {
         }
     }
 
-    /// Makes the port an interface with these addresses and its link-local one. The first address of a family is preferred where several
-    /// would do.
+    /// Makes the port an interface with these addresses and the link-local one, earlier ones preferred within a family.
     ///
     /// # Errors
-    /// [`InterfaceError::NoStation`] when no interface can have the MAC of the port.
+    /// [`InterfaceError::NoStation`] when the port's MAC is not a station's.
     pub(crate) fn configure(&mut self, addresses: Vec<InterfaceAddress>) -> Result<(), InterfaceError> {
         if !self.mac.is_station() {
             return Err(InterfaceError::NoStation { mac: self.mac });
@@ -111,7 +102,7 @@ impl PortRecord {
         Ok(())
     }
 
-    /// Replaces the configured addresses of an interface; those of its TAP stay.
+    /// Replaces the configured addresses of an interface; keeps its TAP's addresses.
     ///
     /// # Errors
     /// As [`Self::configure`].
@@ -122,7 +113,7 @@ impl PortRecord {
         Ok(())
     }
 
-    /// Replaces the addresses that its TAP has beside the configured ones. A configured address keeps its prefix.
+    /// Replaces the additional addresses of its TAP. A configured address keeps its prefix.
     pub(crate) fn learn(&mut self, addresses: impl IntoIterator<Item = InterfaceAddress>) {
         self.addresses.truncate(self.configured);
         for at in addresses {
@@ -132,33 +123,30 @@ impl PortRecord {
         }
     }
 
-    /// Whether the router has an interface here.
     pub(crate) fn is_interface(&self) -> bool {
         !self.addresses.is_empty()
     }
 
-    /// The port as routes in answers refer to it: by the name that the user gave it, otherwise by its number.
+    /// The port as printed in routes: its user-given name, else its number.
     pub(crate) fn reference(&self) -> PortRef {
         if self.name == self.device { PortRef::Index(self.id.0) } else { PortRef::Name(self.name.clone()) }
     }
 
-    /// What an egress table needs of it.
     pub(crate) fn egress(&self) -> EgressPort {
         let Self { name, device, mac, mtu_bytes, destination, is_up, .. } = self.clone();
         EgressPort { name, device, mac, mtu_bytes, destination, is_up }
     }
 
-    /// All addresses, in order of preference.
+    /// In order of preference.
     pub(crate) fn addresses(&self) -> &[InterfaceAddress] {
         &self.addresses
     }
 
-    /// Those that are configured, with the link-local one: the first of [`Self::addresses`].
+    /// The configured and link-local addresses: the first of [`Self::addresses`].
     pub(crate) fn configured(&self) -> &[InterfaceAddress] {
         &self.addresses[..self.configured]
     }
 
-    /// The IPv4 addresses, in order of preference.
     pub(crate) fn v4(&self) -> impl Iterator<Item = Ipv4Addr> {
         self.addresses.iter().filter_map(|at| match at.address() {
             IpAddr::V4(address) => Some(address),
@@ -166,7 +154,6 @@ impl PortRecord {
         })
     }
 
-    /// The IPv6 addresses, in order of preference.
     pub(crate) fn v6(&self) -> impl Iterator<Item = Ipv6Addr> {
         self.addresses.iter().filter_map(|at| match at.address() {
             IpAddr::V4(_) => None,
@@ -174,7 +161,7 @@ impl PortRecord {
         })
     }
 
-    /// The anycast addresses of the routers of its links, without the addresses of the interface itself.
+    /// Subnet-router anycast addresses of its links, without its own addresses.
     pub(crate) fn anycast(&self) -> impl Iterator<Item = Ipv6Addr> {
         self.addresses
             .iter()
@@ -182,31 +169,30 @@ impl PortRecord {
             .filter(|address| !self.has((*address).into()))
     }
 
-    /// `fe80::/64` and the MAC as an interface identifier: `ff:fe` in the middle, the universal bit inverted.
+    /// `fe80::/64` with the MAC as interface identifier: `ff:fe` in the middle, the universal bit inverted.
     pub(crate) fn link_local(&self) -> Ipv6Addr {
         let [a, b, c, d, e, f] = self.mac.0;
         let identifier = u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f]);
         Ipv6Addr::from_bits(LINK_LOCAL | u128::from(identifier))
     }
 
-    /// Whether it is an address of this interface.
     pub(crate) fn has(&self, address: IpAddr) -> bool {
         self.addresses.iter().any(|at| at.address() == address)
     }
 
-    /// Whether an address is on the link: in a prefix of the interface, or link-local.
+    /// Whether an address is link-local or in a prefix of the interface.
     pub(crate) fn is_on_link(&self, address: IpAddr) -> bool {
         let is_link_local = matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());
         is_link_local || self.addresses.iter().any(|at| at.contains(address))
     }
 
-    /// Whether it is the limited broadcast address or that of a prefix of the interface.
+    /// Whether it is the limited broadcast address or a directed one of the interface.
     pub(crate) fn is_broadcast(&self, address: Ipv4Addr) -> bool {
         address.is_broadcast() || self.addresses.iter().any(|at| at.broadcast() == Some(address))
     }
 
-    /// Whether the interface is in the group, or control protocols of the link use it: 224.0.0.0/24 with its all-hosts group (RFC 5771
-    /// 4), and `ff01::/16` and `ff02::/16` but for the solicited-node groups of other nodes.
+    /// Whether the interface joins the group, or link-local protocols use it: 224.0.0.0/24 (RFC 5771 4), `ff01::/16` and `ff02::/16`,
+    /// without the solicited-node groups of other nodes.
     pub(crate) fn is_group(&self, group: IpAddr) -> bool {
         match group {
             IpAddr::V4(group) => group.octets()[..3] == [224, 0, 0],
@@ -217,7 +203,7 @@ impl PortRecord {
         }
     }
 
-    /// Whether frames to this MAC are for us: the port's own, broadcast, the groups of [`Self::is_group`], and those of the link's protocols
+    /// Whether frames to this MAC are for the router: the port's MAC, broadcast, groups of [`Self::is_group`], and link protocols
     /// ([`MacAddr::is_link_group`]). The MAC of an IPv6 group has no scope, so groups of any scope match.
     pub(crate) fn is_ours_l2(&self, mac: MacAddr) -> bool {
         match mac.0 {
@@ -234,25 +220,22 @@ impl PortRecord {
 pub(crate) mod tests {
     use super::*;
 
-    /// `address/length`.
     pub(crate) fn at(text: &str) -> InterfaceAddress {
         let (address, prefix_len) = text.split_once('/').unwrap();
         InterfaceAddress::new(address.parse().unwrap(), prefix_len.parse().unwrap()).unwrap()
     }
 
-    /// Port `pID` with MAC `02:f0:00:00:00:ID` and an MTU of 1500.
     pub(crate) fn port(id: u8) -> PortRecord {
         PortRecord::new(id.into(), format!("p{id}"), MacAddr([2, 0xf0, 0, 0, 0, id]), 1500)
     }
 
-    /// [`port`] as an interface with these addresses.
     pub(crate) fn interface(id: u8, addresses: &[&str]) -> PortRecord {
         let mut port = port(id);
         port.configure(addresses.iter().map(|text| at(text)).collect()).unwrap();
         port
     }
 
-    /// The interface of another node on port 7, with this MAC.
+    /// The interface of another node, with this MAC.
     pub(crate) fn station(mac: MacAddr, addresses: &[&str]) -> PortRecord {
         let mut port = PortRecord { mac, ..port(7) };
         port.configure(addresses.iter().map(|text| at(text)).collect()).unwrap();
@@ -282,7 +265,7 @@ pub(crate) mod tests {
         ] {
             assert!(matches!(wrong(text, len), InterfaceError::WholeLink { .. }), "{text}/{len}");
         }
-        // Those of a link of two, of one host, and of IPv6.
+        // No broadcast address: links of two hosts, single hosts, IPv6.
         for text in
             ["198.19.1.0/31", "198.19.1.255/31", "198.19.1.255/32", "198.19.1.255/16", "2001:db8::/64"]
         {

@@ -1,7 +1,7 @@
-//! The table of ports: the only place where a port's name, MAC, MTU, link, addresses, VRF and TAP are kept.
+//! The table of ports: the only place for a port's name, MAC, MTU, link, addresses, VRF and TAP.
 //!
-//! It is replaced as a whole when something changes, and every VRF and the router read the same one, so nothing has to be passed on: an
-//! egress table that was made from another [`PortTable`] than the current one is made anew with the next commit.
+//! Every VRF and the router share one table, which is replaced as a whole. A commit rebuilds an egress table that was made from another
+//! [`PortTable`] than the current one.
 
 use super::address::{InterfaceAddress, PortAddress};
 use super::taps::TapSpec;
@@ -16,37 +16,34 @@ use fib::{NextHop, PortRef};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// The ports and what all VRFs share. Empty until the ports are known.
+/// Ports and shared settings. Empty until the ports are known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PortTable {
-    /// The ports; a port's index is its place in the list.
+    /// By index.
     pub(crate) ports: Vec<PortRecord>,
-    /// The seed of the hash that chooses the path of a flow.
+    /// Seed of the flow hash.
     pub(crate) ecmp_seed: u64,
-    /// The neighbours that the router and the kernel have learned.
+    /// Neighbours learned by the router and the kernel.
     pub(crate) learned: Arc<Learned>,
 }
 
-/// The table that all VRFs and the router read.
 pub(crate) type SharedPorts = Arc<ArcSwap<PortTable>>;
 
 impl PortTable {
-    /// These ports, with seed 0 for the hash.
     pub(crate) fn of(ports: Vec<PortRecord>) -> Self {
         Self { ports, ..Self::default() }
     }
 
-    /// With the VRFs of each port.
     pub(crate) fn with_vrfs(mut self, vrfs: Vec<PortVrfs>) -> Self {
         self.ports.iter_mut().zip(vrfs).for_each(|(port, vrfs)| port.vrfs = vrfs);
         self
     }
 
-    /// Makes ports with `addresses` or a TAP of `taps` interfaces of the router.
+    /// Makes ports with `addresses` or a TAP interfaces of the router.
     ///
     /// # Errors
-    /// [`ConfigError`] for a port that does not exist, an address that no host can have, an address or a link of two ports of a VRF, and a
-    /// port or name of two TAPs.
+    /// [`ConfigError`] for a missing port, an address that no host may have, an address or a link shared by two ports of a VRF, and a port
+    /// or name with two TAPs.
     pub(crate) fn with_interfaces(
         mut self,
         addresses: &[PortAddress],
@@ -66,8 +63,8 @@ impl PortTable {
         Ok(self)
     }
 
-    /// Checks that no two ports of a VRF have an address or a link in common: packets for the hosts of one would leave by the other. Prefixes of
-    /// one address have no hosts; unnumbered ports share such an address.
+    /// Refuses an address or a link shared by two ports of a VRF, since packets for hosts of one port would leave by the other. Prefixes of
+    /// a single address have no hosts; unnumbered ports may share them.
     fn check_links(&self) -> Result<(), ConfigError> {
         let is_link_local =
             |at: &InterfaceAddress| matches!(at.address(), IpAddr::V6(v6) if v6.is_unicast_link_local());
@@ -95,7 +92,7 @@ impl PortTable {
         Ok(())
     }
 
-    /// The same ports with other configured addresses.
+    /// The ports with other configured addresses.
     ///
     /// # Errors
     /// As [`Self::with_interfaces`], and for a port that would become an interface.
@@ -115,10 +112,10 @@ impl PortTable {
         Ok(table)
     }
 
-    /// The same ports with other MTUs; those that are not named get their default.
+    /// The ports with other MTUs, by default their default.
     ///
     /// # Errors
-    /// [`ConfigError`] for a port that does not exist, and for an MTU that a port cannot get while it runs.
+    /// [`ConfigError`] for a missing port, and for an MTU that a running port cannot have.
     pub(crate) fn with_mtus(mut self, mtus: &[(PortRef, u16)]) -> Result<Self, ConfigError> {
         self.ports.iter_mut().for_each(|port| port.mtu_bytes = port.mtu_range.default);
         for (named, mtu_bytes) in mtus {
@@ -136,7 +133,6 @@ impl PortTable {
         Ok(self)
     }
 
-    /// The addresses of each port.
     fn by_port(&self, addresses: &[PortAddress]) -> Result<Vec<Vec<InterfaceAddress>>, ConfigError> {
         let mut by_port = vec![Vec::new(); self.ports.len()];
         for PortAddress { port, address, prefix_len } in addresses {
@@ -151,10 +147,10 @@ impl PortTable {
         Ok(by_port)
     }
 
-    /// With kernel interfaces that lead to ports; of two ports the later one has the name.
+    /// Adds kernel interfaces that lead to ports; a later entry replaces an earlier one of the same name.
     ///
     /// # Errors
-    /// [`ConfigError::NoDevice`] for a port that does not exist.
+    /// [`ConfigError::NoDevice`] for a missing port.
     pub(crate) fn with_kernel_interfaces(mut self, named: &[(PortRef, String)]) -> Result<Self, ConfigError> {
         for (port, name) in named {
             let found = find_port(port, &self.ports, || format!("--kernel-interface {name}"));
@@ -169,7 +165,7 @@ impl PortTable {
         Ok(self)
     }
 
-    /// Does `change` to the table that all VRFs read. Each has it in service after its next commit. Returns whether it has changed.
+    /// Applies `change` to the shared table, effective in each VRF after its next commit. Returns whether the table changed.
     pub(crate) fn change(shared: &SharedPorts, change: impl FnOnce(&mut Self)) -> bool {
         let before = shared.load_full();
         let mut after = Self::clone(&before);
@@ -181,57 +177,51 @@ impl PortTable {
         has_changed
     }
 
-    /// Whether all but the learned neighbours is as in `other`.
+    /// Whether everything except the learned neighbours equals `other`.
     pub(crate) fn has_ports_of(&self, other: &Self) -> bool {
         (&self.ports, self.ecmp_seed) == (&other.ports, other.ecmp_seed)
     }
 
-    /// A port that is an interface of the router.
     pub(crate) fn interface(&self, id: InterfaceId) -> Option<&PortRecord> {
         self.ports.get(usize::from(id.0)).filter(|port| port.is_interface())
     }
 
-    /// The interfaces of the router, by index.
     pub(crate) fn interfaces(&self) -> impl Iterator<Item = &PortRecord> {
         self.ports.iter().filter(|port| port.is_interface())
     }
 
-    /// What an egress table needs of the ports.
     pub(crate) fn egress(&self) -> Vec<EgressPort> {
         self.ports.iter().map(PortRecord::egress).collect()
     }
 
-    /// The ports that groups avoid although their link is up.
+    /// Ports that groups avoid although their link is up.
     pub(crate) fn stopped(&self) -> Vec<u16> {
         self.ports.iter().filter(|port| port.is_stopped).map(|port| port.id.0).collect()
     }
 
-    /// The ports that do not belong to VRF `number`: a gateway without a port is no neighbour there.
+    /// Ports outside VRF `number`, where a gateway without a port is no neighbour.
     pub(crate) fn foreign(&self, number: usize) -> Vec<u16> {
         self.ports.iter().filter(|port| port.vrfs.own != number).map(|port| port.id.0).collect()
     }
 
-    /// Whether the link of a port is up.
     pub(crate) fn is_up(&self, port: u16) -> bool {
         self.ports.get(usize::from(port)).is_some_and(|port| port.is_up)
     }
 
-    /// The VRF of a port.
     pub(crate) fn vrf_of(&self, port: u16) -> usize {
         self.ports.get(usize::from(port)).map_or(0, |port| port.vrfs.own)
     }
 
-    /// The VRFs of each port.
     pub(crate) fn vrfs(&self) -> Vec<PortVrfs> {
         self.ports.iter().map(|port| port.vrfs.clone()).collect()
     }
 
-    /// The number and name of a port, for messages.
+    /// Number and name of a port, for messages.
     pub(crate) fn title(&self, port: u16) -> String {
         self.ports.get(usize::from(port)).map_or_else(|| format!("port {port}"), |record| record.title(port))
     }
 
-    /// A next hop with its ports as answers refer to them, whichever way its source did: see [`PortRecord::reference`].
+    /// A next hop with its ports as printed ([`PortRecord::reference`]).
     pub(crate) fn shown(&self, hop: &NextHop) -> NextHop {
         hop.with_ports(&|port| {
             let found = find_port(port, &self.ports, String::new).ok().flatten();
@@ -240,7 +230,7 @@ impl PortTable {
         })
     }
 
-    /// The ports of VRF `number` by name, and the VLANs of other ports as a name, a dot and an id.
+    /// The ports of VRF `number` by name, and VLANs of other ports as `NAME.ID`.
     pub(crate) fn names_of(&self, number: usize) -> Vec<String> {
         let mut names = Vec::new();
         for PortRecord { name, vrfs: PortVrfs { own, vlans }, .. } in &self.ports {
@@ -257,7 +247,6 @@ pub(crate) mod tests {
     use super::super::record::tests::port;
     use super::*;
 
-    /// `count` ports named `p0`, `p1`, .. with MACs `02:f0:00:00:00:PP` and an MTU of 1500.
     pub(crate) fn ports(count: u8) -> PortTable {
         PortTable::of((0..count).map(port).collect())
     }
@@ -271,7 +260,6 @@ pub(crate) mod tests {
         TapSpec { taps, ..TapSpec::default() }
     }
 
-    /// Ports with these addresses and TAPs.
     pub(crate) fn configured(
         count: u8,
         addresses: &[(&str, &str, u8)],
@@ -316,7 +304,7 @@ pub(crate) mod tests {
             both("the link of 2001:db8::2/64")
         );
         assert_eq!(why(&[("0", "192.0.2.1", 32), ("1", "192.0.2.1", 32)]), Ok(()), "unnumbered ports");
-        // A more specific link, two addresses of a port, link-local addresses.
+        // A more specific link, two addresses of one port, link-local addresses.
         assert_eq!(why(&[("0", "10.0.0.1", 8), ("1", "10.1.0.1", 16), ("1", "10.1.0.2", 16)]), Ok(()));
         assert_eq!(why(&[("0", "fe80::1", 64), ("1", "fe80::1", 64)]), Ok(()));
         let vrfs = vec![PortVrfs::default(), PortVrfs { own: 1, ..PortVrfs::default() }];

@@ -1,39 +1,36 @@
-//! Which addresses are the router's, and which of them a message is sent from.
+//! Ownership of destination addresses, and selection of source addresses.
 
 use super::{InterfaceId, PortRecord, PortTable};
 use std::cmp::Reverse;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Whose a destination address is, seen from the interface on which the packet came.
+/// The owner of a destination address, as seen by the receiving interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AddressOwner {
-    /// A unicast address of the router, or the anycast address of the routers of its links.
+    /// The router: a unicast address, or a subnet-router anycast address of its links.
     Ours,
-    /// A broadcast address of the link.
+    /// The link's broadcast address.
     Broadcast,
-    /// A group of the interface or of the link's control protocols.
+    /// A group of the interface or of link-local protocols.
     Group,
-    /// Another multicast group.
     OtherGroup,
-    /// Another host's.
     Other,
 }
 
 impl PortTable {
-    /// The interfaces in the VRF of interface `on`.
     fn beside(&self, on: InterfaceId) -> impl Iterator<Item = &PortRecord> {
         let vrf = self.interface(on).map(|interface| interface.vrfs.own);
         self.interfaces().filter(move |interface| Some(interface.vrfs.own) == vrf)
     }
 
-    /// Whether a packet to `address` that came on interface `on` has reached its destination. Link-local addresses count on their own
-    /// link only; any other address of the router counts on all links of its VRF (the weak model of RFC 1122 3.3.4.2).
+    /// Whether a packet received on `on` has reached its destination. Link-local addresses match only on their own link, others on all
+    /// links of the VRF (the weak model of RFC 1122 3.3.4.2).
     pub(crate) fn is_local(&self, on: InterfaceId, address: IpAddr) -> bool {
         let is_of_link = matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());
         self.beside(on).any(|interface| (!is_of_link || interface.id == on) && interface.has(address))
     }
 
-    /// Whose `address` is for a packet that came on `interface`. Broadcasts of the other links are no broadcasts here: the router does
+    /// The owner of `address` for a packet received on `interface`. Other links' directed broadcasts do not count, since the router does
     /// not forward them (RFC 2644).
     pub(crate) fn whose(&self, interface: &PortRecord, address: IpAddr) -> AddressOwner {
         let is_broadcast = matches!(address, IpAddr::V4(address) if interface.is_broadcast(address));
@@ -47,23 +44,22 @@ impl PortTable {
         }
     }
 
-    /// Whether it is an address of any interface in the VRF of interface `on`.
+    /// Whether an interface in the VRF of `on` has the address.
     pub(crate) fn is_any_address(&self, on: InterfaceId, address: IpAddr) -> bool {
         self.beside(on).any(|interface| interface.has(address))
     }
 
-    /// Whether `address` is the broadcast address of any link in the VRF of interface `on`.
+    /// Whether it is a broadcast address of a link in the VRF of `on`.
     pub(crate) fn is_any_broadcast(&self, on: InterfaceId, address: Ipv4Addr) -> bool {
         self.beside(on).any(|interface| interface.is_broadcast(address))
     }
 
-    /// Whether `address` is the anycast address of the routers of any link in the VRF of interface `on` (RFC 4291 2.6.1), which
-    /// identifies no single one.
+    /// Whether it is a subnet-router anycast address in the VRF of `on` (RFC 4291 2.6.1), which identifies no single router.
     pub(crate) fn is_any_anycast(&self, on: InterfaceId, address: Ipv6Addr) -> bool {
         self.beside(on).any(|interface| interface.anycast().any(|of_link| of_link == address))
     }
 
-    /// The address from which a message to `to` leaves by interface `by`; `None` when there is none that fits.
+    /// The source address of a message to `to` sent by interface `by`; `None` if no address fits.
     pub(crate) fn source(&self, by: InterfaceId, to: IpAddr) -> Option<IpAddr> {
         match to {
             IpAddr::V4(to) => self.source_v4(by, to).map(IpAddr::V4),
@@ -71,8 +67,8 @@ impl PortTable {
         }
     }
 
-    /// RFC 1812 4.3.2.4: an address of the interface over which the message leaves, here the one in the prefix of `to` if there is such
-    /// a one. An interface without addresses uses the first of another in its VRF, which stands for the router id.
+    /// RFC 1812 4.3.2.4: an address of the outgoing interface, preferably with `to` in its prefix. An interface without addresses uses the
+    /// first address in its VRF, which stands for the router id.
     pub(crate) fn source_v4(&self, by: InterfaceId, to: Ipv4Addr) -> Option<Ipv4Addr> {
         let interface = self.interface(by)?;
         let near = interface.addresses().iter().find(|at| at.contains(to.into())).map(|at| at.address());
@@ -84,29 +80,29 @@ impl PortTable {
         }
     }
 
-    /// RFC 6724 5, of which rules 1 (same address), 2 (scope), 5 (outgoing interface) and 8 (longest prefix) matter here. An address
-    /// whose scope is less than that of `to` is never chosen: link-local addresses send to the link alone.
+    /// RFC 6724 5: rules 1 (same address), 2 (scope), 5 (outgoing interface) and 8 (longest prefix). An address of smaller scope than `to`
+    /// is never chosen, so link-local addresses send only on the link.
     pub(crate) fn source_v6(&self, by: InterfaceId, to: Ipv6Addr) -> Option<Ipv6Addr> {
         let wide = scope(to);
         let best = |addresses: &mut dyn Iterator<Item = Ipv6Addr>| {
             let fitting = addresses.filter(|address| scope(*address) >= wide);
             let common = |address: Ipv6Addr| (address.to_bits() ^ to.to_bits()).leading_zeros();
-            // Of equal ones the first: the key is reversed, since a maximum would be the last.
+            // `min` keeps the first of equal keys, `max` would return the last.
             fitting
                 .min_by_key(|address| (Reverse(*address == to), scope(*address), Reverse(common(*address))))
         };
         let own = best(&mut self.interface(by)?.v6());
-        // Without one of its own, the interface borrows one that is known beyond its link.
+        // An interface without a fitting address borrows one of global scope from its VRF.
         own.or_else(|| best(&mut self.beside(by).flat_map(PortRecord::v6).filter(|a| scope(*a) > LINK)))
     }
 }
 
-/// The scope of link-local addresses and groups.
+/// Scope of link-local addresses and groups.
 const LINK: u16 = 2;
-/// The scope of all other unicast addresses.
+/// Scope of all other unicast addresses.
 const GLOBAL: u16 = 0xe;
 
-/// The scope of an address, RFC 6724 3.1: groups say theirs.
+/// RFC 6724 3.1; a group contains its scope.
 fn scope(address: Ipv6Addr) -> u16 {
     match address.segments()[0] {
         group @ 0xff00.. => group & 0xf,
@@ -120,7 +116,7 @@ pub(crate) mod tests {
     use super::super::record::tests::{interface, port};
     use super::*;
 
-    /// Port 0 with both families, port 1 with further ones, port 2 with nothing but a link-local address.
+    /// Port 0 with both families, port 1 with further addresses, port 2 with only a link-local one.
     pub(crate) fn interfaces() -> PortTable {
         PortTable::of(vec![
             interface(0, &["192.0.2.1/24", "198.51.100.1/24", "2001:db8::1/64"]),
@@ -193,7 +189,7 @@ pub(crate) mod tests {
         assert!(broadcast(zero, "192.0.2.255") && !broadcast(four, "192.0.2.255"));
         let anycast = |on| all.is_any_anycast(on, "2001:db8::".parse().unwrap());
         assert!(anycast(zero) && anycast(four) && !anycast(five));
-        // What an interface without addresses borrows is one of its VRF.
+        // An interface borrows addresses only within its VRF.
         for (by, to, source) in [
             (four, "10.0.0.1", Some("192.0.2.7")),
             (four, "2a00::1", Some("2001:db8::7")),

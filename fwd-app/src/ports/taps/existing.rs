@@ -1,8 +1,7 @@
-//! What there is already of a TAP's name: a TAP that an earlier start has left (`--tap-persist`), which is taken over, or something else.
+//! Existing interfaces with the name of a TAP: takes over a TAP left by `--tap-persist`, refuses anything else.
 //!
-//! A TAP that is left belongs to the user of the forwarder, as `ip tuntap list` shows, so that nobody else's is taken. Of its addresses
-//! those that the forwarder has set are marked by their protocol (`IFA_PROTO`, since Linux 5.18; older kernels keep no mark, so that none
-//! is taken for the forwarder's).
+//! A persistent TAP is owned by the forwarder's user (`ip tuntap list`), so no other user's TAP is taken over. Addresses set by the
+//! forwarder are marked with a protocol (`IFA_PROTO`, since Linux 5.18; older kernels keep no mark, so none counts as the forwarder's).
 
 use crate::ports::address::InterfaceAddress;
 use anyhow::bail;
@@ -10,19 +9,18 @@ use netlink_packet_core::Nla as _;
 use netlink_packet_route::address::{AddressAttribute, AddressMessage, AddressProtocol};
 use netlink_packet_route::link::{InfoData, InfoKind, InfoTun, LinkAttribute, LinkInfo, LinkMessage};
 
-/// The protocol of addresses that the forwarder has set. The kernel itself uses 1 to 3.
+/// Protocol of addresses set by the forwarder. The kernel uses 1 to 3.
 pub(super) const OURS: AddressProtocol = AddressProtocol::Other(102);
 
-/// Attributes of `IFLA_INFO_DATA` of a TUN or TAP: the user it belongs to, and which of both it is.
+/// Attributes in `IFLA_INFO_DATA`: owner, and TUN or TAP.
 const IFLA_TUN_OWNER: u16 = 1;
 const IFLA_TUN_TYPE: u16 = 3;
-/// The type of a TAP.
 const IFF_TAP: u32 = 2;
 
-/// Checks that the forwarder of the user `uid` may take over `link`.
+/// Checks that the user `uid` may take over `link`.
 ///
 /// # Errors
-/// What there is, when it is something else than a TAP of this user.
+/// It is not a TAP of this user.
 pub(super) fn check(link: &LinkMessage, uid: u32) -> anyhow::Result<()> {
     let infos = link.attributes.iter().find_map(|attribute| match attribute {
         LinkAttribute::LinkInfo(infos) => Some(infos.as_slice()),
@@ -48,7 +46,7 @@ pub(super) fn check(link: &LinkMessage, uid: u32) -> anyhow::Result<()> {
     bail!("there is {what} of this name, and only a TAP of the user {uid} is taken over")
 }
 
-/// The value of `attribute`, if it is the `wanted` one.
+/// The value of `attribute`, if its kind is `wanted`.
 fn number(attribute: &InfoTun, wanted: u16) -> Option<u32> {
     let (mut bytes, length) = ([0; 4], attribute.value_len());
     if attribute.kind() != wanted || length > bytes.len() {
@@ -58,7 +56,7 @@ fn number(attribute: &InfoTun, wanted: u16) -> Option<u32> {
     Some(u32::from_le_bytes(bytes))
 }
 
-/// Those of `addresses` that the forwarder has set.
+/// The addresses set by the forwarder.
 pub(super) fn ours(addresses: &[AddressMessage]) -> Vec<InterfaceAddress> {
     let is_ours = |at: &&AddressMessage| at.attributes.contains(&AddressAttribute::Protocol(OURS));
     let address = |at: &AddressMessage| {
@@ -66,7 +64,7 @@ pub(super) fn ours(addresses: &[AddressMessage]) -> Vec<InterfaceAddress> {
             AddressAttribute::Local(address) => Some(*address),
             _ => None,
         });
-        // Of IPv6 the kernel states the address alone.
+        // For IPv6 the kernel gives only `IFA_ADDRESS`.
         let address = local.or_else(|| {
             at.attributes.iter().find_map(|attribute| match attribute {
                 AddressAttribute::Address(address) => Some(*address),

@@ -1,13 +1,12 @@
-//! TAPs: interfaces of the kernel that stand for ports (`--tap`), so that routing daemons speak through the forwarder.
+//! TAPs: kernel interfaces that represent ports (`--tap`), so that routing daemons communicate through the forwarder.
 //!
-//! A TAP has the MAC, the MTU, the configured addresses and the carrier of its port, and takes no configuration from the wire
-//! ([`settings`]). What is for the router and not answered by it is
-//! written to the TAP of the port it came by; what the kernel sends there leaves by that port as it is. Addresses that others give a
-//! TAP become addresses of the port ([`crate::forwarder`]).
+//! A TAP has its port's MAC, MTU, configured addresses and carrier, and ignores configuration from the wire ([`settings`]). Packets for
+//! the router without an answer there go to the TAP of the receiving port; frames from the kernel leave unchanged by that port. Addresses
+//! added to a TAP by others become addresses of the port ([`crate::forwarder`]).
 //!
-//! With `--tap-persist` TAPs outlive the forwarder, and its next start takes them over ([`existing`]).
+//! With `--tap-persist` TAPs outlive the forwarder and are taken over by its next start ([`existing`]).
 //!
-//! The router's thread owns the TAPs. A TAP that fails costs the frames for it, which are counted, and one warning.
+//! The router's thread owns the TAPs. A failed TAP loses its frames, which are counted, and logs one warning.
 
 mod existing;
 pub(crate) mod netns;
@@ -28,22 +27,21 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The TAPs that are wanted.
+/// The requested TAPs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TapSpec {
-    /// The port and the name of each.
     pub(crate) taps: Vec<(PortRef, String)>,
-    /// The network namespace that they are made in; `None` for that of the process.
+    /// Their network namespace; `None` for the process's.
     pub(crate) netns: Option<PathBuf>,
-    /// Whether they stay when the forwarder ends.
+    /// Whether they outlive the forwarder.
     pub(crate) persist: bool,
 }
 
 impl TapSpec {
-    /// The index of the port of each TAP, and its name.
+    /// TAP names by port index.
     ///
     /// # Errors
-    /// [`ConfigError`] for a port that does not exist, and for a port or a name that comes twice.
+    /// [`ConfigError`] for a missing port, and for a repeated port or name.
     pub(super) fn of_ports(&self, ports: &[PortRecord]) -> Result<BTreeMap<u16, String>, ConfigError> {
         let mut names = BTreeMap::new();
         for (port, name) in &self.taps {
@@ -61,36 +59,31 @@ impl TapSpec {
     }
 }
 
-/// What became of a frame for the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// The kernel has it.
     Taken,
     /// The TAP is down, full or gone.
     Refused,
-    /// The port has no TAP.
     NoTap,
 }
 
-/// The TAP of a port.
 struct PortTap {
-    /// Its port and its name, for messages.
+    /// Port and TAP, for messages.
     title: String,
     /// `None` once the device is gone.
     tap: Option<Tap>,
-    /// Whether the last frame was refused: a row of refusals is one warning.
+    /// Whether the last frame was refused, which limits warnings to one per series.
     is_refusing: bool,
 }
 
-/// The TAPs by port.
 #[derive(Default)]
 pub(crate) struct Taps(BTreeMap<InterfaceId, PortTap>);
 
 impl Taps {
-    /// Makes the TAPs of `ports` in the namespace of `spec`, or takes over those that an earlier start has left there, and brings them up.
+    /// Creates the TAPs of `ports` in the namespace of `spec`, or takes over the TAPs of an earlier start, and brings them up.
     ///
     /// # Errors
-    /// When a name is taken by something else, when the namespace does not exist, and when the system refuses.
+    /// A name is taken, the namespace does not exist, or the system refuses.
     pub(crate) fn open(spec: &TapSpec, ports: &PortTable) -> anyhow::Result<Self> {
         let made = || {
             let mut taps = Self::default();
@@ -98,7 +91,7 @@ impl Taps {
                 let tap = setup::make(name, port).with_context(|| format!("--tap {}={name}", port.id.0))?;
                 taps.add(port.id, format!("{}: TAP {name}", port.title(port.id.0)), tap);
             }
-            // A start that fails leaves no TAP behind that was not there before.
+            // Only now: a failed start must not leave new TAPs behind.
             taps.0
                 .values()
                 .filter_map(|at| at.tap.as_ref())
@@ -108,10 +101,10 @@ impl Taps {
         if spec.taps.is_empty() { Ok(Self::default()) } else { netns::within(spec.netns.as_deref(), made) }
     }
 
-    /// Gives the TAPs in `netns` the MTUs and the configured addresses of `after` in place of those of `before`.
+    /// Applies changed MTUs and configured addresses to the TAPs in `netns`.
     ///
     /// # Errors
-    /// When the namespace does not exist, and when the system refuses something; the rest is set all the same.
+    /// The namespace does not exist, or the system refuses something; the rest is still applied.
     pub(crate) fn follow(netns: Option<&Path>, before: &PortTable, after: &PortTable) -> anyhow::Result<()> {
         let of = |port: &PortRecord| (port.mtu_bytes, port.configured().to_vec());
         let pairs = before.ports.iter().zip(&after.ports).filter(|(before, after)| of(before) != of(after));
@@ -134,12 +127,11 @@ impl Taps {
         self.0.insert(id, PortTap { title, tap: Some(tap), is_refusing: false });
     }
 
-    /// The ports that have a TAP.
     pub(crate) fn ids(&self) -> impl Iterator<Item = InterfaceId> {
         self.0.keys().copied()
     }
 
-    /// Gives the kernel a frame that came on `id`.
+    /// Sends the kernel a frame received on `id`.
     pub(crate) fn send(&mut self, id: InterfaceId, frame: &[u8]) -> Sent {
         let Some(PortTap { title, tap, is_refusing }) = self.0.get_mut(&id) else { return Sent::NoTap };
         let Some(device) = tap else { return Sent::Refused };
@@ -163,7 +155,7 @@ impl Taps {
         Sent::Refused
     }
 
-    /// Reads a frame that the kernel sends by the TAP of `id`, and returns its length; `None` when there is none.
+    /// Reads a frame that the kernel sent by the TAP of `id`, and returns its length.
     pub(crate) fn recv(&mut self, id: InterfaceId, buffer: &mut [u8]) -> Option<usize> {
         let PortTap { title, tap, .. } = self.0.get_mut(&id)?;
         match tap.as_ref()?.recv(buffer) {
@@ -177,15 +169,14 @@ impl Taps {
         }
     }
 
-    /// The TAP of `id` has a carrier if its port has a link.
     pub(crate) fn set_carrier(&self, id: InterfaceId, is_up: bool) {
         if let Some(tap) = self.0.get(&id).and_then(|at| at.tap.as_ref()) {
-            // A kernel that cannot keeps the carrier, and a TAP that is gone is found by its frames.
+            // Not every kernel supports it; a vanished TAP is noticed by its frames.
             let _ = tap.set_carrier(is_up);
         }
     }
 
-    /// Waits until the kernel sends something, for `timeout` at most.
+    /// Waits for a frame from the kernel, up to `timeout`.
     pub(crate) fn wait(&self, timeout: Duration) {
         let taps = self.0.values().filter_map(|at| at.tap.as_ref());
         let mut fds: Vec<PollFd<'_>> = taps.map(|tap| PollFd::new(tap, PollFlags::IN)).collect();
@@ -208,7 +199,7 @@ mod tests {
 
     const ID: InterfaceId = InterfaceId(1);
 
-    /// TAPs of port 1, and the kernel's end.
+    /// TAPs with one on port [`ID`], and the kernel's end of it.
     fn taps() -> (Taps, UnixDatagram) {
         let (ours, kernels) = UnixDatagram::pair().unwrap();
         ours.set_nonblocking(true).unwrap();

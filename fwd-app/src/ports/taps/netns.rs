@@ -1,4 +1,4 @@
-//! Work in another network namespace: what is opened there stays there, and threads that are started there belong to it.
+//! Work in another network namespace: sockets and threads created there belong to it.
 
 use anyhow::{Context as _, anyhow};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -9,15 +9,15 @@ use std::path::{Path, PathBuf};
 /// Where `ip netns add` keeps its namespaces.
 const NAMED: &str = "/run/netns";
 
-/// The file of a namespace: `name` itself if it is a path, else a name of `ip netns`.
+/// The file of a namespace: a path, or a name of `ip netns`.
 pub(crate) fn path_of(name: &str) -> PathBuf {
     if name.contains('/') { PathBuf::from(name) } else { Path::new(NAMED).join(name) }
 }
 
-/// Does `work` in the network namespace `netns`, on a thread of its own; on this one if there is none.
+/// Runs `work` in the network namespace `netns` on a new thread; without a namespace on this thread.
 ///
 /// # Errors
-/// When the namespace cannot be entered, and those of `work`.
+/// The namespace cannot be entered, or `work` fails.
 pub(crate) fn within<T: Send>(
     netns: Option<&Path>,
     work: impl FnOnce() -> anyhow::Result<T> + Send,

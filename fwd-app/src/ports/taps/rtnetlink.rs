@@ -1,4 +1,4 @@
-//! Requests to the kernel about links and addresses, each of which waits for its answer.
+//! Synchronous rtnetlink requests about links and addresses.
 
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkBuffer, NetlinkMessage, NetlinkPayload,
@@ -10,35 +10,28 @@ use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 use std::io;
 
-/// The largest datagram: the kernel fills dumps up to 32 KiB.
+/// The kernel fills dumps up to 32 KiB.
 const DATAGRAM_BYTES: usize = 1 << 16;
 
-/// A socket of rtnetlink, in the namespace of the thread that has opened it.
+/// A socket in the namespace of the thread that opened it.
 pub(super) struct Rtnetlink(Socket);
 
 impl Rtnetlink {
-    /// Opens one.
-    ///
-    /// # Errors
-    /// When the system refuses it.
     pub(super) fn open() -> io::Result<Self> {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.bind_auto()?;
         Ok(Self(socket))
     }
 
-    /// Asks for a change, and waits until it is made.
-    ///
-    /// # Errors
-    /// When the kernel refuses it.
+    /// Requests a change, and waits for its completion.
     pub(super) fn change(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
         self.ask(message, NLM_F_ACK | flags, |_| ())
     }
 
-    /// The interface `name`, if there is one.
+    /// The interface `name`; `None` also for an invalid name.
     ///
     /// # Errors
-    /// When the socket fails. A name that no interface can have is the name of none.
+    /// The socket fails.
     pub(super) fn link(&mut self, name: &str) -> io::Result<Option<LinkMessage>> {
         let mut message = LinkMessage::default();
         message.attributes = vec![LinkAttribute::IfName(name.to_owned())];
@@ -55,9 +48,6 @@ impl Rtnetlink {
     }
 
     /// The addresses of the interface `index`.
-    ///
-    /// # Errors
-    /// When the kernel refuses to list them.
     pub(super) fn addresses(&mut self, index: u32) -> io::Result<Vec<AddressMessage>> {
         let mut addresses = Vec::new();
         self.ask(RouteNetlinkMessage::GetAddress(AddressMessage::default()), NLM_F_DUMP, |answer| {
@@ -70,7 +60,7 @@ impl Rtnetlink {
         Ok(addresses)
     }
 
-    /// Sends a request and gives the messages of the answer to `take`, until the acknowledgement or the end of the dump.
+    /// Sends a request, and passes the answers to `take` until the acknowledgement or the end of the dump.
     fn ask(
         &mut self,
         message: RouteNetlinkMessage,
@@ -98,7 +88,7 @@ impl Rtnetlink {
                     NetlinkPayload::InnerMessage(answer) => take(answer),
                     _ => {}
                 }
-                // Messages begin at multiples of 4 bytes.
+                // Messages are aligned to 4 bytes.
                 let aligned = usize::try_from(length).map_or(usize::MAX, |length| length.next_multiple_of(4));
                 rest = rest.get(aligned..).unwrap_or_default();
             }

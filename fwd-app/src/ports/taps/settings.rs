@@ -1,19 +1,18 @@
-//! The kernel's settings of a TAP (`net.ipv4.conf.NAME`, `net.ipv6.conf.NAME`), so that frames from the wire configure nothing.
+//! Kernel settings of a TAP (`net.ipv4.conf.NAME`, `net.ipv6.conf.NAME`), so that frames from the wire configure nothing.
 //!
-//! The kernel takes a new interface for that of a host: it would take addresses, an MTU and a default route from any router
-//! advertisement, and routes from redirects. Nor does it forward what comes by a TAP: that is what the forwarder is for.
+//! By default the kernel treats a new interface as a host's: it accepts addresses, an MTU and a default route from router advertisements,
+//! and routes from redirects. It must not forward packets from a TAP either, since the forwarder does that.
 //!
-//! A switch of one interface may depend on that of `all`: IPv4 redirects are accepted where either is on, unless the interface forwards.
-//! So that one is off, too.
+//! IPv4 redirects are accepted if the setting of the interface or of `all` is on, unless the interface forwards, so `all` is off too.
 
 use anyhow::Context as _;
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// Where the settings are: those of the network namespace of the thread that opens them.
+/// Shows the network namespace of the thread that opens it.
 pub(super) const ROOT: &str = "/proc/sys/net";
 
-/// Family, interface (`None` for the TAP), setting. All of them are to be 0.
+/// Family, interface (`None` for the TAP), and setting; each is set to 0.
 const OFF: [(&str, Option<&str>, &str); 9] = [
     ("ipv6", None, "accept_ra"),
     ("ipv6", None, "autoconf"),
@@ -26,11 +25,10 @@ const OFF: [(&str, Option<&str>, &str); 9] = [
     ("ipv4", None, "forwarding"),
 ];
 
-/// Makes the settings of the TAP `name`, which is not up yet. A setting that is right already is not written: in a container it may be
-/// read-only.
+/// Applies the settings to the TAP `name` before it is up. Correct settings are not written, since they may be read-only in a container.
 ///
 /// # Errors
-/// When a setting is another one and cannot be written. A kernel without a family has none of its settings.
+/// A setting cannot be written. A kernel without a family has none of its settings.
 pub(super) fn set(root: &Path, name: &str) -> anyhow::Result<()> {
     for (family, interface, setting) in OFF {
         let interface = interface.unwrap_or(name);
@@ -54,7 +52,7 @@ mod tests {
     use super::*;
     use std::path::PathBuf;
 
-    /// The settings of a kernel whose interfaces are `all` and `tap0`, all of them 1.
+    /// A settings folder with `all` and `tap0`, all on.
     fn kernel(families: &[&str]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for (family, interface, setting) in OFF {
@@ -79,7 +77,7 @@ mod tests {
         let all = files(root.path());
         assert_eq!(all.len(), OFF.len());
         assert!(all.iter().all(|path| std::fs::read_to_string(path).unwrap().trim() == "0"), "{all:?}");
-        // Nothing is left to be written.
+        // No write is necessary now.
         for path in &all {
             std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o444)).unwrap();
         }

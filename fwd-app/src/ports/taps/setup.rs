@@ -1,4 +1,4 @@
-//! Makes a TAP what its port is: MAC, MTU and addresses, by rtnetlink; settings first.
+//! Configures a TAP as its port: kernel settings first, then MAC, MTU and addresses by rtnetlink.
 
 use super::rtnetlink::Rtnetlink;
 use super::{existing, settings};
@@ -15,16 +15,16 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
-/// How long a new TAP has no address yet: FRR's zebra loses the addresses of a link that it has not taken in.
+/// Pause before a new TAP gets addresses: FRR's zebra loses addresses of a link that it does not know yet.
 const SETTLING: Duration = Duration::from_millis(200);
 
-/// The least MTU of a link with IPv6, bytes (RFC 8200 5).
+/// Least MTU for IPv6, bytes (RFC 8200 5).
 const V6_MTU_MIN: u16 = 1280;
 
-/// Makes the TAP `name` of `interface` in the namespace of the calling thread, or takes over the one that is there, and brings it up.
+/// Creates the TAP `name` of `interface` in the thread's namespace, or takes over an existing one, and brings it up.
 ///
 /// # Errors
-/// When there is something else of this name, and when the system refuses something.
+/// The name is taken, or the system refuses something.
 pub(super) fn make(name: &str, interface: &PortRecord) -> anyhow::Result<Tap> {
     let uid = rustix::process::geteuid().as_raw();
     let mut kernel = Rtnetlink::open().context("no rtnetlink")?;
@@ -45,7 +45,7 @@ pub(super) fn make(name: &str, interface: &PortRecord) -> anyhow::Result<Tap> {
     let is_up = |flags| (flags, LinkFlags::Up);
     let mac = LinkAttribute::Address(interface.mac.0.to_vec());
     if left.as_ref().is_some_and(|left| !left.attributes.contains(&mac)) {
-        // The kernel makes the link-local address of a MAC when the link comes up.
+        // The kernel derives the link-local address from the MAC when the link comes up.
         (link.header.flags, link.header.change_mask) = is_up(LinkFlags::empty());
         set(link.clone(), "the state")?;
     }
@@ -58,7 +58,7 @@ pub(super) fn make(name: &str, interface: &PortRecord) -> anyhow::Result<Tap> {
     if left.is_none() {
         std::thread::sleep(SETTLING);
     }
-    // The kernel makes the link-local address of the MAC itself.
+    // The kernel adds the link-local address of the MAC itself.
     let own = IpAddr::V6(interface.link_local());
     let wanted: Vec<_> = interface.addresses().iter().copied().filter(|at| at.address() != own).collect();
     let before = existing::ours(&kernel.addresses(index).context("cannot list the addresses of the TAP")?);
@@ -66,20 +66,16 @@ pub(super) fn make(name: &str, interface: &PortRecord) -> anyhow::Result<Tap> {
     Ok(tap)
 }
 
-/// Has `tap` stay when the process ends, for the next start of the same user, or go.
-///
-/// # Errors
-/// When the system refuses it.
+/// Makes `tap` outlive the process, for the next start of the same user, or not.
 pub(super) fn keep(tap: &Tap, is_kept: bool) -> anyhow::Result<()> {
     let kept = if is_kept { tap.set_owner(rustix::process::geteuid().as_raw()) } else { Ok(()) };
     kept.and_then(|()| tap.set_persistent(is_kept)).context("cannot set whether the TAP persists")
 }
 
-/// Gives the TAP `name` in the namespace of the calling thread the MTU and the configured addresses of `after` in place of those of
-/// `before`.
+/// Changes MTU and configured addresses of the TAP `name` in the thread's namespace from `before` to `after`.
 ///
 /// # Errors
-/// When the system refuses one; the others are set all the same.
+/// The system refuses one; the rest is still applied.
 pub(super) fn follow(name: &str, before: &PortRecord, after: &PortRecord) -> anyhow::Result<()> {
     let mut kernel = Rtnetlink::open().context("no rtnetlink")?;
     let index = kernel.link(name).context("no rtnetlink")?.context("the TAP is gone")?.header.index;
@@ -91,7 +87,7 @@ pub(super) fn follow(name: &str, before: &PortRecord, after: &PortRecord) -> any
         let asked = kernel.change(RouteNetlinkMessage::SetLink(link), 0);
         result = asked.with_context(|| format!("cannot set the MTU {}", after.mtu_bytes));
     }
-    // With an MTU below this the kernel has no IPv6 there, and has forgotten settings and addresses when it is raised again.
+    // Below this MTU the kernel disables IPv6, and drops its settings and addresses.
     let has_v6_again = before.mtu_bytes < V6_MTU_MIN && after.mtu_bytes >= V6_MTU_MIN;
     if has_v6_again {
         result = result.and(settings::set(Path::new(settings::ROOT), name));
@@ -104,7 +100,7 @@ pub(super) fn follow(name: &str, before: &PortRecord, after: &PortRecord) -> any
     result.and(set_addresses(&mut kernel, index, &before, &after))
 }
 
-/// Gives the interface `index` the addresses `after` in place of `before`.
+/// Replaces the addresses `before` of the interface `index` by `after`.
 fn set_addresses(
     kernel: &mut Rtnetlink,
     index: u32,
@@ -114,19 +110,19 @@ fn set_addresses(
     let (mut result, mut has_removed_v4) = (Ok(()), false);
     let mut change = |at: &InterfaceAddress, message, flags| {
         let asked = kernel.change(message, flags);
-        // Somebody else may have taken it away.
+        // It may already have been removed by others.
         let is_gone = asked.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AddrNotAvailable);
         let asked = if is_gone { Ok(()) } else { asked };
         let asked =
             asked.with_context(|| format!("cannot change the address {}/{}", at.address(), at.prefix_len()));
-        // The first error counts.
+        // Keeps the first error.
         result = std::mem::replace(&mut result, Ok(())).and(asked);
     };
     for at in before.iter().filter(|at| !after.contains(at)) {
         has_removed_v4 |= at.address().is_ipv4();
         change(at, RouteNetlinkMessage::DelAddress(address(index, at)), 0);
     }
-    // With an IPv4 address the kernel takes those away that came later to its prefix, so all are set again.
+    // Removing an IPv4 address also removes later ones in its prefix, so all are set again.
     for at in after.iter().filter(|at| has_removed_v4 && at.address().is_ipv4() || !before.contains(at)) {
         let message = RouteNetlinkMessage::NewAddress(address(index, at));
         change(at, message, NLM_F_CREATE | NLM_F_REPLACE);
@@ -134,7 +130,6 @@ fn set_addresses(
     result
 }
 
-/// The message about an address of the interface `index`.
 fn address(index: u32, at: &InterfaceAddress) -> AddressMessage {
     let (address, family) = match at.address() {
         address @ IpAddr::V4(_) => (address, AddressFamily::Inet),
@@ -153,7 +148,7 @@ fn address(index: u32, at: &InterfaceAddress) -> AddressMessage {
     if let (IpAddr::V4(_), Some(broadcast)) = (address, at.broadcast()) {
         message.attributes.push(AddressAttribute::Broadcast(broadcast));
     } else {
-        // The router asks whether another node has the address, and uses it at once.
+        // The router does its own duplicate address detection, without waiting.
         message.attributes.push(AddressAttribute::Flags(AddressFlags::Nodad));
     }
     message
