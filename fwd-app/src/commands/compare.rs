@@ -1,4 +1,4 @@
-//! `fwd-app compare`: the reports of two runs beside each other.
+//! `fwd-app compare`: two reports side by side.
 
 use crate::error::ConfigError;
 use crate::report::compare::{Comparison, ReportFile};
@@ -7,7 +7,6 @@ use anyhow::Context as _;
 use clap::Args;
 use std::path::PathBuf;
 
-/// Examples below `fwd-app compare --help`.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   fwd-app compare old.json new.json
@@ -35,7 +34,7 @@ pub(crate) struct CompareArgs {
 /// Prints the comparison.
 ///
 /// # Errors
-/// When a file cannot be read or is no report; [`ConfigError::Invalid`] for reports of other work.
+/// A file cannot be read or is no report; [`ConfigError::Invalid`] for reports of different work.
 pub(crate) fn main(args: &CompareArgs) -> anyhow::Result<()> {
     let (old, new) = (ReportFile::read(&args.old)?, ReportFile::read(&args.new)?);
     old.check(new.work()).map_err(|error| ConfigError::Invalid(error.to_string()))?;

@@ -1,7 +1,7 @@
-//! `fwd-app completions`: a script with which a shell completes the command line, and the answers to that script.
+//! `fwd-app completions`: completion scripts for shells, and the answers to them.
 //!
-//! The script asks this program at each key press: with [`VARIABLE`] set, it prints what may stand at the cursor, and does nothing else. So
-//! a shell knows the words of `ctl`, which are those of its prompt, and the engines that this very program has.
+//! The script runs this program at each key press with [`VARIABLE`] set; the program then only prints completions. So a shell knows the
+//! words of `ctl` and the engines of this very build.
 
 use crate::console::grammar;
 use crate::engines::ENGINES;
@@ -13,7 +13,6 @@ use clap_complete::env::Shells;
 use clap_complete::{CompleteEnv, Shell};
 use std::ffi::{OsStr, OsString};
 
-/// Examples below `fwd-app completions --help`.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   fwd-app completions bash > /etc/bash_completion.d/fwd-app
@@ -22,7 +21,7 @@ Examples:
 
 The script runs `fwd-app`, found by PATH, for what may stand at the cursor.";
 
-/// Names the shell that asks.
+/// Names the requesting shell.
 const VARIABLE: &str = "FWD_APP_COMPLETE";
 
 /// `fwd-app completions`.
@@ -33,7 +32,7 @@ pub(crate) struct CompletionsArgs {
     shell: Shell,
 }
 
-/// Prints the script for the program whose command line is `program`.
+/// Prints the script for the command line `program`.
 pub(crate) fn main(args: &CompletionsArgs, program: &Command) -> anyhow::Result<()> {
     let (name, shell) = (program.get_name(), args.shell.to_string());
     let shells = Shells::builtins();
@@ -43,24 +42,24 @@ pub(crate) fn main(args: &CompletionsArgs, program: &Command) -> anyhow::Result<
     output::write_to(None, |out| Ok(out.write_all(&script)?))
 }
 
-/// Answers a script that asks; returns whether one did.
+/// Answers a request of a completion script; returns whether there was one.
 ///
 /// # Errors
-/// When the shell is none that is known, or stdout cannot be written.
+/// The shell is unknown, or stdout cannot be written.
 pub(crate) fn answer(program: fn() -> Command) -> Result<bool, clap::Error> {
     if std::env::var_os(VARIABLE).is_none_or(|shell| shell.is_empty() || shell == "0") {
         return Ok(false);
     }
     let args: Vec<OsString> = std::env::args_os().collect();
     let line = args.iter().skip_while(|arg| *arg != "--").skip(1).cloned().collect::<Vec<_>>();
-    // bash and zsh say which word the cursor is in; for fish it is the last one.
+    // bash and zsh give the index of the word at the cursor; for fish it is the last.
     let index = std::env::var("_CLAP_COMPLETE_INDEX").ok().and_then(|index| index.parse::<usize>().ok());
     let before = &line[..index.unwrap_or(usize::MAX).min(line.len().saturating_sub(1))];
     let words = ctl_words(program(), before);
     CompleteEnv::with_factory(|| with_values(program(), &words)).var(VARIABLE).try_complete(args, None)
 }
 
-/// The words of `ctl` in a command line that is not complete.
+/// The words of `ctl` in an incomplete command line.
 fn ctl_words(program: Command, line: &[OsString]) -> Vec<String> {
     let matches = program.ignore_errors(true).try_get_matches_from(line);
     let ctl = matches.as_ref().ok().and_then(|matches| matches.subcommand_matches("ctl"));
@@ -68,7 +67,7 @@ fn ctl_words(program: Command, line: &[OsString]) -> Vec<String> {
     words.into_iter().flatten().cloned().collect()
 }
 
-/// `program` with what may stand for names of engines and, after `words`, for the next word of `ctl`.
+/// Adds completions for names of engines and for the next word of `ctl` after `words`.
 fn with_values(program: Command, words: &[String]) -> Command {
     let words = words.iter().map(|word| format!("{word} ")).collect::<String>();
     let next_word = move |start: &OsStr| {

@@ -1,5 +1,4 @@
-//! `fwd-app config`: what `run` would do with the same options, environment and file, as a file with the origin of each value; and the
-//! file for a command line.
+//! `fwd-app config`: the configuration that `run` would use, as a file with the origin of each value; and the file for a command line.
 
 use crate::cli::args::RunArgs;
 use crate::cli::config::show::{Shown, shown, toml};
@@ -9,7 +8,6 @@ use crate::routes::spec::VrfSpec;
 use clap::{Args, Command};
 use std::ffi::{OsStr, OsString};
 
-/// Examples below `fwd-app config --help`.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   fwd-app config
@@ -29,7 +27,7 @@ pub(crate) struct ConfigArgs {
     pub(crate) run: RunArgs,
 }
 
-/// Prints what was given, after the checks that need no device.
+/// Prints the given values, after the checks that need no device.
 pub(crate) fn main(args: &ConfigArgs, shown: &[Shown]) -> anyhow::Result<()> {
     let run = &args.run;
     let vrfs = VrfSpec::all(&run.vrfs.vrf, &run.vrfs.vrf_fib)?;
@@ -44,14 +42,14 @@ pub(crate) fn main(args: &ConfigArgs, shown: &[Shown]) -> anyhow::Result<()> {
     print(&toml(shown, true))
 }
 
-/// The command line behind `config --from-flags --`, as the line of a command; `None` if `words` ask for something else.
+/// The command line after `config --from-flags --`, as a line of its command; `None` if `words` are another command.
 pub(super) fn line_to_show(words: &[OsString]) -> Option<Vec<OsString>> {
     let is_asked = words.get(1).is_some_and(|name| name == SHOW)
         && words.iter().take_while(|word| *word != "--").any(|word| word == "--from-flags");
     let line = words.split(|word| word == "--").nth(1).filter(|_| is_asked)?;
     let start = words.len() - words.iter().skip_while(|word| *word != "--").count() + 1;
     let mut rest = &words[start..];
-    // As it was typed, or from its options on.
+    // Complete, or only from its options on.
     if line.first().is_some_and(|name| name.to_string_lossy().ends_with("fwd-app")) {
         rest = &rest[1..];
     }
@@ -73,7 +71,7 @@ pub(super) fn line_to_show(words: &[OsString]) -> Option<Vec<OsString>> {
 /// Prints the file for a command line.
 ///
 /// # Errors
-/// As clap, for a line that is wrong.
+/// clap's, for an invalid line.
 pub(super) fn from_flags(program: &Command, line: &[OsString]) -> Result<anyhow::Result<()>, clap::Error> {
     let matches = program.clone().try_get_matches_from(line)?;
     let text = matches.subcommand().and_then(|(name, given)| {

@@ -1,4 +1,4 @@
-//! Every command line of README.md, of docs and of the examples of `--help` parses, words of `ctl` included.
+//! Every command line of README.md, of docs and of the examples in `--help` parses, including the words of `ctl`.
 
 use super::{Cli, Command};
 use crate::console::grammar;
@@ -6,11 +6,11 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser as _};
 use fib::testing::docs::{self, CommandLine};
 
-/// Why a command line is wrong.
+/// The parse error of a command line.
 fn refused(line: &CommandLine) -> Option<String> {
     let mut words = line.words.clone();
     for at in 1..words.len() {
-        // Users and groups of other programs may be unknown on this host.
+        // Users and groups may be unknown on this host.
         if ["--fpm-user", "--ctl-group"].contains(&words[at - 1].as_str()) {
             words[at] = "0".to_owned();
         }
@@ -18,13 +18,13 @@ fn refused(line: &CommandLine) -> Option<String> {
     match Cli::try_parse_from(words) {
         Ok(Cli { command: Command::Ctl(args) }) => {
             let words = args.line();
-            // What a variable of the shell holds is not known here; without words there is a prompt.
+            // Words with a shell variable are unknown here; no words start the prompt.
             let is_known = !words.is_empty() && !words.contains('$');
             is_known.then(|| grammar::parse(&words).err()).flatten().map(|error| error.to_string())
         }
         Ok(_) => None,
         Err(error) => {
-            // A file has the rest.
+            // The file gives the missing arguments.
             let has_file = line.words.iter().any(|word| word == "config" || word == "--config-file");
             let is_cut_short = matches!(
                 error.kind(),
@@ -37,7 +37,7 @@ fn refused(line: &CommandLine) -> Option<String> {
     }
 }
 
-/// The examples of a command and of those below it.
+/// Collects the examples of a command and its subcommands.
 fn examples(command: &clap::Command, found: &mut Vec<CommandLine>) {
     let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     found.extend(docs::command_lines(command.get_name(), &text, "fwd-app"));

@@ -19,7 +19,6 @@ const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 const NO_DEVICE: u8 = 3;
 
-/// Prints clap's message in our format. `--help` and `--version` go to stdout and are not errors.
 pub(super) fn of_clap(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
         // A closed pipe (`--help | head`) is not a failure.
@@ -35,13 +34,13 @@ pub(super) fn of_clap(error: &clap::Error) -> ExitCode {
     ExitCode::from(USAGE)
 }
 
-/// Prints `fwd-app: MESSAGE` with all its causes on one line, and returns the exit code.
+/// Prints `fwd-app: MESSAGE` with all causes on one line, and returns the exit code.
 pub(super) fn of_error(error: &anyhow::Error) -> ExitCode {
     say(message(error));
     ExitCode::from(code(error))
 }
 
-/// The error and its causes, outermost first. A cause that ends the message before it is not repeated.
+/// The error and its causes, outermost first, without repeating a cause that the previous message ends with.
 pub(super) fn message(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {
@@ -55,7 +54,7 @@ pub(super) fn message(error: &anyhow::Error) -> String {
     text
 }
 
-/// Whether the configuration is to blame.
+/// Whether the error is one of the configuration.
 pub(super) fn is_configuration(error: &anyhow::Error) -> bool {
     [USAGE, NO_DEVICE].contains(&code(error))
 }

@@ -1,8 +1,7 @@
-//! `fwd-app lookup`: prints one line for each address, `ADDR<TAB>NEXT-HOP-ID`, in the order of the input.
+//! `fwd-app lookup`: prints `ADDR<TAB>NEXT-HOP-ID` for each address, in input order.
 //!
-//! Addresses of both families are collected into batches, each family is looked up by one engine call, and the answers are printed
-//! in input order. A batch is flushed when it is full or when no more input is available at the moment, so that an interactive peer
-//! on two pipes gets its answer at once. After the first batch nothing is allocated.
+//! Addresses are batched, with one engine call per family and batch. A batch is flushed when full or when no input is pending, so that an
+//! interactive peer on two pipes is answered at once. Nothing is allocated after the first batch.
 
 use crate::cli::args::TableArgs;
 use crate::commands::tables;
@@ -20,18 +19,15 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 
-/// Addresses in a batch: enough to hide the latency of the table's cache lines, few enough to stay in the L1 and L2 caches.
+/// Addresses per batch: enough to hide cache misses of the table, few enough for the L1 and L2 caches.
 const BATCH: usize = 4096;
-/// Bytes read from the input at once.
 const READ_BYTES: usize = 256 << 10;
-/// The longest line accepted as an address with blanks and a comment. A longer one means that the input is not a list of addresses,
-/// unless it is a comment.
+/// The longest line accepted as an address with blanks and comment; a longer line that is no comment is an error.
 const LINE_BYTES_MAX: usize = 4096;
 
-/// Updates in a delta: enough to make the engine's fixed cost of a delta negligible, few enough that readers see changes soon.
+/// Updates per delta: enough to amortize the engine's fixed cost, few enough that readers see changes soon.
 const UPDATES_PER_DELTA: u64 = 1024;
 
-/// Examples below `fwd-app lookup --help`.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   fwd-app lookup --fib routes.txt 192.0.2.1 2001:db8::1
@@ -61,13 +57,12 @@ pub(crate) struct LookupArgs {
     pub(crate) addresses: Vec<String>,
 }
 
-/// A text that is not an address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}'{text}' is not an IPv4 or IPv6 address")]
 struct AddressError {
     /// `stdin:LINE: `; empty for an address from the command line.
     place: String,
-    /// The text, cut to a readable length.
+    /// Truncated to a readable length.
     text: String,
 }
 
@@ -78,14 +73,14 @@ impl AddressError {
     }
 }
 
-/// Parses an address from the command line. An invalid one is a usage error (exit code 2), whatever the table.
+/// Parses an address of the command line. An invalid one is a usage error (exit code 2).
 fn address(text: &str) -> Result<String, AddressError> {
     let address = text.trim();
     let is_address = parse_v4(address.as_bytes()).is_some() || parse_v6(address.as_bytes()).is_some();
     is_address.then(|| address.to_owned()).ok_or_else(|| AddressError::new(String::new(), text.as_bytes()))
 }
 
-/// Loads the table, applies the updates, and looks up every address.
+/// Loads the table, applies the updates, and looks up the addresses.
 pub(crate) fn main(args: &LookupArgs) -> anyhow::Result<()> {
     let mut forwarder = tables::open(&patient(args.tables.spec()), &[])?;
     let vrf = forwarder.vrf_mut(0);
@@ -100,13 +95,13 @@ pub(crate) fn main(args: &LookupArgs) -> anyhow::Result<()> {
         answer_arguments(&args.addresses, &mut batch, &mut out)
     };
     match done {
-        // The reader of the answers has closed the pipe (`| head`): that is not a failure.
+        // A closed pipe (`| head`) is no failure.
         Err(error) if is_broken_pipe(&error) => Ok(()),
         other => other,
     }
 }
 
-/// Applies at most `limit` updates of the file at `path`, one delta for every 1024.
+/// Applies up to `limit` updates of the file, one delta per [`UPDATES_PER_DELTA`].
 fn apply_updates(vrf: &mut Vrf, path: &Path, limit: u64) -> anyhow::Result<()> {
     let mut stream = feed::updates(path, None)?;
     let bytes_total = stream.bytes_total();
@@ -129,8 +124,8 @@ fn apply_updates(vrf: &mut Vrf, path: &Path, limit: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `tables` with the longest stall limit for a GPU engine: no packet waits for these answers, so a device may take long over a
-/// large batch. With a fallback the limit stays, since the fallback is to take over.
+/// Raises the stall limit of a GPU engine to the maximum: no packet waits, so a device may take long over a batch. A fallback keeps its
+/// limit, so that it can take over.
 fn patient(mut tables: TableSpec) -> TableSpec {
     if tables.engine.fallback.is_none() && ENGINES.is_device(&tables.engine.name) {
         tables.engine.stall_us = STALL_US_MAX;
@@ -145,7 +140,7 @@ fn answer_arguments(addresses: &[String], batch: &mut Batch, out: &mut dyn Write
     batch.flush(out)
 }
 
-/// Looks up every line of `input`. Lines are parsed in the read buffer; only a line that straddles two reads is copied.
+/// Looks up each line of `input`. Lines are parsed in the read buffer; only a line across two reads is copied.
 fn answer_stream(
     input: impl io::Read,
     source_name: &'static str,
@@ -184,7 +179,7 @@ fn answer_stream(
         input.consume(taken);
         if carry.len() > LINE_BYTES_MAX {
             batch.line(&carry, source_name, number + 1, out)?;
-            // The line has been parsed up to here. If it is a comment by now, the rest up to the newline is part of the comment.
+            // The prefix is parsed. Within a comment, the rest of the line is comment too.
             let is_comment = carry.contains(&b'#');
             carry.clear();
             carry.extend(is_comment.then_some(b'#'));
@@ -197,13 +192,12 @@ fn answer_stream(
     batch.flush(out)
 }
 
-/// An address of the batch: the end of its text, and its family, whose next unused answer belongs to it.
+/// An address of the batch: the end of its text, and the family of its answer.
 struct LookedUp {
     text_end: u32,
     is_v6: bool,
 }
 
-/// Addresses collected for the next lookup.
 struct Batch {
     reader: Box<dyn EngineReader>,
     text: Vec<u8>,
@@ -227,8 +221,7 @@ impl Batch {
         }
     }
 
-    /// Adds one line: an address, a comment or a blank line. Before the error for any other line, the addresses before it are
-    /// answered.
+    /// Adds a line: an address, a comment or a blank line. Answers the addresses before an invalid line, then fails.
     fn line(
         &mut self,
         line: &[u8],
@@ -250,7 +243,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Adds the address; returns `false` if `text` is not one.
+    /// Adds an address; returns `false` if `text` is not one.
     fn push(&mut self, text: &[u8]) -> bool {
         let is_v6 = if let Some(key) = parse_v4(text) {
             self.keys_v4.push(key);
@@ -271,7 +264,7 @@ impl Batch {
         true
     }
 
-    /// Looks up the collected addresses and writes the answers in the order of the input.
+    /// Looks up the batch and writes the answers in input order.
     fn flush(&mut self, out: &mut dyn Write) -> anyhow::Result<()> {
         if self.entries.is_empty() {
             return Ok(());
@@ -314,7 +307,7 @@ fn push_decimal(out: &mut Vec<u8>, mut value: u32) {
     out.extend_from_slice(&digits[at..]);
 }
 
-/// Parses a dotted quad, exactly as the standard library does, whose parser would cost more than the lookup.
+/// Parses a dotted quad exactly as the standard library, whose parser would cost more than the lookup.
 fn parse_v4(text: &[u8]) -> Option<u32> {
     if text.len() > 15 {
         return None;
@@ -322,7 +315,7 @@ fn parse_v4(text: &[u8]) -> Option<u32> {
     let (mut address, mut part, mut digits, mut dots) = (0_u32, 0_u32, 0, 0);
     for &byte in text {
         match byte {
-            // A leading zero is refused: some parsers would read the number as octal.
+            // As in the standard library, a leading zero is refused, since some parsers would read the number as octal.
             b'0'..=b'9' if digits == 0 || (part != 0 && digits < 3) => {
                 part = part * 10 + u32::from(byte - b'0');
                 digits += 1;
@@ -360,7 +353,7 @@ mod tests {
         Batch::new(engine.reader(1, BATCH).unwrap())
     }
 
-    /// Returns its bytes a few at a time, as a pipe may.
+    /// Returns a few bytes per read, like a pipe.
     struct Dribble<'a>(&'a [u8], usize);
 
     impl io::Read for Dribble<'_> {
@@ -401,7 +394,6 @@ mod tests {
         let mut batch = batch(&[]);
         let error = answer_stream(io::repeat(b'x'), "stdin", &mut batch, &mut io::sink()).unwrap_err();
         assert!(error.to_string().starts_with("stdin:1: 'xxx"), "{error}");
-        // A comment may have any length.
         let input = format!("#{}\n10.0.0.1\n", "x".repeat(1 << 20));
         let mut out = Vec::new();
         answer_stream(input.as_bytes(), "stdin", &mut batch, &mut out).unwrap();

@@ -1,4 +1,4 @@
-//! `fwd-app man`: the manual pages of all commands, made from their options, and of `ctl` from its words.
+//! `fwd-app man`: manual pages of all commands from their options, and the words of `ctl`.
 
 use crate::console::grammar;
 use anyhow::Context as _;
@@ -8,13 +8,12 @@ use clap_mangen::roff::{Roff, bold, roman};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Examples below `fwd-app man --help`.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   fwd-app man /usr/local/share/man/man8
   fwd-app man . && man -l fwd-app-run.8";
 
-/// The section of the manual: commands for administrators.
+/// Section 8: administration commands.
 const SECTION: &str = "8";
 
 /// `fwd-app man`.
@@ -25,17 +24,14 @@ pub(crate) struct ManArgs {
     folder: PathBuf,
 }
 
-/// Writes the pages of the program whose command line is `program`.
-///
-/// # Errors
-/// When the folder cannot be written.
+/// Writes the pages of the command line `program`.
 pub(crate) fn main(args: &ManArgs, program: Command) -> anyhow::Result<()> {
     let mut program = program.disable_help_subcommand(true);
     program.build();
     pages(&program, &args.folder)
 }
 
-/// Writes the page of `command`, and those of its subcommands.
+/// Writes the pages of `command` and its subcommands.
 fn pages(command: &Command, folder: &Path) -> anyhow::Result<()> {
     for subcommand in command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set()) {
         pages(subcommand, folder)?;
@@ -46,7 +42,6 @@ fn pages(command: &Command, folder: &Path) -> anyhow::Result<()> {
     fs::write(&path, page).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// The page of a command as roff.
 fn page(man: &Man, command: &Command) -> std::io::Result<Vec<u8>> {
     let mut page = Vec::new();
     man.render_title(&mut page)?;
@@ -70,7 +65,7 @@ fn page(man: &Man, command: &Command) -> std::io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// The words of `ctl`, with what each does.
+/// The section of `ctl`'s words.
 fn words(roff: &mut Roff) {
     roff.control("SH", ["WORDS"]);
     for (usage, help) in grammar::all() {
@@ -80,7 +75,7 @@ fn words(roff: &mut Roff) {
     }
 }
 
-/// The lines below a command's help, as they are.
+/// The section of a command's examples, verbatim.
 fn examples(roff: &mut Roff, text: &str) {
     roff.control("SH", ["EXAMPLES"]);
     roff.control("nf", []);
@@ -97,7 +92,7 @@ mod tests {
     use clap::CommandFactory as _;
     use std::collections::BTreeSet;
 
-    /// Names of pages that there have to be: of `command` and of what is below it.
+    /// Collects the expected names of the pages of `command` and its subcommands.
     fn names(command: &Command, prefix: &str, all: &mut BTreeSet<String>) {
         let name = format!("{prefix}{}", command.get_name());
         command.get_subcommands().for_each(|subcommand| names(subcommand, &format!("{name}-"), all));
@@ -114,7 +109,7 @@ mod tests {
         let mut wanted = BTreeSet::new();
         names(&Cli::command(), "", &mut wanted);
         assert_eq!(written, wanted);
-        // Roff has hyphens, points and apostrophes escaped.
+        // Roff escapes hyphens, points and apostrophes.
         let read = |name: &str| {
             let text = fs::read_to_string(folder.path().join(name)).unwrap();
             text.replace("\\*(Aq", "'").replace('\\', "")

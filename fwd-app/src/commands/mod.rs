@@ -1,24 +1,6 @@
 //! The commands: parses the command line, runs the command, returns the exit code.
 //!
-//! A command only wires: it turns its arguments into plain values, drives the modules below, and passes the results to `report`.
-//!
-//! | module | what lives there |
-//! |---|---|
-//! | [`run`] | `run`: forward between DPDK ports |
-//! | [`replay`] | `replay`: drive the forwarder with a capture, and measure it |
-//! | [`reload`] | what `run` reads again while it forwards |
-//! | [`compare`] | `compare`: the reports of two runs beside each other |
-//! | [`lookup`] | `lookup`: look addresses up, one output line for each |
-//! | [`fib`] | `fib`: inspect, convert or generate a table |
-//! | [`check`] | `check`: whether this host is ready |
-//! | [`ctl`] | `ctl`: steer a running forwarder |
-//! | [`config`] | `config`: the checked configuration, each value with its origin |
-//! | [`completions`] | `completions`: a script for shells |
-//! | [`man`] | `man`: the manual pages |
-//! | [`tables`] | loading of route files with a progress bar and warnings, for all commands |
-//! | [`traffic`] | the packets of a replay |
-//! | [`trials`] | the trials of a replay, as the summary shows them |
-//! | [`exit`] | maps errors to exit codes |
+//! A command turns its arguments into plain values, calls the modules below, and passes the results to `report`.
 
 mod check;
 mod compare;
@@ -114,10 +96,10 @@ enum Command {
     Man(man::ManArgs),
 }
 
-/// The commit that this program was built from, where the build knew it.
+/// Commit of this build, if known.
 const COMMIT: Option<&str> = option_env!("FWD_APP_COMMIT");
 
-/// The version of this program, its commit where the build knew it, and the DPDK that is loaded.
+/// The version, the commit if known, and the loaded DPDK.
 fn version() -> String {
     let commit = COMMIT.map(|commit| format!("commit {commit}, "));
     format!("{} ({}{})", env!("CARGO_PKG_VERSION"), commit.unwrap_or_default(), dpdk_ffi::version())
@@ -148,8 +130,8 @@ pub(crate) fn main() -> ExitCode {
         _ => None,
     };
     forward.into_iter().for_each(|forward| notice::set_level(forward.log_level));
-    // First, for two reasons: messages posted while lcores run must not wait for stderr, and the printer inherits the CPUs of this
-    // thread, which EAL pins later.
+    // First, since messages posted while lcores run must not wait for stderr, and since the printer inherits this thread's CPUs, which EAL
+    // pins later.
     let printer = matches!(cli.command, Command::Run(_) | Command::Replay(_)).then(Printer::start);
     let shown = matches
         .subcommand()
@@ -182,9 +164,9 @@ pub(crate) fn main() -> ExitCode {
     code
 }
 
-/// Parses a command line with what its file and the environment say; prints what is wrong.
+/// Parses a command line, merged with its file and the environment; prints mistakes.
 fn parse(program: &clap::Command, words: &[OsString]) -> Result<(Layers, ArgMatches, Cli), ExitCode> {
-    // `replay` is for measuring: it reads no file that it is not given.
+    // `replay` is a measurement: it reads no default file.
     let default = words.get(1).is_some_and(|command| command != "replay").then_some(DEFAULT_FILE.as_ref());
     let layers = Layers::read(program, words, &environment(), default);
     let layers = layers.map_err(|mistake| exit::of_error(&mistake.into()))?;
@@ -199,7 +181,7 @@ fn parse(program: &clap::Command, words: &[OsString]) -> Result<(Layers, ArgMatc
     }
 }
 
-/// The exit code of a command, whose error is printed with the line of the file that it is about.
+/// Maps a result to an exit code; prints an error with the line of the file that caused it.
 fn code_of(result: anyhow::Result<()>, blame: impl Fn(&str) -> Option<String>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -212,7 +194,7 @@ fn code_of(result: anyhow::Result<()>, blame: impl Fn(&str) -> Option<String>) -
     }
 }
 
-/// The values of the configuration, as a forwarder has them in effect.
+/// The configuration values in effect.
 fn config_values(shown: &[Shown]) -> Vec<ConfigValue> {
     let value = |shown: &Shown| ConfigValue {
         path: shown.path(),
@@ -225,7 +207,7 @@ fn config_values(shown: &[Shown]) -> Vec<ConfigValue> {
 /// The update streams of all VRFs; `None` without any.
 ///
 /// # Errors
-/// [`ConfigError::Invalid`] for a VRF that does not exist, and as [`updates::load`].
+/// [`ConfigError::Invalid`] for an unknown VRF, and as [`updates::load`].
 fn updates(args: &UpdateArgs, vrfs: &[VrfSpec]) -> anyhow::Result<Option<Arc<[VrfUpdate]>>> {
     let mut streams: Vec<_> = args.updates.iter().map(|path| (0, path.clone())).collect();
     for named in &args.vrf_updates {
@@ -235,28 +217,28 @@ fn updates(args: &UpdateArgs, vrfs: &[VrfSpec]) -> anyhow::Result<Option<Arc<[Vr
     (!streams.is_empty()).then(load).transpose()
 }
 
-/// The files that a summary is written to.
+/// The output files of a summary.
 fn files(args: &ForwardArgs) -> SummaryFiles<'_> {
     SummaryFiles { json: args.json.as_deref(), hgrm: args.hgrm.as_deref(), svg: args.svg.as_deref() }
 }
 
-/// Who may be a client of the control socket, and what clients may cost.
+/// Access and limits of clients of the control socket.
 fn clients(args: &ForwardArgs) -> Limits {
     let groups = CtlGroups { all: args.ctl_group, read: args.ctl_read_group };
     Limits { groups, ..Limits::default() }
 }
 
-/// The control socket at `path`, and the requests of its clients, who have these limits.
+/// Opens the control socket at `path`.
 ///
 /// # Errors
-/// [`ConfigError::Invalid`] when nothing can listen there.
+/// [`ConfigError::Invalid`] when it cannot listen.
 fn control_socket(path: &Path, limits: Limits) -> Result<(Server, Inbox), ConfigError> {
     Server::start(path, limits).map_err(|error| ConfigError::Invalid(format!("--ctl: {error}")))
 }
 
-/// Starts DPDK, then installs the handlers with which SIGINT and SIGTERM drain.
+/// Starts DPDK, then installs the handlers of SIGINT and SIGTERM, which drain.
 fn start_eal(arguments: &[String], signals: &Signals) -> anyhow::Result<Eal> {
-    // Without a listener DPDK writes to stderr by itself.
+    // Without a listener DPDK writes directly to stderr.
     if let Err(error) = dpdk_ffi::listen_to_log(dpdk_says, console::drain) {
         notice::warn(error);
     }
@@ -266,7 +248,6 @@ fn start_eal(arguments: &[String], signals: &Signals) -> anyhow::Result<Eal> {
     Ok(eal)
 }
 
-/// Prints a line of DPDK's log.
 fn dpdk_says(level: DpdkLogLevel, text: &str) {
     let level = match level {
         DpdkLogLevel::Error => LogLevel::Error,

@@ -1,4 +1,4 @@
-//! Reads the configuration of a running forwarder again, and finds what has changed.
+//! Reads the configuration of a running forwarder again, and determines the changes.
 
 use super::{Cli, Command};
 use crate::cli::config::show;
@@ -14,40 +14,35 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// The command line of a running forwarder.
+/// The command line of a running forwarder, to be read again.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ConfigReader {
-    /// With the program's name.
     pub(super) words: Vec<OsString>,
-    /// The file that is read if the words name none.
+    /// The file used if `words` name none.
     pub(super) default: Option<PathBuf>,
-    /// The list of ports at the start, which gave them their numbers; empty for all of DPDK's.
+    /// The list of ports at the start, which defines their numbers; empty for all ports.
     pub(super) ports: Vec<PortRef>,
-    /// The VRFs at the start.
     pub(super) vrfs: Vec<VrfSpec>,
 }
 
-/// The ports of each VRF, by number where they have one.
+/// The ports of each VRF, mapped by `numbered`.
 fn ports_of(vrfs: &[VrfSpec], numbered: impl Fn(&PortRef) -> PortRef) -> BTreeMap<&str, BTreeSet<PortRef>> {
     vrfs.iter().map(|vrf| (vrf.name.as_str(), vrf.ports.iter().map(&numbered).collect())).collect()
 }
 
-/// The key of the list of ports.
 const PORTS: &str = "ports.ports";
-/// The key of the order of sources.
 const ORDER: &str = "sources.prefer";
-/// Keys beside those of ports and VRFs whose values a reload applies.
+/// Keys applied by a reload, in addition to those for ports and VRFs.
 const APPLIED: [&str; 6] =
     ["sources.fib", ORDER, "ports.address", "ports.mtu", "vrfs.vrf-fib", "forwarder.log-level"];
 
-/// Whether a reload applies the value of a key.
 fn is_applied(path: &str) -> bool {
     let is_vrf = path.starts_with("vrf.") && path.ends_with(".fib");
     let is_port = path.starts_with("port.") && (path.ends_with(".addresses") || path.ends_with(".mtu"));
     is_vrf || is_port || APPLIED.contains(&path)
 }
 
-/// Whether another source than files comes or goes between two configurations, which needs a restart.
+/// Whether a source other than files was added or removed, which needs a restart.
 fn have_other_feeds(before: &[ConfigValue], after: &[ConfigValue]) -> bool {
     let feeds = |values: &[ConfigValue]| {
         ["sources.fpm", "sources.kernel-routes"]
@@ -57,11 +52,11 @@ fn have_other_feeds(before: &[ConfigValue], after: &[ConfigValue]) -> bool {
 }
 
 impl ConfigReader {
-    /// The ports of the running forwarder that the references of a configuration mean, whose list of ports is `listed`: an index is a place in
-    /// that list, and the list may have another order than at the start.
+    /// Maps port references of a configuration with the list of ports `listed` to running ports. An index refers to that list, whose order
+    /// may have changed since the start.
     ///
     /// # Errors
-    /// When the lists do not have the same ports.
+    /// The lists have different ports.
     fn numbering(&self, listed: &[PortRef]) -> anyhow::Result<impl Fn(&PortRef) -> PortRef> {
         let missing = |of: &[PortRef], from: &[PortRef]| -> Vec<String> {
             from.iter().filter(|port| !of.contains(port)).map(PortRef::to_string).collect()
@@ -92,7 +87,7 @@ impl ConfigReader {
         })
     }
 
-    /// Reads file and environment again, checks the whole, and compares it with what is in effect.
+    /// Reads file and environment again, checks them, and compares them with the values in effect.
     ///
     /// # Errors
     /// The first mistake, with its line.
@@ -126,7 +121,7 @@ impl ConfigReader {
             let (applied, mut restart): (Vec<_>, Vec<_>) =
                 changed_paths(in_effect, &config).into_iter().partition(is_applied);
             let numbering = self.numbering(&args.ports.ports)?;
-            // Files and their list of ports change together; what else gives a port means the running one.
+            // References in a file follow its list of ports; others refer to the running list.
             let numbered = |option: &str, port: &PortRef| match layers.origin(option, given) {
                 Origin::File(..) => numbering(port),
                 _ => port.clone(),
@@ -142,7 +137,7 @@ impl ConfigReader {
             }
             let files = vrfs.iter().map(|vrf| (vrf.name.clone(), vrf.files.clone()));
             let files = files.chain([(DEFAULT.to_owned(), args.tables.fib.clone())]).collect();
-            // Routes of VRFs that there will be after a restart have no place yet, and those of VRFs that go stay.
+            // New VRFs have no tables before a restart, and removed ones keep their routes.
             if restart.iter().any(|path| path.starts_with("vrf.") || path.starts_with("vrfs.")) {
                 return Err(anyhow!("VRFs have changed ({}), which needs a restart", restart.join(", ")));
             }
@@ -174,7 +169,7 @@ mod tests {
     use crate::notice::LogLevel;
     use proptest::prelude::*;
 
-    /// A reader of `file`, and the values of a forwarder that was started with it.
+    /// A reader of `file`, and the values of a forwarder started with it.
     fn reader(file: &std::path::Path) -> (ConfigReader, Vec<ConfigValue>) {
         let program = Cli::command();
         let words: Vec<OsString> = vec!["fwd-app".into(), "run".into(), "--config-file".into(), file.into()];
@@ -203,11 +198,11 @@ mod tests {
         let plan = reader.read(&now).unwrap();
         assert_eq!((plan.order, plan.restart.len()), (Some(vec![Kernel, Files]), 0));
         assert_eq!(plan.applied, ["sources.prefer"]);
-        // Another source needs a restart, and so does an order with it.
+        // A new source needs a restart, as does an order that contains it.
         write("fib = \"/dev/null\"\nfpm = \"127.0.0.1:1\"\nkernel-routes = true\nprefer = [\"fpm\"]\n");
         let plan = reader.read(&now).unwrap();
         assert_eq!((plan.order, plan.restart), (None, vec!["sources.fpm".to_owned(), ORDER.to_owned()]));
-        // Files may come and go: they are a source of every forwarder.
+        // Files may be added and removed: every forwarder has that source.
         write("kernel-routes = true\n");
         let plan = reader.read(&now).unwrap();
         assert_eq!(
@@ -227,7 +222,7 @@ mod tests {
         ConfigValue { path: path.to_owned(), value: value.into(), origin: String::new() }
     }
 
-    /// The addresses and MTUs by device, and the files by VRF.
+    /// Addresses and MTUs by device, and files by VRF.
     fn by_name(reader: &ConfigReader, plan: &ReloadPlan) -> (Vec<String>, Vec<String>, VrfFiles) {
         let device = |port: &PortRef| match port {
             PortRef::Index(number) => reader.ports[usize::from(*number)].to_string(),
@@ -242,7 +237,7 @@ mod tests {
         (addresses, mtus, plan.files.clone())
     }
 
-    /// Tables of ports, each a device by name or index, and of VRFs.
+    /// Tables of ports, each by device name or index, and of VRFs.
     fn tables() -> impl Strategy<Value = (Vec<String>, Vec<String>)> {
         let table = |(number, is_index): (usize, bool)| {
             let device = if is_index { number.to_string() } else { format!("\"p{number}\"") };
@@ -262,7 +257,7 @@ mod tests {
     }
 
     proptest! {
-        // Each reads two files.
+        // Each case reads two files.
         #![proptest_config(ProptestConfig::with_cases(24))]
         #[test]
         fn the_order_of_tables_changes_nothing_while_it_runs(
@@ -343,7 +338,6 @@ mod tests {
         assert_eq!(plan.log_level, Some(LogLevel::Debug));
         assert_eq!(plan.restart, ["forwarder.rx-burst"]);
         assert_eq!((&plan.files[DEFAULT][..], plan.addresses.len()), (&[PathBuf::from("/dev/zero")][..], 1));
-        // A mistake is said with its line.
         write("[forwarder]\nrx-burst = 9999\n", "192.0.2.2/24", "/dev/null");
         let error = reader.read(&now).unwrap_err().to_string();
         assert!(

@@ -40,7 +40,7 @@ use std::sync::Arc;
 /// Replays the trace and reports.
 ///
 /// # Errors
-/// When the replay cannot be set up or run, and as [`Summary::judge`].
+/// The replay cannot be set up or run, and as [`Summary::judge`].
 pub(super) fn main(args: &ReplayArgs, shown: &[Shown]) -> anyhow::Result<()> {
     let signals = Signals::take_over().context("cannot take over signals")?;
     let ecmp_seed = args.forward.ecmp_seed.unwrap_or(0);
@@ -61,7 +61,7 @@ pub(super) fn main(args: &ReplayArgs, shown: &[Shown]) -> anyhow::Result<()> {
     let file = named(args);
     let warn_of = |facts: &_| warn_of(&file, facts, args.traffic.sizes().is_some());
     packets.in_memory().into_iter().for_each(|trace| warn_of(&trace.facts));
-    // Without a limit by time, so that the same packets are fragmented each time.
+    // Without a time limit, so that fragmentation is reproducible.
     let settings = Settings { fragments_max: None, ..forward.settings(forwarder.main()) };
     let plan = lcores.plan(settings.topology, spec.ports)?;
     let dealer = Dealer::new(&plan.inputs, spec.spread, &port_vrfs);
@@ -72,7 +72,7 @@ pub(super) fn main(args: &ReplayArgs, shown: &[Shown]) -> anyhow::Result<()> {
     old.iter().try_for_each(|old| check_work(old, &ran.work))?;
     let vrfs = dealer.vrfs();
     let input = source((packets, &spec), dealer, tables, updates.as_deref(), &signals)?;
-    // Counts 2 MB pages.
+    // `huge_pages` counts 2 MB pages.
     let is_free = host.huge_pages(2048).1 * 2 > u64::from(sizes.memory_mb(true));
     let huge_pages = !args.harness.no_huge && is_free;
     let memory_mb = sizes.memory_mb(huge_pages);
@@ -112,7 +112,7 @@ pub(super) fn main(args: &ReplayArgs, shown: &[Shown]) -> anyhow::Result<()> {
     update_error.map_or(Ok(()), Err)
 }
 
-/// What runs, and the report that it is to be compared with, if there is one.
+/// The description of this run, and the report to compare with, if given.
 ///
 /// # Errors
 /// As [`ReportFile::read`].
@@ -120,14 +120,14 @@ fn begin(args: &ReplayArgs, shown: &[Shown], ecmp_seed: u64) -> anyhow::Result<(
     let mut ran = Ran::new(&super::config_values(shown), super::COMMIT).with_seed("ecmp", ecmp_seed);
     ran.seeds.extend(args.traffic.seed_used().map(|seed| ("traffic", seed)));
     let old = args.harness.compare.as_deref().map(ReportFile::read).transpose()?;
-    // The table is loaded before the trace is read, which takes a while for nothing if there is none.
+    // Fails before the table is loaded, which takes long.
     if let Some(path) = &args.trace {
         std::fs::metadata(path).with_context(|| format!("{}: cannot be opened", path.display()))?;
     }
     Ok((ran, old))
 }
 
-/// What is to be done.
+/// The work of this replay, for comparisons.
 fn work(
     spec: &HarnessSpec,
     forwarder: &Forwarder,
@@ -152,13 +152,13 @@ fn work(
     ])
 }
 
-/// Checks that a report which is to be compared is of this work.
+/// Refuses to compare with a report of different work.
 fn check_work(old: &ReportFile, work: &Work) -> anyhow::Result<()> {
     let work = serde_json::to_value(work).context("the work as JSON")?;
     Ok(old.check(&work).map_err(|error| ConfigError::Invalid(format!("--compare: {error}")))?)
 }
 
-/// Adds what ran to `summary`, and what `old` says beside it.
+/// Adds the run, and the comparison with `old`, to `summary`.
 fn add_ran(summary: &mut Summary, ran: Ran, old: Option<&ReportFile>) -> anyhow::Result<()> {
     summary.ran = Some(ran);
     if let Some(old) = old {
@@ -167,7 +167,6 @@ fn add_ran(summary: &mut Summary, ran: Ran, old: Option<&ReportFile>) -> anyhow:
     Ok(())
 }
 
-/// Where the packets of a replay come from.
 fn packets_from(are_in_memory: bool, sizes: Sizes) -> &'static str {
     match (are_in_memory, sizes.ready_turns) {
         (false, _) => "the file",
@@ -176,7 +175,7 @@ fn packets_from(are_in_memory: bool, sizes: Sizes) -> &'static str {
     }
 }
 
-/// Which lcore serves which queue of the ports of a replay.
+/// The queues of each lcore.
 fn queue_map(config: &QueueSpec, ports: &PortTable) -> Result<QueueMap, ConfigError> {
     if let Some(entry) = config.entries().iter().find(|entry| matches!(entry, QueueEntry::Auto { .. })) {
         let message = format!(
@@ -199,27 +198,27 @@ fn queue_map(config: &QueueSpec, ports: &PortTable) -> Result<QueueMap, ConfigEr
     Ok(config.resolve(&site).map_err(PlanError::from)?)
 }
 
-/// Sizes of rings and pools for batches of at most `batch` packets of `trace`, or of a file; `is_verified`: with `--verify`.
+/// Sizes of rings and pools for batches of up to `batch` packets. `trace` is `None` for a file; `is_verified`: with `--verify`.
 fn sizes(
     (spec, lcores): (&HarnessSpec, &Lcores),
     batch: usize,
     trace: Option<&Trace>,
     is_verified: bool,
 ) -> Result<Sizes, ConfigError> {
-    // Fragments are copies, for which packets that lie ready leave no mbufs.
+    // Fragments are copies; ready packets would leave no mbufs for them.
     let is_seen = is_verified || spec.out.is_some() || trace.is_some_and(has_fragments);
     let frames = trace.map(|trace| (trace.len(), trace.frame_bytes_max()));
     Sizes::new(spec, lcores, batch, frames, is_seen)
 }
 
-/// Where the packets come from, for people.
+/// The source of the packets, for display.
 fn named(args: &ReplayArgs) -> String {
     let made =
         || format!("generated {}", args.traffic.generate.map(|kind| kind.to_string()).unwrap_or_default());
     args.trace.as_ref().map_or_else(made, |path| path.display().to_string())
 }
 
-/// Warns about packets that are not there, or not whole; `are_filled`, where they have other sizes now.
+/// Warns about truncated traces and packets; `are_filled`: packets were padded to other sizes.
 fn warn_of(path: &str, trace: &TraceFacts, are_filled: bool) {
     let TraceFacts { frames, snapped, truncated, .. } = *trace;
     if truncated {
@@ -235,7 +234,7 @@ fn warn_of(path: &str, trace: &TraceFacts, are_filled: bool) {
     }
 }
 
-/// What the packets of each VRF are judged by.
+/// References for the packets of each VRF.
 fn references(spec: &HarnessSpec, forwarder: &Forwarder, ecmp_seed: u64) -> VrfReferences {
     let reference = |vrf: &Vrf| {
         let reference = Reference::new(vrf.rib(), ports(spec.ports).egress(), ecmp_seed);
@@ -244,10 +243,10 @@ fn references(spec: &HarnessSpec, forwarder: &Forwarder, ecmp_seed: u64) -> VrfR
     VrfReferences { vrfs: forwarder.vrfs().iter().map(reference).collect() }
 }
 
-/// What is fed, dealt by `dealer`, and what checks the results by `tables`, if there are any.
+/// The source of packets, distributed by `dealer`, and the verifier for `tables`, if given.
 ///
 /// # Errors
-/// When the file cannot be read, or not so.
+/// The file cannot be read, or not in the wanted way.
 fn source(
     (packets, spec): (Packets, &HarnessSpec),
     dealer: Dealer,
@@ -282,7 +281,7 @@ fn source(
     }
 }
 
-/// How the file was read, on a clock of `tsc_hz`.
+/// Statistics of reading the file; `tsc_hz` is the clock's rate.
 #[expect(clippy::cast_precision_loss, reason = "times of days in cycles fit 53 bits")]
 fn stream_report(streamed: &Streamed, tsc_hz: u64) -> StreamReport {
     let seconds = |cycles: u64| cycles as f64 / tsc_hz as f64;
@@ -296,7 +295,7 @@ fn stream_report(streamed: &Streamed, tsc_hz: u64) -> StreamReport {
     }
 }
 
-/// The summary of the forwarder, with the numbers that only the harness has.
+/// The forwarder's summary with the harness's numbers.
 fn summary(
     (args, spec): (&ReplayArgs, &HarnessSpec),
     (file, generated): (String, Option<GeneratedReport>),
@@ -309,7 +308,7 @@ fn summary(
     let mut summary = Summary::new("replay", &forwarder, &ended, setup, tsc_hz);
     let packets = &mut summary.packets;
     packets.reordered = reordered;
-    // The forwarder counts packets it received, the harness packets it fed: the difference is still in a ring, and counts as held.
+    // Packets fed but not yet received are still in a ring, and count as held.
     packets.held += fed.saturating_sub(packets.rx);
     packets.rx = packets.rx.max(fed);
     trials::add(&mut summary, &conducted, spec, sizes.window, tsc_hz);

@@ -1,4 +1,4 @@
-//! Loads route files for the commands, with a progress bar, and with warnings about defects of the files.
+//! Loads route files for the commands, with a progress bar and warnings about defects.
 
 use crate::cli::args::TableArgs;
 use crate::forwarder::Forwarder;
@@ -13,26 +13,20 @@ use lpm_core::memory::{self, Mapped};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-/// Opens a forwarder with the tables of `spec` and of `vrfs` in service.
-///
-/// # Errors
-/// As [`Forwarder::open`].
+/// Opens a forwarder with the tables of `spec` and `vrfs`.
 pub(super) fn open(spec: &TableSpec, vrfs: &[VrfSpec]) -> anyhow::Result<Forwarder> {
     let bar = Bar::new("loading", 0);
     Forwarder::open(spec, vrfs, &mut |progress| show(&bar, progress))
 }
 
-/// As [`open`], with warnings about conditions that make forwarding slow or useless.
-///
-/// # Errors
-/// As [`Forwarder::open`].
+/// As [`open`], with warnings about conditions that slow down or prevent forwarding.
 pub(super) fn open_to_forward(args: &TableArgs, vrfs: &[VrfSpec]) -> anyhow::Result<Forwarder> {
     let forwarder = open(&args.spec(), vrfs)?;
     warn_of_pages();
     Ok(forwarder)
 }
 
-/// Loads the RIB of these files, without an engine.
+/// Loads a RIB without an engine.
 ///
 /// # Errors
 /// `FeedError`, with file and line.
@@ -41,7 +35,7 @@ pub(super) fn load_rib(paths: &[PathBuf]) -> anyhow::Result<(Rib, NextHopTable, 
     files::load_rib(paths, &mut |progress| show(&bar, progress))
 }
 
-/// The hash of the routes of all VRFs as they are now.
+/// The hash of all VRFs' current routes.
 pub(super) fn hash(forwarder: &Forwarder) -> String {
     tables_hash(forwarder.vrfs().iter().map(|vrf| (vrf.name.as_str(), table_hash(vrf.rib(), vrf.hops()))))
 }
@@ -69,7 +63,7 @@ fn warn_of(file: &Loaded) {
     }
 }
 
-/// Warns about tables in 4 KB pages: lookups work, but each load may cost a TLB miss. Also about reserved pages that could not be used.
+/// Warns about tables in 4 KB pages, where lookups may cost TLB misses, and about reserved pages that could not be used.
 fn warn_of_pages() {
     let refused = memory::refused_bytes().div_ceil(1 << 20);
     if refused > 0 {
@@ -89,8 +83,8 @@ fn warn_of_pages() {
     }
 }
 
-/// Warns about the gateways without a neighbour that no interface finds: there is no MAC to send their packets to. A table from MRT
-/// has only gateways. Call it when the ports are known.
+/// Warns about gateways without a neighbour or an interface to find it: their packets have no destination MAC. MRT tables have only
+/// gateways. Must be called once the ports are known.
 pub(super) fn warn_of_neighbours(forwarder: &Forwarder) {
     for vrf in forwarder.vrfs() {
         let without = vrf.egress.without_neighbour();

@@ -1,4 +1,4 @@
-//! The packets of a replay: those of a trace, or made for the routes of a table.
+//! The packets of a replay: from a trace, or generated for the routes of a table.
 
 use crate::cli::args::ReplayArgs;
 use crate::cli::traffic::TrafficArgs;
@@ -10,16 +10,13 @@ use crate::report::made::{GeneratedReport, MadeReport, RemappedReport, SizesRepo
 use fib::{MacAddr, Rib};
 use std::sync::Arc;
 
-/// The packets of a replay.
 pub(super) enum Packets {
-    /// They are in memory.
     InMemory(Arc<Trace>),
-    /// They are read while they are sent.
+    /// Read while sending.
     InFile(Box<TraceSpec>),
 }
 
 impl Packets {
-    /// Those in memory.
     pub(super) fn in_memory(&self) -> Option<&Arc<Trace>> {
         match self {
             Self::InMemory(trace) => Some(trace),
@@ -28,10 +25,10 @@ impl Packets {
     }
 }
 
-/// The packets that `args` says, over the routes of `rib` and for a router with this MAC address; and how they were made, if they were.
+/// Reads or generates the packets of `args`, for the routes of `rib` and a router with this MAC; with a report if they were generated.
 ///
 /// # Errors
-/// When there are no such packets, or they cannot be saved.
+/// The packets cannot be read or generated, or not be saved.
 pub(super) fn packets(
     args: &ReplayArgs,
     rib: &Rib,
@@ -71,7 +68,7 @@ pub(super) fn packets(
                 None => return Ok((Packets::InFile(spec.into()), None)),
             }
         }
-        // The command line wants one of them.
+        // Excluded by the command line.
         (None, None) => return Err(ConfigError::Invalid("wanted a trace, or --generate".into()).into()),
     };
     if let Some(path) = &traffic.save_trace {
@@ -80,7 +77,7 @@ pub(super) fn packets(
     Ok((Packets::InMemory(Arc::new(trace)), generated))
 }
 
-/// What was made of the packets of a replay, of which `facts` are known.
+/// How the packets of a replay were changed or generated; `facts` describes the trace.
 pub(super) fn made(args: &TrafficArgs, generated: Option<GeneratedReport>, facts: &TraceFacts) -> MadeReport {
     let (seed, TraceFacts { remapped, longer, .. }) = (args.seed, *facts);
     let sizes = args.sizes().map(|mix| SizesReport { mix: mix.to_string(), seed, longer });

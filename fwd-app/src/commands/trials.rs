@@ -1,4 +1,4 @@
-//! The trials of a replay, as the summary shows them.
+//! The trials of a replay for the summary.
 
 use crate::harness::HarnessSpec;
 use crate::harness::schedule::Pace;
@@ -12,11 +12,11 @@ use crate::report::search::{
 use crate::report::{LatencyNs, PacketRate, Summary};
 use anyhow::bail;
 
-/// From where to where latencies under a rate are measured.
+/// The interval of latencies under a rate.
 const MEASURED: &str = "intended send time to arrival";
 
-/// Replaces rate and latency of the whole replay by those of what was measured, and adds search and curve. `queue_packets` are inside the
-/// forwarder at most.
+/// Replaces rate and latency of the whole replay by the measured ones, and adds search and curve. The forwarder holds at most
+/// `queue_packets`.
 pub(super) fn add(
     summary: &mut Summary,
     conducted: &Conducted,
@@ -42,10 +42,10 @@ pub(super) fn add(
     summary.curve = conducted.curve.iter().map(|(percent, result)| point(*percent, result)).collect();
 }
 
-/// Whether what was searched was found.
+/// Checks that the search succeeded.
 ///
 /// # Errors
-/// When it was not, and nobody ended the search before its time.
+/// It failed without having been ended early.
 pub(super) fn judge(conducted: &Conducted) -> anyhow::Result<()> {
     if let Some(failure) = &conducted.failure {
         bail!("{failure}");
@@ -106,12 +106,12 @@ fn goal_report(conducted: &Conducted, loss: f64, goal: usize) -> GoalReport {
     }
 }
 
-/// What made the load `upper_pps` an upper bound.
+/// The cause that makes `upper_pps` an upper bound.
 fn bound(trials: &[SearchTrial], upper_pps: f64, loss: f64) -> &'static str {
     let mut bad = trials
         .iter()
         .filter(|trial| offered_pps(&trial.result) == upper_pps && trial.result.loss_ratio(true) > loss);
-    // Without what the harness did not send, none of them would have lost too much.
+    // Every bad trial would pass if packets that the harness failed to send did not count as lost.
     if bad.all(|trial| trial.result.loss_ratio(false) <= loss) { BOUND_FEEDER } else { BOUND_FORWARDER }
 }
 

@@ -5,17 +5,17 @@ use crate::topology::QueueSpec;
 use fib::Isa;
 use fib::host::{Host, count_list, list_holds};
 
-/// Memory for the process without routes: DPDK, mempools, stacks, bytes.
+/// Memory without routes: DPDK, mempools, stacks, bytes.
 const BASE_BYTES: u64 = 300 << 20;
-/// Memory a route, bytes: in the RIB, in the engine, and at the peak while one is made from the other. Full tables as
-/// text took 60 with engine `host` and 90 with `bloom` at their peak; gateways and MRT attributes take more.
+/// Peak memory per route, bytes: RIB and engine while one is built from the other. Full tables took 60 to 90; gateways and MRT
+/// attributes take more.
 const ROUTE_BYTES: u64 = 300;
-/// Table memory a route, bytes, with what there is while a larger table is built beside it: engine `bloom` on full tables.
+/// Peak table memory per route, bytes, while a larger table is built (engine `bloom`).
 const TABLE_ROUTE_BYTES: u64 = 100;
-/// Room for mbufs that EAL takes when it gets 2 MB pages: what the bundled examples use, in pages.
+/// 2 MB pages that EAL uses for mbufs in the bundled examples.
 const PAGES_2M_WANTED: u64 = 256;
 
-/// CPUs, and whether the lcores of a `--config` have one each.
+/// CPUs, and whether each lcore of `--config` has one.
 pub(super) fn cpus(host: &Host, config: Option<&QueueSpec>) -> Finding {
     let online = host.read("sys/devices/system/cpu/online").unwrap_or_default();
     let allowed = host.cpu_list().unwrap_or_else(|| online.clone());
@@ -40,12 +40,12 @@ pub(super) fn cpus(host: &Host, config: Option<&QueueSpec>) -> Finding {
     Finding::ok(found)
 }
 
-/// The instruction sets that kernels are written for.
+/// Available instruction sets for kernels.
 pub(super) fn isa() -> Finding {
     isa_of(&Isa::ALL.into_iter().filter(|isa| isa.is_available()).collect::<Vec<_>>())
 }
 
-/// `there`: what the CPU has, plainest first.
+/// `there`: the CPU's instruction sets, plainest first.
 fn isa_of(there: &[Isa]) -> Finding {
     let found = there.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let hint = match there.last() {
@@ -58,7 +58,7 @@ fn isa_of(there: &[Isa]) -> Finding {
     Finding::warn(format!("{found}; no avx512f"), hint)
 }
 
-/// CPUs that the kernel's scheduler leaves alone.
+/// CPUs isolated from the scheduler.
 pub(super) fn isolated(host: &Host) -> Finding {
     match host.read("sys/devices/system/cpu/isolated").filter(|list| !list.is_empty()) {
         Some(list) => Finding::ok(list),
@@ -69,7 +69,7 @@ pub(super) fn isolated(host: &Host) -> Finding {
     }
 }
 
-/// NUMA nodes; nodes without CPUs are memory alone (MCDRAM, CXL).
+/// NUMA nodes; nodes without CPUs have only memory (MCDRAM, CXL).
 pub(super) fn numa(host: &Host) -> Finding {
     let nodes: Vec<_> = host
         .list("sys/devices/system/node")
@@ -87,7 +87,7 @@ pub(super) fn numa(host: &Host) -> Finding {
     Finding::ok(found)
 }
 
-/// Where tables would lie: on which node, in which pages.
+/// NUMA node and page size of tables.
 pub(super) fn tables(host: &Host, routes: u64, node: Option<u32>) -> Finding {
     let nodes = "sys/devices/system/node";
     let there = host.memory_nodes();
@@ -124,7 +124,6 @@ pub(super) fn tables(host: &Host, routes: u64, node: Option<u32>) -> Finding {
     ))
 }
 
-/// 2 MB pages: for tables and for mbufs.
 pub(super) fn pages_2m(host: &Host) -> Finding {
     let (total, free) = host.huge_pages(2048);
     let found = format!("{total}, {free} free ({} MB)", free * 2);
@@ -138,7 +137,7 @@ pub(super) fn pages_2m(host: &Host) -> Finding {
     Finding::warn(found, hint)
 }
 
-/// 1 GB pages: fewer TLB misses for large mempools; no need for them where there are 2 MB pages.
+/// 1 GB pages reduce TLB misses for large mempools, but 2 MB pages suffice.
 pub(super) fn pages_1g(host: &Host) -> Finding {
     let (total, free) = host.huge_pages(1_048_576);
     if total > 0 {
@@ -150,7 +149,6 @@ pub(super) fn pages_1g(host: &Host) -> Finding {
     Finding::warn("none", "boot with default_hugepagesz=1G hugepagesz=1G hugepages=4, or reserve 2 MB pages")
 }
 
-/// Where EAL puts its huge pages.
 pub(super) fn hugetlbfs(host: &Host) -> Finding {
     match hugetlbfs_mounts(host).first() {
         Some(point) => Finding::ok(format!("mounted at {point}")),
@@ -161,7 +159,6 @@ pub(super) fn hugetlbfs(host: &Host) -> Finding {
     }
 }
 
-/// Where huge pages are mounted.
 pub(super) fn hugetlbfs_mounts(host: &Host) -> Vec<String> {
     let point = |line: &str| {
         let mut words = line.split(' ');
@@ -171,7 +168,7 @@ pub(super) fn hugetlbfs_mounts(host: &Host) -> Vec<String> {
     host.read("proc/mounts").unwrap_or_default().lines().filter_map(point).collect()
 }
 
-/// Whether `routes` routes fit: what the kernel can give, or less where a control group says so.
+/// Whether `routes` fit the available memory or the tighter limit of a control group.
 pub(super) fn memory(host: &Host, routes: u64) -> Finding {
     let wanted = routes.saturating_mul(ROUTE_BYTES).saturating_add(BASE_BYTES);
     let available = host
@@ -197,7 +194,7 @@ pub(super) fn memory(host: &Host, routes: u64) -> Finding {
     Finding::ok(found)
 }
 
-/// Bytes that the tightest control group above this process leaves; `None` without a limit.
+/// Bytes left by the tightest control group of this process; `None` without a limit.
 fn cgroup_room(host: &Host) -> Option<u64> {
     let groups = host.read("proc/self/cgroup")?;
     let mut room: Option<u64> = None;
@@ -264,7 +261,7 @@ mod tests {
             .file(&format!("{folder}/free_hugepages"), "2900\n");
         assert_eq!(pages_2m(&tree.host()), Finding::ok("3000, 2900 free (5800 MB)"));
         assert_eq!(pages_1g(&tree.host()).status, Status::Ok);
-        // All taken: the hint asks for more than there are.
+        // All pages are in use: the hint asks for more.
         tree.file(&format!("{folder}/free_hugepages"), "0\n");
         assert!(pages_2m(&tree.host()).hint.unwrap().contains("vm.nr_hugepages=3256"));
     }
@@ -282,7 +279,7 @@ mod tests {
         assert_eq!(cgroup_room(&tree.host()), Some(100_000_000));
         let item = memory(&tree.host(), 1_000_000);
         assert!(item.status == Status::Fail && item.found.starts_with("95 MB left"), "{item:?}");
-        // "max" is no number and no limit.
+        // "max" means no limit.
         tree.file("proc/self/cgroup", "0::/x\n").file("sys/fs/cgroup/x/memory.max", "max\n");
         assert_eq!(cgroup_room(&tree.host()), None);
     }

@@ -8,15 +8,13 @@ use lpm_gpu::cu::{Facts, GpuError};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Kernel drivers that hand a whole device to user space.
+/// Kernel drivers that give a whole device to user space.
 const USER_SPACE_DRIVERS: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
-/// Kernel drivers whose devices DPDK uses beside the kernel, without rebinding.
+/// Kernel drivers whose devices the kernel and DPDK share.
 const SHARED_DRIVERS: [&str; 3] = ["mlx4_core", "mlx5_core", "mana"];
-/// PCI base class of network controllers.
 const CLASS_NETWORK: &str = "0x02";
 
-/// The DPDK libraries that the linker will find, and the folder of poll mode drivers; and where the DPDK that was `compiled` for is not
-/// the one that is `running`, both.
+/// DPDK's libraries and poll mode drivers as the linker finds them, and both versions if the `compiled` and the `running` one differ.
 pub(super) fn dpdk(host: &Host, compiled: &str, running: &str) -> Finding {
     const HINT: &str = "apt-get install librte-eal23 librte-net-ixgbe23 or the like, or add DPDK's folder to LD_LIBRARY_PATH";
     let Some((folder, names)) = host.find_library("librte_eal.so.") else {
@@ -26,7 +24,7 @@ pub(super) fn dpdk(host: &Host, compiled: &str, running: &str) -> Finding {
     let abi = names.last().map_or("", |name| name.trim_start_matches("librte_eal.so."));
     let version = release_of_abi(abi).map_or_else(|| format!("ABI {abi}"), |r| format!("{r} (ABI {abi})"));
     let pmds = folder.join("dpdk").join(format!("pmds-{abi}"));
-    // EAL loads names that end in .so or .so.ABI. Runtime packages have the latter, and with headers there are both of each driver.
+    // EAL loads names ending in .so or .so.ABI. Runtime packages have only the latter, development packages both.
     let ending = format!(".so.{abi}");
     let names = host.list(&pmds);
     let drivers: BTreeSet<_> = names
@@ -54,7 +52,7 @@ pub(super) fn dpdk(host: &Host, compiled: &str, running: &str) -> Finding {
     }
 }
 
-/// DPDK's release of an ABI: 23.0 is 22.11, the ABI that 23.03 (23.1) and 23.07 (23.2) keep.
+/// DPDK's release of an ABI: 23.0 is 22.11; 23.03 (23.1) and 23.07 (23.2) keep that ABI.
 fn release_of_abi(abi: &str) -> Option<String> {
     let (major, minor) = abi.split_once('.')?;
     let (major, minor): (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
@@ -66,7 +64,7 @@ fn release_of_abi(abi: &str) -> Option<String> {
     }
 }
 
-/// What vfio has in kernels that are built with CONFIG_VFIO_NOIOMMU; Debian's are not.
+/// Exists only in kernels with CONFIG_VFIO_NOIOMMU, unlike Debian's.
 const VFIO_WITHOUT_IOMMU: &str = "sys/module/vfio/parameters/enable_unsafe_noiommu_mode";
 
 fn is_loaded(host: &Host, driver: &str) -> bool {
@@ -81,12 +79,12 @@ fn has_vfio_without_iommu(host: &Host) -> bool {
     host.read(VFIO_WITHOUT_IOMMU).as_deref() == Some("Y")
 }
 
-/// The driver for user space that devices of this host can be bound to.
+/// The user-space driver that this host's devices can be bound to.
 fn user_space_driver(host: &Host) -> &'static str {
     if has_iommu(host) || has_vfio_without_iommu(host) { "vfio-pci" } else { "uio_pci_generic" }
 }
 
-/// Whether devices can be isolated, which vfio-pci asks for.
+/// Whether an IOMMU isolates devices, which vfio-pci requires.
 pub(super) fn iommu(host: &Host) -> Finding {
     if has_iommu(host) {
         return Finding::ok(format!("{} groups", host.list("sys/kernel/iommu_groups").len()));
@@ -104,7 +102,7 @@ pub(super) fn iommu(host: &Host) -> Finding {
     Finding::warn("none", hint)
 }
 
-/// Which drivers for user space are loaded.
+/// The loaded user-space drivers.
 pub(super) fn drivers(host: &Host) -> Finding {
     let known = USER_SPACE_DRIVERS.iter().chain(&SHARED_DRIVERS);
     let loaded: Vec<_> = known.copied().filter(|name| is_loaded(host, name)).collect();
@@ -115,7 +113,7 @@ pub(super) fn drivers(host: &Host) -> Finding {
     Finding::ok(loaded.join(", "))
 }
 
-/// Network devices on PCI, and which of them DPDK can take.
+/// PCI network devices, and which of them DPDK can use.
 pub(super) fn nics(host: &Host) -> Finding {
     let mut lines = Vec::new();
     let mut usable = 0;
@@ -148,7 +146,7 @@ pub(super) fn nics(host: &Host) -> Finding {
     Finding::ok(found)
 }
 
-/// The GPUs: driver, devices and versions, or why the GPU engines would not start. A host is ready without one.
+/// GPUs with driver and versions, or why GPU engines cannot start. A host is ready without a GPU.
 pub(super) fn gpu(host: &Host, found: &Result<Vec<Facts>, GpuError>) -> Finding {
     let error = match found {
         Ok(gpus) => return Finding::ok(gpus_text(host, gpus)),
@@ -166,7 +164,7 @@ pub(super) fn gpu(host: &Host, found: &Result<Vec<Facts>, GpuError>) -> Finding 
     )
 }
 
-/// All devices; of several each with the number that `--engine-arg device=N` takes.
+/// All devices, with the number for `--engine-arg device=N` if there are several.
 fn gpus_text(host: &Host, gpus: &[Facts]) -> String {
     let text = |gpu: &Facts| match gpus.len() {
         1 => gpu_text(host, gpu),
@@ -224,7 +222,7 @@ mod tests {
     fn drivers_of_runtime_packages_are_counted() {
         let (tree, pmds) = (Tree::new(), "usr/lib64/dpdk/pmds-23.0");
         tree.file("usr/lib64/librte_eal.so.23.0", "");
-        // What librte-net-e1000-23 and librte-net-virtio23 install; the name without a version comes with headers alone.
+        // As installed by librte-net-e1000-23 and librte-net-virtio23; only development packages have names without a version.
         for name in ["librte_net_e1000", "librte_net_virtio"] {
             tree.file(&format!("{pmds}/{name}.so.23.0"), "");
             tree.link(&format!("{pmds}/{name}.so.23"), &format!("{name}.so.23.0"));
@@ -232,7 +230,7 @@ mod tests {
         let found = "22.11 (ABI 23.0) in /usr/lib64, 2 drivers in dpdk/pmds-23.0";
         let dpdk = || dpdk(&tree.host(), "DPDK 22.11.11", "DPDK 22.11.11");
         assert_eq!(dpdk(), Finding::ok(found));
-        // A driver with headers is no second one, and one of another ABI is not loaded.
+        // A development link is no second driver, and drivers of another ABI are not loaded.
         tree.link(&format!("{pmds}/librte_net_e1000.so"), "librte_net_e1000.so.23");
         tree.file(&format!("{pmds}/librte_net_ice.so.22.0"), "");
         assert_eq!(dpdk(), Finding::ok(found));
@@ -254,7 +252,7 @@ mod tests {
             let host = tree.host();
             [iommu(&host), drivers(&host), nics(&host)].map(|item| item.hint.unwrap_or_default())
         };
-        // Debian 12: its kernel has vfio without the parameter.
+        // Debian 12: vfio without the parameter.
         let tree = Tree::new();
         tree.file("sys/module/vfio/refcnt", "0\n");
         for hint in hints(&tree) {
@@ -275,7 +273,7 @@ mod tests {
             iommu.is_empty() && drivers.contains("vfio-pci") && nics.contains("-b vfio-pci"),
             "{drivers} {nics}"
         );
-        // A driver is loaded that needs no IOMMU.
+        // A loaded driver that needs no IOMMU.
         let tree = Tree::new();
         tree.file("sys/bus/pci/drivers/uio_pci_generic/bind", "");
         assert!(hints(&tree)[0].is_empty());

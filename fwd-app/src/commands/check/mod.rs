@@ -1,10 +1,7 @@
-//! `fwd-app check`: is this host ready to forward?
+//! `fwd-app check`: whether this host is ready to forward.
 //!
-//! Every item is one line: OK, WARN (works, but worse than it could) or FAIL (`run` cannot work), what was found, and a
-//! hint that says what to do. Nothing is changed: files are read, and a GPU's driver is asked for its devices, so `check`
-//! needs no privilege and no DPDK.
-//!
-//! [`compute`] looks at CPUs, pages and memory, [`devices`] at DPDK, NICs and the GPU, [`privilege`] at the user.
+//! Each item is a line: OK, WARN (works, but suboptimally) or FAIL (`run` cannot work), the finding, and a hint. `check` only reads files
+//! and queries the GPU's driver, so it needs neither privileges nor DPDK.
 
 mod compute;
 mod devices;
@@ -20,7 +17,6 @@ use rustix::fs::{Access, access};
 use serde::Serialize;
 use std::io::{self, Write};
 
-/// Examples below `fwd-app check --help`.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   fwd-app check
@@ -50,34 +46,28 @@ pub(crate) struct CheckArgs {
     json: bool,
 }
 
-/// How an item stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
 enum Status {
-    /// As it should be.
     Ok,
     /// `run` works, but slower or with less hardware.
     Warn,
-    /// `run` cannot work.
     Fail,
 }
 
-/// One thing that was looked at.
 #[derive(Debug, Serialize)]
 struct CheckItem {
-    /// What it is; stable, for scripts.
+    /// Stable, for scripts.
     name: &'static str,
     #[serde(flatten)]
     finding: Finding,
 }
 
-/// What was found of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Finding {
     status: Status,
-    /// What was found.
     found: String,
-    /// What to do about it; `None` when nothing needs doing.
+    /// The remedy, unless the status is OK.
     hint: Option<String>,
 }
 
@@ -95,14 +85,13 @@ impl Finding {
     }
 }
 
-/// Everything that `check` says.
 #[derive(Debug, Serialize)]
 struct CheckReport {
     ready: bool,
     items: Vec<CheckItem>,
 }
 
-/// Looks, prints, and fails when the host is not ready.
+/// Prints the report; fails when the host is not ready.
 pub(crate) fn main(args: &CheckArgs) -> anyhow::Result<()> {
     let report = inspect(&Host::here(), &gpus(), args);
     output::write_to(None, |out| {
@@ -120,7 +109,7 @@ pub(crate) fn main(args: &CheckArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The devices that GPU engines can use; why there is none, if so.
+/// The devices that GPU engines can use, or the first error if none can be opened.
 fn gpus() -> Result<Vec<Facts>, GpuError> {
     let mut usable = Vec::new();
     let mut refused = None;
@@ -136,7 +125,7 @@ fn gpus() -> Result<Vec<Facts>, GpuError> {
     }
 }
 
-/// `gpus`: what the driver said of its devices.
+/// Builds the report; `gpus` is the driver's answer.
 fn inspect(host: &Host, gpus: &Result<Vec<Facts>, GpuError>, args: &CheckArgs) -> CheckReport {
     let (compiled, running) = (dpdk_ffi::version::compiled_text(), dpdk_ffi::version());
     let items = [
@@ -160,7 +149,6 @@ fn inspect(host: &Host, gpus: &Result<Vec<Facts>, GpuError>, args: &CheckArgs) -
     CheckReport { ready, items: items.map(|(name, finding)| CheckItem { name, finding }).into() }
 }
 
-/// Whether this process may read and write a file.
 fn can_use(path: &str) -> bool {
     access(path, Access::READ_OK | Access::WRITE_OK).is_ok()
 }

@@ -1,9 +1,9 @@
-//! What the user of this process may do, and what `run` wants it for.
+//! Privileges of this process, and their use in `run`.
 
 use super::Finding;
 use fib::host::Host;
 
-/// A capability by its bit in `/proc/self/status`, and what `run` has it for.
+/// A capability, its bit in `/proc/self/status`, and its use in `run`.
 struct Capability {
     bit: u32,
     name: &'static str,
@@ -15,10 +15,10 @@ const CAPABILITIES: [Capability; 3] = [
     Capability { bit: 13, name: "CAP_NET_RAW", purpose: "ports of af_packet and flows of mlx5" },
     Capability { bit: 21, name: "CAP_SYS_ADMIN", purpose: "--tap-netns, and NICs on uio without IOMMU" },
 ];
-/// With it there is no limit of locked memory.
+/// Lifts the limit of locked memory.
 const CAP_IPC_LOCK: u32 = 14;
 
-/// Whether `run` may do all it can do as this user. `can_use`: whether it may read and write a file.
+/// Whether this user has the privileges that `run` may need. `can_use`: whether a file is readable and writable.
 pub(super) fn privilege(host: &Host, can_use: &dyn Fn(&str) -> bool) -> Finding {
     let field = |key| host.field("proc/self/status", key).unwrap_or_default();
     let has = {
@@ -48,21 +48,20 @@ pub(super) fn privilege(host: &Host, can_use: &dyn Fn(&str) -> bool) -> Finding 
     )
 }
 
-/// The soft limit of locked memory.
 fn locked_memory(host: &Host) -> String {
     let limits = host.read("proc/self/limits").unwrap_or_default();
     let locked = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"));
     locked.and_then(|rest| rest.split_whitespace().next()).unwrap_or("unknown").to_owned()
 }
 
-/// Groups of NICs on vfio, and mounts of huge pages, that this user may not use.
+/// VFIO groups and mounts of huge pages that this user cannot access.
 fn unusable(host: &Host, can_use: &dyn Fn(&str) -> bool) -> Vec<String> {
     let groups =
         host.list("dev/vfio").into_iter().filter(|name| name.starts_with(|c: char| c.is_ascii_digit()));
     let groups = groups.map(|name| format!("/dev/vfio/{name}"));
     let mut all: Vec<_> = groups.filter(|path| !can_use(path)).collect();
     let mounts = super::compute::hugetlbfs_mounts(host);
-    // A folder in it may be this user's, as that of the service is.
+    // A subfolder may belong to this user, as the service's does.
     let folders = |mount: &String| {
         let inner =
             host.list(mount.trim_start_matches('/')).into_iter().map(|name| format!("{mount}/{name}"));
@@ -121,7 +120,7 @@ mod tests {
             .file("dev/vfio/12", "");
         let usable = ["/dev/hugepages/fwd-app", "/dev/vfio/12"];
         assert_eq!(privilege(&tree.host(), &|path| usable.contains(&path)), Finding::ok("user 999"));
-        // In a container root may have little.
+        // Root in a container may lack capabilities.
         tree.file("proc/self/status", "Uid:\t0\t0\t0\t0\nCapEff:\t0000000000003000\n");
         let item = privilege(&tree.host(), &|_| true);
         assert!(item.found.starts_with("root, without CAP_SYS_ADMIN"), "{}", item.found);

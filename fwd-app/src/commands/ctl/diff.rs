@@ -1,6 +1,6 @@
-//! `route diff`: compares the routes in service, as they are listed, with a route file that is read here.
+//! `route diff`: compares the routes in service with a local route file.
 //!
-//! Both sides are in order, so they are merged as they come: beside the file's table only a part of the list is in memory.
+//! Both sides are sorted and merged part by part, so that only the file and one part of the list are in memory.
 
 use super::{Forwarder, show};
 use crate::commands::tables;
@@ -14,7 +14,6 @@ use std::iter::Peekable;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-/// The routes in service are not those of the file.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the routes differ: {removed} of the file are not in service, {added} in service are not in the file"
@@ -24,10 +23,10 @@ pub(super) struct RoutesDiffer {
     added: u64,
 }
 
-/// Prints the differences, those of the file with `-` and those in service with `+`, in order of prefix.
+/// Prints the differences in order of prefix: `-` for routes of the file, `+` for routes in service.
 ///
 /// # Errors
-/// [`RoutesDiffer`] when there are any, `FeedError` for the file, and those of [`Forwarder::ask`].
+/// [`RoutesDiffer`], `FeedError` for the file, and the errors of [`Forwarder::ask`].
 pub(super) fn main(forwarder: &Forwarder, diff: &RouteDiff) -> anyhow::Result<()> {
     let (rib, hops, _) = tables::load_rib(&[PathBuf::from(&diff.file)])?;
     let file = rib.starting_at(IpPrefix::V4(Prefix::DEFAULT));
@@ -45,7 +44,7 @@ pub(super) fn main(forwarder: &Forwarder, diff: &RouteDiff) -> anyhow::Result<()
     }
 }
 
-/// A port of the forwarder, by all that routes may call it.
+/// A port, with all names that routes may use for it.
 #[derive(Deserialize)]
 struct KnownPort {
     port: u16,
@@ -54,7 +53,6 @@ struct KnownPort {
 }
 
 impl KnownPort {
-    /// All ports of the forwarder.
     fn all(forwarder: &Forwarder) -> anyhow::Result<Vec<Self>> {
         let mut all = Vec::new();
         let _ = forwarder.ask("show port info all", None, true, &mut |answer| {
@@ -69,7 +67,7 @@ impl KnownPort {
     }
 }
 
-/// The routes of a file, as far as they have not been compared.
+/// The remaining routes of the file.
 struct Merge<'a, I: Iterator<Item = (IpPrefix, NextHopId)>> {
     file: Peekable<I>,
     hops: &'a NextHopTable,
@@ -78,12 +76,12 @@ struct Merge<'a, I: Iterator<Item = (IpPrefix, NextHopId)>> {
 }
 
 impl<'a, I: Iterator<Item = (IpPrefix, NextHopId)>> Merge<'a, I> {
-    /// The routes of `file`, in order, whose next hops are in `hops`, for a forwarder with these ports.
+    /// `file` must be sorted, with its next hops in `hops`; `ports` are the forwarder's.
     fn new(file: I, hops: &'a NextHopTable, ports: Vec<KnownPort>) -> Self {
         Self { file: file.peekable(), hops, ports, differences: RoutesDiffer { removed: 0, added: 0 } }
     }
 
-    /// A next hop with its ports by number, since a file and the forwarder may call the same port differently.
+    /// Replaces port names by numbers, since a file and the forwarder may name the same port differently.
     fn by_number(&self, hop: &Hop) -> Hop {
         let number = |port: &PortRef| match port {
             PortRef::Name(name) => self.ports.iter().find(|known| known.is_called(name)),
@@ -96,7 +94,7 @@ impl<'a, I: Iterator<Item = (IpPrefix, NextHopId)>> Merge<'a, I> {
         }
     }
 
-    /// Compares the next lines of route text, which are in order. Returns the lines of the differences.
+    /// Compares the next lines of route text, which are sorted. Returns the lines of the differences.
     fn compare(&mut self, lines: &str) -> anyhow::Result<String> {
         let mut out = String::new();
         for line in lines.lines().filter(|line| !line.starts_with('#')) {
@@ -113,14 +111,14 @@ impl<'a, I: Iterator<Item = (IpPrefix, NextHopId)>> Merge<'a, I> {
         Ok(out)
     }
 
-    /// Nothing more is listed. Returns the lines of what is left of the file.
+    /// Ends the list. Returns the lines of the file's remaining routes.
     fn end(&mut self) -> String {
         let mut out = String::new();
         self.remove_until(None, &mut out);
         out
     }
 
-    /// The file has routes before `prefix` that are not listed.
+    /// Removes the file's routes before `prefix`, which are not in service.
     fn remove_until(&mut self, prefix: Option<IpPrefix>, out: &mut String) {
         while let Some((at, id)) = self.file.next_if(|(at, _)| prefix.is_none_or(|prefix| *at < prefix)) {
             self.remove(at, id, out);
@@ -135,7 +133,7 @@ impl<'a, I: Iterator<Item = (IpPrefix, NextHopId)>> Merge<'a, I> {
         };
     }
 
-    /// The next hop of an id, as a file names it.
+    /// A next hop as written in files.
     fn hop(&self, id: NextHopId) -> Hop {
         match self.hops.get(id) {
             None | Some(NextHop::Bare | NextHop::Moved(_)) => Hop::Id(self.hops.told(id)),
@@ -149,7 +147,7 @@ mod tests {
     use super::*;
     use fib::Rib;
 
-    /// The differences of a file's text and the lines in service, these in parts of one line, and their numbers.
+    /// Differences between a file and the routes in service, passed one line at a time, and their counts.
     fn diff(file: &str, listed: &str) -> (String, u64, u64) {
         let (mut rib, mut hops) = (Rib::new(), NextHopTable::new());
         for line in file.lines() {

@@ -1,6 +1,6 @@
-//! `fwd-app ctl`: steers a running forwarder: one command from the command line, a script from stdin, or a [`prompt`].
+//! `fwd-app ctl`: controls a running forwarder by a command line, a script from stdin, or a [`prompt`].
 //!
-//! Words are checked here, before a forwarder is asked: wrong ones are an error of usage, whether or not one is running.
+//! Commands are parsed here first, so that wrong ones are usage errors even when no forwarder is running.
 
 mod diff;
 mod prompt;
@@ -21,10 +21,9 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The word of `stop` that waits, the only one that may be a command-line option as well.
+/// Option of `stop`, the only command word that is a command-line option as well.
 const DRAIN: &str = "--drain";
 
-/// Examples below `fwd-app ctl --help`.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   fwd-app ctl show port stats
@@ -71,12 +70,11 @@ pub(crate) struct CtlArgs {
     words: Vec<String>,
 }
 
-/// The forwarder refused, for this reason.
+/// The forwarder's refusal.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Refused(String);
 
-/// Runs one command, a script or the prompt.
 pub(crate) fn main(args: &CtlArgs) -> anyhow::Result<()> {
     let line = args.line();
     if line.is_empty() {
@@ -89,7 +87,6 @@ pub(crate) fn main(args: &CtlArgs) -> anyhow::Result<()> {
 }
 
 impl CtlArgs {
-    /// The command of the command line; empty if there is none.
     pub(super) fn line(&self) -> String {
         let mut words = self.words.clone();
         words.extend(self.drain.then(|| DRAIN.to_owned()));
@@ -100,7 +97,6 @@ impl CtlArgs {
     }
 }
 
-/// Runs a command of the command line.
 fn one(args: &CtlArgs, line: &str) -> anyhow::Result<()> {
     let wrong = |error: grammar::WordsError| ConfigError::Invalid(error.to_string());
     match grammar::parse(line).map_err(wrong)? {
@@ -113,7 +109,7 @@ fn one(args: &CtlArgs, line: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Runs the commands of `input`, one a line, up to the first error or `quit`.
+/// Runs the commands of `input`, one per line, up to the first error or `quit`.
 fn script(forwarder: &Forwarder, input: impl BufRead) -> anyhow::Result<()> {
     for (number, line) in (1..).zip(input.lines()) {
         let at = || format!("stdin:{number}");
@@ -125,8 +121,7 @@ fn script(forwarder: &Forwarder, input: impl BufRead) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prints an answer on lines of its own; nothing if there is nothing to say. Breaks when nobody reads stdout any more, which is no
-/// failure.
+/// Prints a non-empty answer, ended by a newline. Breaks when the reader has closed stdout, which is no failure.
 fn show(answer: &str) -> anyhow::Result<ControlFlow<()>> {
     let end = if answer.is_empty() || answer.ends_with('\n') { "" } else { "\n" };
     let mut out = io::stdout().lock();
@@ -140,7 +135,7 @@ fn show(answer: &str) -> anyhow::Result<ControlFlow<()>> {
     }
 }
 
-/// A running forwarder, and how it is asked.
+/// A running forwarder, and the format and timeout of its answers.
 #[derive(Clone, Debug)]
 struct Forwarder {
     socket: PathBuf,
@@ -149,10 +144,10 @@ struct Forwarder {
 }
 
 impl Forwarder {
-    /// The forwarder at `--socket`, or the one that listens in `folder`.
+    /// The forwarder at `--socket`, or the only one in `folder`.
     ///
     /// # Errors
-    /// `ClientError::None` when nobody listens in `folder`, [`ConfigError::Invalid`] when several do.
+    /// `ClientError::None` without a listener in `folder`, [`ConfigError::Invalid`] with several.
     fn new(args: &CtlArgs, folder: &Path) -> anyhow::Result<Self> {
         let CtlArgs { json, timeout, ref socket, .. } = *args;
         let socket = match socket {
@@ -162,7 +157,7 @@ impl Forwarder {
         Ok(Self { socket, json, timeout })
     }
 
-    /// Runs the command of a line and prints the answer. Breaks for `quit`.
+    /// Runs a command and prints its answer. Breaks for `quit`.
     ///
     /// # Errors
     /// `WordsError`, [`ClientError`](client::ClientError), [`Refused`], [`diff::RoutesDiffer`].
@@ -185,7 +180,7 @@ impl Forwarder {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Asks, and gives the answer to `take`, a list in parts until `take` breaks. `file` goes with the request.
+    /// Sends a request, and passes the answer to `take`, a list in parts until `take` breaks. `file` goes with the request.
     fn ask(
         &self,
         line: &str,
@@ -195,7 +190,7 @@ impl Forwarder {
     ) -> anyhow::Result<ControlFlow<()>> {
         let mut ask = Ask { line: line.to_owned(), json };
         loop {
-            // The hook of a drain and the packets that still come have their own limits, a minute each.
+            // A drain's hook and the wait for quiet ports take up to a minute each.
             let usual = Duration::from_secs(if line.contains(" --") { 180 } else { 10 });
             let Reply { ok, text, data, part, next, error } =
                 client::ask(&self.socket, &ask, file, self.timeout.unwrap_or(usual))?;
@@ -211,7 +206,6 @@ impl Forwarder {
     }
 }
 
-/// The only socket of `found`.
 fn only(mut found: Vec<PathBuf>) -> Result<PathBuf, ConfigError> {
     match (found.pop(), found.is_empty()) {
         (Some(socket), true) => Ok(socket),
@@ -230,7 +224,7 @@ mod tests {
     use crate::console::{Answer, Refusal, Server, Steer};
     use std::sync::Mutex;
 
-    /// Keeps the lines it is asked; refuses `start`.
+    /// Records requests; refuses `start`.
     struct Notes<'a>(&'a Mutex<Vec<String>>);
 
     impl Steer for Notes<'_> {
@@ -255,7 +249,7 @@ mod tests {
         }
     }
 
-    /// Runs a script, and returns what was asked and the outcome.
+    /// Runs a script; returns the requests and the outcome.
     fn run(text: &str) -> (Vec<String>, anyhow::Result<()>) {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("x.sock");

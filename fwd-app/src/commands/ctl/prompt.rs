@@ -1,4 +1,4 @@
-//! The prompt of `fwd-app ctl` at a terminal: line editing, completion from the grammar, a history across sessions.
+//! The prompt of `fwd-app ctl`: line editing, completion, and a history across sessions.
 
 use super::Forwarder;
 use crate::commands::exit;
@@ -15,10 +15,9 @@ use rustyline::{CompletionType, Config, Context, Editor, Helper};
 use std::path::PathBuf;
 
 const PROMPT: &str = "fwd-app> ";
-/// Lines of history that are kept.
 const HISTORY_LINES: usize = 1000;
 
-/// Reads commands and shows their answers until `quit`, Ctrl-D or Ctrl-C. An error is shown, and the next command is read.
+/// Runs commands until `quit`, Ctrl-D or Ctrl-C; continues after errors.
 pub(super) fn main(forwarder: &Forwarder) -> anyhow::Result<()> {
     let config = Config::builder()
         .completion_type(CompletionType::List)
@@ -30,7 +29,7 @@ pub(super) fn main(forwarder: &Forwarder) -> anyhow::Result<()> {
     editor.set_helper(Some(Grammar));
     let history = history();
     if let Some(path) = &history {
-        // There is none at the first time.
+        // Missing at the first start.
         let _ = editor.load_history(path);
     }
     loop {
@@ -50,21 +49,20 @@ pub(super) fn main(forwarder: &Forwarder) -> anyhow::Result<()> {
         }
     }
     if let Some(path) = &history {
-        // Without a place for it the history ends with the session.
+        // Without a writable folder the history ends with the session.
         let _ = path.parent().map(std::fs::create_dir_all);
         let _ = editor.save_history(path);
     }
     Ok(())
 }
 
-/// The file of the history, below the user's folder of program states (XDG Base Directory Specification).
+/// Path of the history in the user's state folder (XDG Base Directory Specification).
 fn history() -> Option<PathBuf> {
     let folder = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let states = folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")))?;
     Some(states.join("fwd-app").join("ctl-history"))
 }
 
-/// Completes words as the grammar allows them.
 struct Grammar;
 
 impl Completer for Grammar {
@@ -77,7 +75,7 @@ impl Completer for Grammar {
         _: &Context<'_>,
     ) -> rustyline::Result<(usize, Vec<String>)> {
         let (start, words) = grammar::complete(&line[..position]);
-        // With the blank that comes next.
+        // Adds the following blank.
         Ok((start, words.into_iter().map(|word| format!("{word} ")).collect()))
     }
 }

@@ -1,8 +1,7 @@
-//! `fwd-app ctl top`: the answer to `show rates`, again each second.
+//! `fwd-app ctl top`: `show rates` every second.
 //!
-//! On a terminal each one takes the place of the last, on the alternate screen, until q or Ctrl-C; however it ends, the terminal is as it
-//! was. A forwarder that does not answer is asked again. Elsewhere the answers follow each other, with a blank line between two, and the
-//! first error ends them.
+//! On a terminal each answer replaces the last on the alternate screen until q or Ctrl-C, and the terminal is restored on every exit. A
+//! forwarder that does not answer is retried. Elsewhere answers are separated by blank lines, and the first error ends them.
 
 use super::Forwarder;
 use crate::commands::exit;
@@ -20,24 +19,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// From one answer to the next.
 const PERIOD: Duration = Duration::from_secs(1);
-/// How long an answer is waited for, in which no key is read.
+/// Timeout of an answer, during which no key is read.
 const WAIT: Duration = Duration::from_secs(2);
-/// To the alternate screen without a cursor, and back (xterm's private modes 1049 and 25).
+/// Enters the alternate screen and hides the cursor, and back (xterm's private modes 1049 and 25).
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
-/// To the upper left corner; what is right of the cursor, and below it, is erased (ECMA-48 CUP, EL, ED).
+/// Moves the cursor home, and erases to its right and below (ECMA-48 CUP, EL, ED).
 const HOME: &str = "\x1b[H";
 const ERASE_RIGHT: &str = "\x1b[K";
 const ERASE_BELOW: &str = "\x1b[J";
-/// What Ctrl-C sends where it is no signal.
+/// Ctrl-C as input, without its signal.
 const CTRL_C: u8 = 3;
 
-/// Shows the rates `count` times, or until it is ended.
+/// Shows the rates `count` times, or until ended.
 ///
 /// # Errors
-/// As the first request; elsewhere than on a terminal, as any.
+/// The first request fails; without a terminal, any request.
 pub(super) fn main(forwarder: &Forwarder, count: Option<NonZeroU64>) -> anyhow::Result<()> {
     let forwarder = Forwarder { timeout: forwarder.timeout.or(Some(WAIT)), ..forwarder.clone() };
     let first = ask(&forwarder)?;
@@ -51,24 +49,22 @@ pub(super) fn main(forwarder: &Forwarder, count: Option<NonZeroU64>) -> anyhow::
     }
 }
 
-/// The rates now.
 fn ask(forwarder: &Forwarder) -> anyhow::Result<String> {
     let mut answer = String::new();
     let mut take = |part: &str| {
         answer.push_str(part);
         Ok(ControlFlow::Continue(()))
     };
-    // It never breaks off.
     let _ = forwarder.ask("show rates", None, forwarder.json, &mut take)?;
     Ok(answer)
 }
 
-/// Writes the answers one after the other.
+/// Writes successive answers without a terminal.
 fn in_a_row(forwarder: &Forwarder, first: String, count: Option<NonZeroU64>) -> anyhow::Result<()> {
     let (mut answer, mut out) = (first, io::stdout().lock());
     for number in 1_u64.. {
         let begun = Instant::now();
-        // Each line of JSON is an answer.
+        // Answers in JSON are separate lines already.
         let gap = if forwarder.json || number == 1 { "" } else { "\n" };
         let end = if answer.ends_with('\n') { "" } else { "\n" };
         write!(out, "{gap}{answer}{end}")?;
@@ -82,7 +78,7 @@ fn in_a_row(forwarder: &Forwarder, first: String, count: Option<NonZeroU64>) -> 
     Ok(())
 }
 
-/// Shows each answer in the place of the last.
+/// Redraws the terminal with each answer.
 fn on_terminal(forwarder: &Forwarder, first: String, count: Option<NonZeroU64>) -> io::Result<()> {
     let mut answer = first;
     let screen = Screen::enter()?;
@@ -95,13 +91,12 @@ fn on_terminal(forwarder: &Forwarder, first: String, count: Option<NonZeroU64>) 
         answer = ask(forwarder).unwrap_or_else(|error| format!("{}\n", exit::message(&error)));
     }
     drop(screen);
-    // Who wanted so many screens wants to see the last of them.
+    // A requested number of screens leaves the last one visible.
     if count.is_some() { io::stdout().write_all(answer.as_bytes()) } else { Ok(()) }
 }
 
-/// The alternate screen of a terminal. Dropping it restores the terminal.
 struct Screen {
-    /// How the keyboard was, if stdin is one.
+    /// The keyboard's previous settings, if stdin is a terminal.
     before: Option<Termios>,
     signals: &'static EndSignals,
 }
@@ -110,13 +105,13 @@ impl Screen {
     fn enter() -> io::Result<Self> {
         let signals = EndSignals::get()?;
         signals.is_default.store(false, Ordering::Relaxed);
-        // From here on the terminal is restored.
+        // From here on `drop` restores the terminal.
         let mut screen = Self { before: None, signals };
         let stdin = io::stdin();
         if stdin.is_terminal() {
             let before = tcgetattr(&stdin)?;
             let mut keys = before.clone();
-            // Ctrl-Z would leave the terminal as it is meanwhile.
+            // Without ISIG, Ctrl-Z cannot leave the alternate screen behind.
             keys.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG);
             tcsetattr(&stdin, OptionalActions::Now, &keys)?;
             screen.before = Some(before);
@@ -125,15 +120,15 @@ impl Screen {
         Ok(screen)
     }
 
-    /// Shows `text`, as much of it as there is room for.
+    /// Shows as much of `text` as fits.
     fn draw(&self, text: &str) -> io::Result<()> {
         let size = tcgetwinsize(io::stdout())?;
-        // A terminal that does not know its size is taken for one of 24 lines of 80 columns.
+        // A terminal of unknown size counts as 24 lines of 80 columns.
         let or = |size: u16, usual: usize| if size == 0 { usual } else { size.into() };
         write(&screenful(text, or(size.ws_row, 24), or(size.ws_col, 80)))
     }
 
-    /// Waits until `due`; returns whether a key or a signal has ended it before.
+    /// Waits until `due`; returns whether a key or a signal ended the display.
     fn is_ended_by(&self, due: Instant) -> io::Result<bool> {
         loop {
             let left = due.saturating_duration_since(Instant::now());
@@ -152,7 +147,7 @@ impl Screen {
             };
             let mut keys = [0; 64];
             let count = rustix::io::read(&stdin, &mut keys)?;
-            // Nothing to read: the terminal is gone.
+            // End of file: the terminal is gone.
             if count == 0 || keys[..count].iter().any(|key| matches!(*key, b'q' | b'Q' | CTRL_C)) {
                 return Ok(true);
             }
@@ -162,7 +157,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // There is nobody to tell when the terminal is gone.
+        // Errors are ignored: the terminal may be gone.
         let _ = write(LEAVE);
         if let Some(before) = &self.before {
             let _ = tcsetattr(io::stdin(), OptionalActions::Now, before);
@@ -172,14 +167,14 @@ impl Drop for Screen {
     }
 }
 
-/// The signals that end the program: on the alternate screen they are flags, before and after it they end it at once.
+/// Signals that end the program: flags on the alternate screen, otherwise immediate.
 struct EndSignals {
     is_ended: Arc<AtomicBool>,
     is_default: Arc<AtomicBool>,
 }
 
 impl EndSignals {
-    /// They are taken over once, since a signal that was taken over once is never the system's again.
+    /// Registered once, since a registered signal never returns to the system's default.
     fn get() -> io::Result<&'static Self> {
         static TAKEN: OnceLock<EndSignals> = OnceLock::new();
         if let Some(taken) = TAKEN.get() {
@@ -194,14 +189,13 @@ impl EndSignals {
     }
 }
 
-/// Writes to the terminal at once.
 fn write(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()
 }
 
-/// What draws `text` over the last screen: its first `rows` lines, each up to `columns` characters.
+/// The output that replaces the last screen by the first `rows` lines of `text`, each cut to `columns` characters.
 fn screenful(text: &str, rows: usize, columns: usize) -> String {
     let (mut out, lines) = (HOME.to_owned(), text.lines().count());
     let shown = if lines > rows { rows.saturating_sub(1) } else { lines };
@@ -209,7 +203,7 @@ fn screenful(text: &str, rows: usize, columns: usize) -> String {
     let last = text.lines().take(shown).map(str::to_owned).chain(rest);
     for (number, line) in last.enumerate() {
         let line: String = line.chars().take(columns).collect();
-        // A line end after the last line would move all up.
+        // A line end after the last line would scroll.
         let _ = write!(out, "{}{line}{ERASE_RIGHT}", if number == 0 { "" } else { "\n" });
     }
     out.push_str(ERASE_BELOW);

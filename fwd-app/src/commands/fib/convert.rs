@@ -7,7 +7,6 @@ use fib::feed::{self, WriteFormat, WriteOptions};
 use std::num::NonZeroU16;
 use std::path::PathBuf;
 
-/// Examples below `fwd-app fib convert --help`.
 pub(super) const EXAMPLES: &str = "\
 Examples:
   fwd-app fib convert rib.20140523.mrt.bz2 --to text -o routes.txt

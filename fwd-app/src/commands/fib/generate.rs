@@ -1,4 +1,4 @@
-//! `fwd-app fib generate`: generates a table like today's Internet's, or a stream of updates for a table, from a seed.
+//! `fwd-app fib generate`: a table like today's Internet's, or a stream of updates, from a seed.
 
 use crate::cli::values;
 use crate::commands::tables;
@@ -10,7 +10,6 @@ use fib::{Family, IpPrefix, NextHopId};
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-/// Examples below `fwd-app fib generate --help`.
 pub(super) const EXAMPLES: &str = "\
 Examples:
   fwd-app fib generate -o routes.txt
@@ -82,7 +81,7 @@ pub(super) fn main(args: &GenerateArgs) -> anyhow::Result<()> {
         });
     }
     let Like::Internet = args.like;
-    // Both tables are generated before the first line is written, so that an error leaves no partial output.
+    // All tables are generated before the first write, so that an error leaves no partial output.
     let tables = specs(args)
         .iter()
         .map(|spec| spec.generate().map_err(|error| ConfigError::Invalid(error.to_string())))
@@ -99,7 +98,7 @@ fn write_update(out: &mut dyn Write, (prefix, id): (IpPrefix, NextHopId)) -> io:
     if id.is_none() { writeln!(out, "w {prefix}") } else { writeln!(out, "a {prefix} {id}") }
 }
 
-/// The specs of the tables to generate, IPv4 first.
+/// IPv4 first.
 fn specs(args: &GenerateArgs) -> Vec<TableSpec> {
     let spec = |family, routes| TableSpec { family, routes, seed: args.seed, next_hops: args.next_hops };
     let v4 = |routes| spec(Family::V4, routes);

@@ -1,4 +1,4 @@
-//! `fwd-app fib`: inspects ([`stat`], with the counts of [`survey`]), converts ([`convert`]) or generates ([`generate`]) a table.
+//! `fwd-app fib`: inspects, converts or generates a table.
 
 mod convert;
 mod generate;
@@ -7,7 +7,6 @@ mod survey;
 
 use clap::{Args, Subcommand};
 
-/// Examples below `fwd-app fib --help`.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   fwd-app fib stat routes.txt
@@ -34,7 +33,6 @@ enum FibCommand {
     Generate(generate::GenerateArgs),
 }
 
-/// Runs the subcommand.
 pub(crate) fn main(args: &FibArgs) -> anyhow::Result<()> {
     match &args.command {
         FibCommand::Stat(args) => stat::main(args),

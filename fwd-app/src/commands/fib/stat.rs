@@ -1,4 +1,4 @@
-//! `fwd-app fib stat`: prints the contents of a table as text with bars or as JSON. Both are made from one struct.
+//! `fwd-app fib stat`: the contents of a table as text with bars or as JSON, from one struct.
 
 use super::survey::{FamilySurvey, survey};
 use crate::commands::tables;
@@ -11,7 +11,6 @@ use serde::Serialize;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-/// Examples below `fwd-app fib stat --help`.
 pub(super) const EXAMPLES: &str = "\
 Examples:
   fwd-app fib stat routes.txt
@@ -29,7 +28,7 @@ pub(super) struct StatArgs {
     json: bool,
 }
 
-/// The whole output of `fib stat`.
+/// The output of `fib stat`.
 #[derive(Debug, Serialize)]
 struct TableReport {
     files: Vec<FileReport>,
@@ -39,12 +38,10 @@ struct TableReport {
     ipv6: FamilySurvey,
 }
 
-/// One input file.
 #[derive(Debug, Serialize)]
 struct FileReport {
     path: PathBuf,
     format: String,
-    /// The compression of the file; `None` if it is plain.
     compression: Option<String>,
     bytes: u64,
     routes_ipv4: u64,
@@ -54,11 +51,10 @@ struct FileReport {
     unusable: u64,
     skipped_records: u64,
     with_tos: u64,
-    /// Where the file was truncated, in words.
+    /// Where the file is truncated, in words.
     truncated: Option<String>,
 }
 
-/// Next hops of the whole table by kind.
 #[derive(Debug, Default, Serialize)]
 struct NextHopReport {
     total: u64,
@@ -129,7 +125,7 @@ impl NextHopReport {
                 NextHop::Blackhole => &mut report.blackhole,
                 NextHop::Unreachable => &mut report.unreachable,
                 NextHop::Prohibit => &mut report.prohibit,
-                // No feed has one.
+                // Feeds have no local routes.
                 NextHop::Local => continue,
             } += 1;
         }

@@ -5,29 +5,26 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::collections::HashSet;
 
-/// One family of a table.
+/// Statistics of one family.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct FamilySurvey {
-    /// Routes.
     pub(super) routes: u64,
-    /// Routes by prefix length; lengths without routes are left out.
+    /// Routes by prefix length, without empty lengths.
     pub(super) by_length: BTreeMap<u8, u64>,
     /// Distinct next hops.
     pub(super) next_hops: u64,
-    /// The default route's next hop.
     pub(super) default_route: Option<u32>,
     /// Routes longer than /24 (IPv4) or /64 (IPv6), which need a further level in an engine.
     pub(super) deep: u64,
-    /// Routes covered by another route other than the default route.
+    /// Routes covered by another non-default route.
     pub(super) nested: u64,
-    /// The longest chain of routes that cover each other, without the default route.
+    /// The longest chain of nested routes, without the default route.
     pub(super) nesting_max: u64,
-    /// Share of the address space that is covered by routes other than the default route, 0 to 1: of all IPv4 addresses, or of
-    /// 2000::/3, from which IPv6 unicast addresses are allocated.
+    /// Share of the address space covered by non-default routes, 0 to 1: of all IPv4 addresses, or of 2000::/3, the range of IPv6 unicast
+    /// allocations.
     pub(super) covered_share: f64,
 }
 
-/// Computes the statistics of `table`.
 pub(super) fn survey<K: Key>(table: &RibTable<K>) -> FamilySurvey {
     let routes = table.sorted();
     let mut by_length = BTreeMap::new();
@@ -51,8 +48,8 @@ pub(super) fn survey<K: Key>(table: &RibTable<K>) -> FamilySurvey {
     }
 }
 
-/// One pass in order of address, then length; the stack holds the routes that cover the current one. Returns `nested`,
-/// `nesting_max` and `covered_share`.
+/// One pass in order of address and length; the stack holds the routes covering the current one. Returns `nested`, `nesting_max` and
+/// `covered_share`.
 fn walk<K: Key>(routes: &[(Prefix<K>, NextHopId)]) -> (u64, u64, f64) {
     let space = match K::FAMILY {
         Family::V4 => Prefix::DEFAULT,
@@ -75,7 +72,7 @@ fn walk<K: Key>(routes: &[(Prefix<K>, NextHopId)]) -> (u64, u64, f64) {
     (nested, nesting_max, covered_share)
 }
 
-/// The share of `space` that lies in `prefix`.
+/// The share of `space` covered by `prefix`.
 fn share_of<K: Key>(prefix: Prefix<K>, space: Prefix<K>) -> f64 {
     if prefix.covers(space) {
         1.0

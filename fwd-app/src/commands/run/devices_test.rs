@@ -1,4 +1,4 @@
-//! `run` when a device is removed and comes back, and when one is reset, while packets flow.
+//! `run` while a device is removed and returned, or reset, under traffic.
 
 use super::panics::arguments;
 use super::*;
@@ -12,26 +12,26 @@ use fib::faulty::{Call, Faults};
 use rusty_fork::rusty_fork_test;
 use std::sync::atomic::Ordering;
 
-/// The port that is removed, and which only sends.
+/// The port to remove; it only sends.
 const NAME: &str = "net_null1";
-/// Another MAC than the device has.
+/// Differs from the device's MAC.
 const OTHER_MAC: [u8; 6] = [2, 9, 9, 9, 9, 9];
 
-/// Waits for `what`; a test that waits in vain is killed.
+/// Spins until `what`; the test runner's timeout ends a failing test.
 fn until(what: impl Fn() -> bool) {
     while !what() {
         std::thread::yield_now();
     }
 }
 
-/// Waits until the port sends, from now on.
+/// Waits until the port sends more packets.
 fn until_it_sends(port: &Port) {
     let sent = || port.stats().map_or(0, |PortStats { opackets, .. }| opackets);
     let before = sent();
     until(|| sent() > before + 1000);
 }
 
-/// Removes the device of the port and gives it back, then resets it.
+/// Removes the port's device and returns it, then resets it.
 fn trouble(eal: &Eal, port: &Port) {
     until(|| port.is_started());
     let mac = port.mac_addr().unwrap();
@@ -42,14 +42,14 @@ fn trouble(eal: &Eal, port: &Port) {
     eal.vdev_create(NAME, "").unwrap();
     until(|| port.is_started());
     until_it_sends(port);
-    // The device is configured anew, as the MAC shows.
+    // The device has been reconfigured: it has its first MAC again.
     port.set_mac_addr(OTHER_MAC).unwrap();
     report(port, PortEvents { is_removed: false, is_reset: true });
     until(|| port.mac_addr().is_ok_and(|now| now == mac) && port.is_started());
     until_it_sends(port);
 }
 
-/// Runs over a port that receives without end and one that has trouble, which `trouble` makes.
+/// Runs over a port with endless traffic and a port that `trouble` disturbs.
 fn run_with(
     options: &[&str],
     forwarder: Forwarder,
@@ -79,7 +79,7 @@ fn run_with(
     summary.judge().unwrap();
 }
 
-/// Runs with a route that changes without end, which `trouble` has the engine count.
+/// Runs with an endlessly changing route, whose updates `trouble` counts in the engine.
 fn run_with_updates(trouble: impl FnOnce(&Eal, &Port, &Faults) + Send) {
     let (forwarder, faults) = faulty_forwarder();
     faults.reader.store(0, Ordering::SeqCst);
@@ -92,7 +92,6 @@ fn run_with_updates(trouble: impl FnOnce(&Eal, &Port, &Faults) + Send) {
     });
 }
 
-/// Waits until the routes have changed another 500 times.
 fn until_routes_change(faults: &Faults) {
     let before = faults.calls(Call::Apply);
     until(|| faults.calls(Call::Apply) > before + 500);

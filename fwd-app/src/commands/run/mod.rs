@@ -54,7 +54,7 @@ use std::time::{Duration, Instant};
 /// Forwards until a signal or `--duration` ends it.
 ///
 /// # Errors
-/// When it cannot be set up, and as [`Summary::judge`].
+/// The set-up fails, and as [`Summary::judge`].
 pub(super) fn main(args: &RunArgs, reader: ConfigReader, shown: &[Shown]) -> anyhow::Result<()> {
     let signals = Signals::take_over().context("cannot take over signals")?;
     signals.reload_on_hangup().context("cannot take over signals")?;
@@ -66,10 +66,10 @@ pub(super) fn main(args: &RunArgs, reader: ConfigReader, shown: &[Shown]) -> any
     forwarder.config = super::config_values(shown);
     let mut ran = Ran::new(&super::config_values(shown), super::COMMIT);
     ran.work.insert("command", "run".into());
-    // What feeds announce is not known yet.
+    // Routes of feeds are not known yet.
     let is_known = args.feeds.fpm.is_none() && !args.feeds.kernel_routes;
     ran.work.insert("table_hash", is_known.then(|| tables::hash(&forwarder)).into());
-    // Before EAL pins this thread: what is started here runs on any CPU, until it is known which ones lcores have.
+    // Before EAL pins this thread: threads started here may run on any CPU until the lcores' CPUs are known.
     let socket = serve(&args.forward, &words)?;
     let metrics = args.metrics.map(serve_metrics).transpose()?;
     let (routes_max, has_taps) = (args.tables.engine.routes_max, !args.ports.tap.is_empty());
@@ -78,20 +78,19 @@ pub(super) fn main(args: &RunArgs, reader: ConfigReader, shown: &[Shown]) -> any
     let feeds = netns::within(args.ports.taps().netns.as_deref(), || Feeds::start(&feeds))?;
     let cpus = fib::host::Host::here().cpus_allowed();
     let eal = start_eal(&words, &signals)?;
-    // Fails where other processes cannot attach, which is how EAL was started.
+    // Fails if EAL was started without support for secondary processes.
     let _ = eal.allow_captures();
     let manager = ServiceManager::from_environment();
     let ran = Some(ran);
     let control = Control { ran, updates, vrf_specs, socket, metrics, feeds, cpus, reader, manager };
     let (summary, served) = forward(args, &eal, forwarder, &signals, control)?;
-    // The ports are closed by now. Pools and EAL are released here, before any output is written.
+    // The ports are closed. Pools and EAL are released before any output is written.
     drop(eal);
     summary.publish(super::files(&args.forward), &signals)?;
     summary.judge()?;
     served
 }
 
-/// EAL's arguments, verbatim.
 fn eal_arguments(args: &RunArgs) -> Result<Vec<String>, ConfigError> {
     let word = |word: &std::ffi::OsString| {
         word.to_str().map(str::to_owned).ok_or_else(|| {
@@ -101,7 +100,7 @@ fn eal_arguments(args: &RunArgs) -> Result<Vec<String>, ConfigError> {
     args.eal.iter().map(word).collect()
 }
 
-/// The control socket that is wanted, or the default one, without which the forwarder goes on.
+/// The requested control socket, or the default one, which is optional.
 fn serve(wanted: &ForwardArgs, eal: &[String]) -> anyhow::Result<Option<(Server, Inbox)>> {
     if let Some(path) = &wanted.ctl {
         return Ok(Some(super::control_socket(path, super::clients(wanted))?));
@@ -113,31 +112,27 @@ fn serve(wanted: &ForwardArgs, eal: &[String]) -> anyhow::Result<Option<(Server,
     Ok(served.inspect_err(warn).ok())
 }
 
-/// The server of metrics at `address`.
 fn serve_metrics(address: SocketAddr) -> Result<MetricsServer, ConfigError> {
     MetricsServer::start(address, HttpLimits::default())
         .map_err(|error| ConfigError::Invalid(format!("--metrics: cannot listen on {address}: {error}")))
 }
 
-/// What steers the forwarder while it runs.
+/// Everything that controls the forwarder while it runs.
 #[derive(Default)]
 struct Control {
-    /// What runs, for the report.
+    /// The description of this run, for the report.
     ran: Option<Ran>,
     updates: Option<UpdateStream>,
     vrf_specs: Vec<VrfSpec>,
     socket: Option<(Server, Inbox)>,
     metrics: Option<MetricsServer>,
     feeds: Option<Feeds>,
-    /// CPUs of this process.
     cpus: Vec<u16>,
-    /// How the configuration is read again.
+    /// Reads the configuration again.
     reader: ConfigReader,
-    /// Who is told how it is.
     manager: Option<ServiceManager>,
 }
 
-/// Forwards; returns the summary, and the result of the control thread.
 fn forward(
     args: &RunArgs,
     eal: &Eal,
@@ -205,7 +200,7 @@ fn forward(
     let routed = router.map(RouterThread::stop).transpose();
     let (forwarder, served) =
         control.stop().with_context(|| format!("in the step '{}'", beat.step_name()))?;
-    // Its status line is gone with the control thread, so it ends.
+    // The reporter ends when the control thread has dropped the sender of status lines.
     let _ = reporter.map(JoinHandle::join);
     let served = served.and(routed.map(|outcome| finished.outcomes.extend(outcome)));
     let ended = Ended {
@@ -218,7 +213,6 @@ fn forward(
     Ok((Summary { ran, ..Summary::new("run", &forwarder, &ended, setup, tsc_hz) }, served))
 }
 
-/// The ports with their VRFs, addresses, TAPs and kernel interfaces.
 fn port_table(
     args: &RunArgs,
     spec: &PortSpec,
@@ -231,7 +225,7 @@ fn port_table(
     Ok(table.with_kernel_interfaces(&args.feeds.kernel_interface)?)
 }
 
-/// Answers the clients of `console`, makes what `metrics` serves, and counts turns in `heartbeat`.
+/// Serves `console` and `metrics`, and counts turns in `heartbeat`.
 fn answers(
     mut console: Console,
     metrics: Option<&MetricsServer>,
@@ -246,13 +240,12 @@ fn answers(
     }
 }
 
-/// The seed of the hash that chooses the path of a flow. Routers with one seed would use one part of their paths for what came by one path
-/// of another.
+/// The seed of the flow hash. Routers with equal seeds would pick correlated paths (polarization).
 fn ecmp_seed(args: &RunArgs) -> u64 {
     args.forward.ecmp_seed.unwrap_or_else(|| RandomState::new().build_hasher().finish())
 }
 
-/// Of which threads it was said that they have ended.
+/// Threads whose end has been reported.
 #[derive(Default)]
 struct Ends {
     control: bool,
@@ -260,7 +253,7 @@ struct Ends {
 }
 
 impl Ends {
-    /// Says once of each of the two that it has ended, which is a panic while packets flow.
+    /// Warns once per thread that it has ended, which while packets flow means a panic.
     fn notice(&mut self, control: bool, router: bool) {
         if control && !std::mem::replace(&mut self.control, true) {
             notice::warn("the control thread has panicked: packets go on, routes and links stay as they are");
@@ -271,18 +264,17 @@ impl Ends {
     }
 }
 
-/// Takes samples of the counters of all ports and lcores.
 fn sampler(eal: &Eal, ports: &Ports, plan: &LcorePlan) -> Sampler {
     let (names, read) = (ports.ports.iter().map(|port| port.label().to_owned()), ports.ports.clone());
     let is_used = |lcore: &u32| plan.lcores.iter().any(|(used, _)| used == lcore);
     let spare = eal.lcores().into_iter().filter(|lcore| *lcore != eal.main_lcore()).map(|lcore| lcore.0);
     let spare = spare.filter(|lcore| !is_used(lcore)).collect();
-    // A port whose turn comes while a device is brought back is left out of the sample.
+    // A port is left out of a sample while a device is being brought back.
     let sampler = Sampler::new(names, Box::new(move |index| read[index].try_stats()?.ok()), spare);
     sampler.with_alarms(plan).with_pools(ports.pools(plan))
 }
 
-/// Which lcore does what.
+/// The plan of lcores.
 fn plan(forward: &ForwardSpec, settings: Settings, eal: &Eal, ports: &[Port]) -> anyhow::Result<LcorePlan> {
     let lcores: Vec<u32> = eal.lcores().into_iter().map(|lcore| lcore.0).collect();
     let tx_queues_max = Ports::tx_queues_max(ports)?;
@@ -292,7 +284,7 @@ fn plan(forward: &ForwardSpec, settings: Settings, eal: &Eal, ports: &[Port]) ->
     Ok(LcorePlan::new(settings.topology, map.as_ref(), host).map_err(ConfigError::from)?)
 }
 
-/// Which lcore serves which queue. The main lcore is chosen only if it is the only one.
+/// Which lcore serves which queue. The main lcore is used only if it is the only one.
 fn queue_map(config: &QueueSpec, settings: Settings, eal: &Eal, ports: &[Port]) -> anyhow::Result<QueueMap> {
     let place = |port: &Port| {
         let node = Some(port.socket()).filter(|node| *node != SocketId::ANY);
@@ -310,19 +302,18 @@ fn queue_map(config: &QueueSpec, settings: Settings, eal: &Eal, ports: &[Port]) 
         Some((u16::try_from(lcore.0).ok()?, node.unwrap_or(0)))
     };
     let lcores: Vec<_> = workers.iter().filter_map(node).collect();
-    // The others of a pipeline look up and send.
+    // The other lcores of a pipeline look up and send.
     let queues_max = if settings.topology == TopologyKind::Pipeline { 1 } else { u16::MAX };
     let site = QueueSite { ports: &ports, lcores: &lcores, queues_max };
     Ok(config.resolve(&site).map_err(|error| ConfigError::from(PlanError::from(error)))?)
 }
 
-/// The setup, for the report.
 fn setup(eal: &Eal, settings: Settings, plan: &LcorePlan, table: &PortTable) -> Setup {
     let taps = table.ports.iter().filter_map(|port| Some(format!("{}={}", port.id.0, port.tap.as_ref()?)));
     Setup { taps: taps.collect(), ..Setup::new(settings, plan, plan.lcores.len(), eal.has_hugepages()) }
 }
 
-/// Starts the router, if a port is an interface; returns it, and a service for what it learns.
+/// Starts the router if a port is an interface; returns it, and a service that receives learned MACs.
 fn start_router(
     args: &RunArgs,
     (site, forwarder): (&Site<'_>, &Forwarder),
@@ -336,7 +327,7 @@ fn start_router(
     Ok((Some(thread), Service::default().with_neighbours(learned)))
 }
 
-/// Waits until every link is up, at most [`LINK_WAIT`] in all, and prints the state of each port. Returns which are up.
+/// Waits until all links are up, at most [`LINK_WAIT`], and prints each port. Returns the states of the links.
 fn await_links(
     ports: &Ports,
     table: &PortTable,
@@ -357,12 +348,11 @@ fn await_links(
     Ok(are_up)
 }
 
-/// Brings the states of the links of all ports into service.
 fn set_links(forwarder: &Forwarder, links: &[Link], are_up: &[bool]) {
     links.iter().for_each(|link| forwarder.set_link(link.index, are_up[link.index]));
 }
 
-/// The CPUs of the lcores. Lcores yield when they outnumber these.
+/// The CPUs of the lcores, which yield when they outnumber these.
 fn cpus_of(eal: &Eal, plan: &LcorePlan) -> Vec<u16> {
     let mut cpus: Vec<u16> = Vec::new();
     for (lcore, _) in &plan.lcores {
@@ -373,8 +363,7 @@ fn cpus_of(eal: &Eal, plan: &LcorePlan) -> Vec<u16> {
     cpus
 }
 
-/// The CPUs for the threads beside lcores: those of `all` that no lcore of `taken` has, else all. A router that shares one with an lcore
-/// is worth a warning.
+/// CPUs for other threads: `all` except `taken`, or `all` if nothing remains. Warns if the router then shares a CPU with an lcore.
 fn cpus_for_threads(all: &[u16], taken: &[u16], has_router: bool) -> Vec<u16> {
     let free: Vec<u16> = all.iter().copied().filter(|cpu| !taken.contains(cpu)).collect();
     if !free.is_empty() {
@@ -403,7 +392,7 @@ mod tests {
     #[test]
     fn threads_beside_lcores_get_cpus_of_their_own_if_there_are_any() {
         assert_eq!(cpus_for_threads(&[0, 1, 2, 3], &[1, 2], true), [0, 3]);
-        // Not that of the main lcore alone, which this thread has.
+        // Not only the main lcore's CPU, to which this thread is pinned.
         assert_eq!(cpus_for_threads(&[1, 2], &[1, 2], true), [1, 2]);
     }
 }

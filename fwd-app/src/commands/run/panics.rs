@@ -1,4 +1,4 @@
-//! `run` when a stage panics: the other stages stop and drain, and the report has the panic.
+//! `run` when a stage panics: the other stages stop and drain, and the report contains the panic.
 
 use super::*;
 use crate::forwarder::test_forwarder::{LAST_WORDS, bundled, dying_forwarder};
@@ -12,15 +12,15 @@ pub(super) fn arguments(words: &[&str]) -> RunArgs {
     RunArgs::from_arg_matches(&command.try_get_matches_from(fib.iter().chain(words)).unwrap()).unwrap()
 }
 
-/// Runs over two ports, the first with 2,000 packets to receive, while lookups panic: those of reader number `reader`, or of all
-/// readers. The report must attribute the panic to `lcore`.
+/// Runs over two ports, the first with 2,000 packets, while lookups of reader `reader` panic, or of all readers. The report must attribute
+/// the panic to `lcore`.
 fn run_and_die(lcore: u32, options: &[&str], reader: Option<u64>) {
     let Some(eal) = dpdk_ffi::testing::eal() else { return };
     let scratch = tempfile::tempdir().unwrap();
     let nothing = scratch.path().join("nothing.pcap");
     std::fs::write(&nothing, &std::fs::read(bundled("mix.pcap")).unwrap()[..24]).unwrap();
     for (name, rx) in [("net_pcap0", bundled("mix.pcap")), ("net_pcap1", nothing)] {
-        // Two TX queues, one file for each.
+        // A file per TX queue.
         let [one, two] = ["one", "two"].map(|queue| scratch.path().join(format!("{name}-{queue}")));
         let files = [rx.display(), one.display(), two.display()];
         let arguments = format!("rx_pcap={},tx_pcap={},tx_pcap={}", files[0], files[1], files[2]);
@@ -41,7 +41,7 @@ fn run_and_die(lcore: u32, options: &[&str], reader: Option<u64>) {
 rusty_fork_test! {
     #![rusty_fork(timeout_ms = 30_000)]
 
-    // The other worker has a working reader and would run for ever.
+    // The other worker has a working reader and would never end.
     #[test]
     fn a_panic_on_a_worker_ends_the_run_with_a_report() {
         run_and_die(1, &["--config", "(0,0,1),(1,0,2)"], Some(0));

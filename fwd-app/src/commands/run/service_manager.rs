@@ -1,12 +1,11 @@
-//! What the service manager is told, as `sd_notify(3)` of systemd has it: readiness, a status line, and the watchdog's heartbeats.
+//! Messages to the service manager, as in systemd's `sd_notify(3)`: readiness, status line, watchdog.
 //!
-//! A thread of its own looks at the heartbeats of all lcores, idle ones too, and of the main, the control and the router's thread. It
-//! feeds the watchdog only if each of them has moved since it was fed last: a forwarder of which one lcore hangs is restarted. Receiving
-//! that is paused (`ctl stop`) is no hang, since lcores go on polling. A control thread that has panicked is stuck for good: the manager gets
-//! that as the status, and the watchdog nothing more.
+//! A thread checks the heartbeats of all lcores, idle ones included, and of the main, control and router threads. It feeds the watchdog
+//! only if all have advanced since the last time, so a forwarder with one hanging lcore is restarted. Paused receiving (`ctl stop`) is no
+//! hang, since lcores keep polling. After a panic of the control thread, the status says so, and the watchdog is no longer fed.
 //!
-//! The protocol is a datagram of lines `NAME=VALUE`. It is sent with the standard library: crates for it read the address from the
-//! environment alone, which a test cannot set without unsafe code.
+//! The protocol is a datagram of lines `NAME=VALUE`, sent with the standard library: crates for it read the address only from the
+//! environment, which a test cannot set without unsafe code.
 
 use crate::forwarder::{Forwarder, Signals};
 use crate::neighbours::thread::RouterThread;
@@ -25,22 +24,20 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use std::{env, io};
 
-/// How often the status line is made.
 const STATUS_PERIOD: Duration = Duration::from_secs(1);
-/// Heartbeats are looked at so many times in the watchdog's time.
+/// Checks of heartbeats per watchdog time.
 const LOOKS: u32 = 8;
 
-/// The service manager that has started this process.
 #[derive(Debug)]
 pub(super) struct ServiceManager {
     socket: UnixDatagram,
     address: SocketAddr,
-    /// It ends the process that has not fed it for so long.
+    /// The manager ends the process unless fed within this time.
     watchdog: Option<Duration>,
 }
 
 impl ServiceManager {
-    /// The one of the environment variables `NOTIFY_SOCKET`, `WATCHDOG_USEC` and `WATCHDOG_PID`; `None` without.
+    /// Reads `NOTIFY_SOCKET`, `WATCHDOG_USEC` and `WATCHDOG_PID`; `None` without a manager.
     pub(super) fn from_environment() -> Option<Self> {
         let address = env::var_os("NOTIFY_SOCKET").filter(|address| !address.is_empty())?;
         let number = |name: &str| env::var(name).ok()?.parse::<u64>().ok();
@@ -53,10 +50,10 @@ impl ServiceManager {
         manager.inspect_err(warn).ok()
     }
 
-    /// The one that listens at `address`: a path, or an abstract name after `@`. It expects to be fed within `watchdog`.
+    /// The manager at `address`, a path or an abstract name after `@`. It must be fed within `watchdog`.
     ///
     /// # Errors
-    /// When the address is too long, or the system refuses a socket.
+    /// The address is too long, or the system refuses a socket.
     pub(super) fn at(address: &OsStr, watchdog: Option<Duration>) -> io::Result<Self> {
         let address = match address.as_bytes() {
             [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
@@ -67,16 +64,12 @@ impl ServiceManager {
         Ok(Self { socket, address, watchdog })
     }
 
-    /// Sends `lines`. A manager that does not read is told nothing: the forwarder goes on without it.
+    /// Sends `lines` without blocking; a manager that does not read loses them.
     fn tell(&self, lines: &str) {
         let _ = self.socket.send_to_addr(lines.as_bytes(), &self.address);
     }
 
-    /// Reports readiness, and starts the thread that reports on `watched` until the returned sender of status lines is
-    /// dropped and receiving is to stop.
-    ///
-    /// # Errors
-    /// When the system refuses a thread.
+    /// Reports readiness, and starts the reporting thread. It ends once the returned sender is dropped and receiving stops.
     fn follow(self, watched: Watched, signals: &Signals) -> anyhow::Result<(Sender<String>, JoinHandle<()>)> {
         let (sender, status) = bounded(1);
         self.tell("READY=1");
@@ -94,21 +87,17 @@ impl ServiceManager {
     }
 }
 
-/// The heartbeats of the threads of `run`, and who reports them.
+/// Heartbeats of the threads of `run`, and their reporting thread.
 pub(super) struct Supervised {
-    /// The main thread counts its own here.
+    /// Counted by the main thread.
     pub(super) main: Arc<Heartbeat>,
-    /// For the control thread.
     pub(super) control: ControlBeat,
-    /// The reporting thread, if there is a service manager. It ends when [`Self::control`] is dropped and receiving is to stop.
+    /// `None` without a service manager. It ends when [`Self::control`] is dropped and receiving stops.
     pub(super) reporter: Option<JoinHandle<()>>,
 }
 
 impl Supervised {
-    /// Has the stages of a handle, the router and the two threads followed for `manager`, if there is one.
-    ///
-    /// # Errors
-    /// When the system refuses a thread.
+    /// Starts reporting on stages, router, main and control thread to `manager`, if given.
     pub(super) fn start(
         manager: Option<ServiceManager>,
         (handle, router): (&Handle, Option<&RouterThread>),
@@ -124,32 +113,29 @@ impl Supervised {
     }
 }
 
-/// The control thread's heartbeat, and what it says of the forwarder for `systemctl status`.
+/// The control thread's heartbeat, and its status lines.
 pub(super) struct ControlBeat {
     heartbeat: Arc<Heartbeat>,
     status: Option<Sender<String>>,
-    /// When the next line is due.
     due: Instant,
 }
 
 impl ControlBeat {
-    /// Where it counts.
     pub(super) fn heartbeat(&self) -> Arc<Heartbeat> {
         Arc::clone(&self.heartbeat)
     }
 
-    /// Counts a turn, and once a second gives the state of `forwarder` to the reporting thread. Never waits.
+    /// Counts a turn, and every second sends the status to the reporting thread. Does not block.
     pub(super) fn turn(&mut self, forwarder: &Forwarder) {
         self.heartbeat.beat();
         let now = Instant::now();
         let Some(status) = self.status.as_ref().filter(|_| now >= self.due) else { return };
         self.due = now + STATUS_PERIOD;
-        // Full if the other thread is late, which takes the next one.
+        // Full only if the reporter is late; it gets the next line.
         let _ = status.try_send(status_line(forwarder));
     }
 }
 
-/// What a forwarder does, in a line.
 fn status_line(forwarder: &Forwarder) -> String {
     let ribs = forwarder.vrfs().iter().map(|vrf| vrf.rib());
     let (v4, v6) = ribs.fold((0, 0), |(v4, v6), rib| (v4 + rib.v4.len(), v6 + rib.v6.len()));
@@ -160,11 +146,9 @@ fn status_line(forwarder: &Forwarder) -> String {
     format!("{does}; {v4} IPv4 and {v6} IPv6 routes, engine {engine}, {up} of {} ports up", table.ports.len())
 }
 
-/// The threads whose loops must go on.
+/// The threads to watch.
 struct Watched {
-    /// The lcores.
     handle: Handle,
-    /// The other threads, by name.
     threads: Vec<(&'static str, Arc<Heartbeat>)>,
 }
 
@@ -174,7 +158,7 @@ impl Watched {
         self.handle.heartbeats().map(|(_, count)| count).chain(threads).collect()
     }
 
-    /// The names of those that have not moved between two lists of [`Self::heartbeats`], with the step that a thread is in.
+    /// The threads that did not advance between two lists of [`Self::heartbeats`], with their current step.
     fn stuck(&self, before: &[u64], after: &[u64]) -> Vec<String> {
         let lcores = self.handle.heartbeats().map(|(lcore, _)| format!("lcore {lcore}"));
         let thread = |(name, heartbeat): &(&str, Arc<Heartbeat>)| match heartbeat.step_name() {
@@ -186,12 +170,12 @@ impl Watched {
     }
 }
 
-/// Tells the service manager how the forwarder is.
+/// State of the reporting thread.
 struct Reporter {
     manager: ServiceManager,
     watched: Watched,
     signals: Signals,
-    /// The heartbeats with which the watchdog was fed last, and when.
+    /// The heartbeats at the last feeding of the watchdog, and its time.
     fed: (Vec<u64>, Instant),
     is_reloading: bool,
     is_stopping: bool,
@@ -224,8 +208,8 @@ impl Reporter {
         self.stop();
     }
 
-    /// The control thread has ended: after all lcores, or else with a panic, after which the watchdog is not fed any more. Waits until
-    /// receiving is to stop.
+    /// Handles the end of the control thread, after all lcores or by a panic, which ends the feeding of the watchdog. Waits until receiving
+    /// stops.
     fn await_stop(&self, period: Duration) {
         let is_stopping = || self.watched.handle.is_stopping();
         if !is_stopping() {
@@ -238,7 +222,6 @@ impl Reporter {
         }
     }
 
-    /// Reports the end, once.
     fn stop(&mut self) {
         if !std::mem::replace(&mut self.is_stopping, true) {
             self.manager.tell("STOPPING=1\nSTATUS=stopping");
@@ -258,7 +241,7 @@ impl Reporter {
         }
     }
 
-    /// Feeds the watchdog if all threads have moved since it was fed last. Says which ones have not before it bites, after `limit`.
+    /// Feeds the watchdog if all threads have advanced since the last time. Reports stuck threads before `limit` is reached.
     fn feed(&mut self, limit: Duration) {
         let now = self.watched.heartbeats();
         let stuck = self.watched.stuck(&self.fed.0, &now);
@@ -280,7 +263,7 @@ impl Reporter {
     }
 }
 
-/// That the configuration is being read again, and when that began: systemd takes no earlier READY for its end.
+/// A RELOADING message with its time, since systemd accepts only a later READY as the end of the reload.
 fn reloading() -> String {
     let now = clock_gettime(ClockId::Monotonic);
     let us = i128::from(now.tv_sec) * 1_000_000 + i128::from(now.tv_nsec) / 1000;

@@ -1,4 +1,4 @@
-//! What a service manager hears of a run, through a socket of its own: readiness, status, and a watchdog that is fed until an lcore hangs.
+//! A run as seen by a service manager's socket: readiness, status, and watchdog messages until an lcore hangs.
 
 use super::panics::arguments;
 use super::*;
@@ -12,17 +12,15 @@ use std::os::unix::net::UnixDatagram;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tempfile::TempDir;
 
-/// The watchdog's time. The test waits for what is said, however long that takes.
+/// Watchdog time. The tests do not depend on it, since they wait for each message.
 const WATCHDOG: Duration = Duration::from_millis(400);
 
-/// The lines that a forwarder sends.
 struct Heard {
     socket: UnixDatagram,
     folder: File,
 }
 
 impl Heard {
-    /// A socket in `folder`. Whoever waits for a line in vain fails.
     fn new(folder: &TempDir) -> Self {
         let folder = File::open(folder.path()).unwrap();
         let socket = UnixDatagram::bind(path_in(&folder)).unwrap();
@@ -30,12 +28,10 @@ impl Heard {
         Self { socket, folder }
     }
 
-    /// The manager that listens there.
     fn manager(&self) -> ServiceManager {
         ServiceManager::at(path_in(&self.folder).as_ref(), Some(WATCHDOG)).unwrap()
     }
 
-    /// Waits for a line that starts with `start`, and returns it.
     fn until(&self, start: &str) -> String {
         let mut bytes = [0; 4096];
         loop {
@@ -47,7 +43,7 @@ impl Heard {
         }
     }
 
-    /// Forgets what has come so far; returns whether there was anything.
+    /// Discards pending messages; returns whether there were any.
     fn has_more(&self) -> bool {
         self.socket.set_nonblocking(true).unwrap();
         let messages = std::iter::from_fn(|| self.socket.recv(&mut [0; 4096]).ok()).count();
@@ -56,7 +52,7 @@ impl Heard {
     }
 }
 
-/// A short path of a socket in `folder`: a socket's path has at most 107 bytes, a temporary folder's may have more.
+/// A short socket path in `folder`: socket paths are limited to 107 bytes, a temporary folder's may be longer.
 fn path_in(folder: &File) -> String {
     format!("/proc/self/fd/{}/notify", folder.as_raw_fd())
 }
@@ -96,8 +92,8 @@ fn a_reload_is_told_when_it_begins_and_when_it_ends() {
     heard.until("STOPPING=1");
 }
 
-/// Runs over an idle port, with a route that comes and goes. `listen` reads the messages, and may make the engine
-/// fail. Returns the result of the control thread.
+/// Runs over an idle port with a route that is added and removed in a loop. `listen` reads the messages, and may make the engine fail.
+/// Returns the result of the control thread.
 fn run_with_updates(listen: impl FnOnce(&Heard, &Faults) + Send) -> Option<anyhow::Result<()>> {
     let eal = dpdk_ffi::testing::eal()?;
     let scratch = tempfile::tempdir().unwrap();
@@ -134,12 +130,12 @@ rusty_fork_test! {
         let scratch = tempfile::tempdir().unwrap();
         let heard = Heard::new(&scratch);
         let rx = bundled("mix.pcap");
-        // A file for each of two TX queues.
+        // A file per TX queue.
         let [one, two] = ["one", "two"].map(|queue| scratch.path().join(queue));
         let sent = format!("tx_pcap={},tx_pcap={}", one.display(), two.display());
         let files = format!("rx_pcap={},infinite_rx=1,{sent}", rx.display());
         eal.vdev_create("net_pcap0", &files).unwrap();
-        // An idle lcore has the other port, and lcore 3 nothing at all.
+        // An idle lcore serves the other port, lcore 3 none.
         eal.vdev_create("net_null1", "no-rx=1").unwrap();
         let (forwarder, faults) = faulty_forwarder();
         faults.reader.store(0, Ordering::SeqCst);
