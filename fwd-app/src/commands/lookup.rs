@@ -101,7 +101,7 @@ pub(crate) fn main(args: &LookupArgs) -> anyhow::Result<()> {
     }
 }
 
-/// Applies up to `limit` updates of the file, one delta per [`UPDATES_PER_DELTA`].
+/// Applies up to `limit` updates of the file, one delta per `UPDATES_PER_DELTA`.
 fn apply_updates(vrf: &mut Vrf, path: &Path, limit: u64) -> anyhow::Result<()> {
     let mut stream = feed::updates(path, None)?;
     let bytes_total = stream.bytes_total();

@@ -109,7 +109,7 @@ pub(crate) enum Refusal {
     Ended,
 }
 
-/// Object-safe [`Serialize`] and [`Display`].
+/// Object-safe subset of `Serialize` and `Display`.
 trait Shown {
     fn json(&self, out: &mut dyn Write) -> serde_json::Result<()>;
     fn text(&self, out: &mut dyn Write) -> serde_json::Result<()>;

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 const PROTOCOL: &str = "tcp, udp, icmp, icmp6, sctp or a number up to 255";
 pub(super) const PROTOCOL_NAMES: [&str; 5] = ["tcp", "udp", "icmp", "icmp6", "sctp"];
-/// IANA numbers of [`PROTOCOL_NAMES`].
+/// IANA numbers of `PROTOCOL_NAMES`.
 const PROTOCOL_NUMBERS: [u8; 5] = [6, 17, 1, 58, 132];
 const TWO_PORTS: &str = "two ports such as 49152,443";
 const LABEL: &str = "a flow label up to 1048575";

@@ -103,7 +103,7 @@ impl Write for Bounded<'_> {
     }
 }
 
-/// Progress of [`WithSchema`].
+/// Progress of `WithSchema`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ObjectStart {
     Before,

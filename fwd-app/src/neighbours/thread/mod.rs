@@ -146,7 +146,7 @@ struct Waiting {
 struct RouterLoop {
     router: Router<Waiting>,
     actions: Vec<Action<Waiting>>,
-    /// By [`PuntClass`].
+    /// By `PuntClass`.
     from: [RingConsumer; PuntClass::ALL.len()],
     to: RingProducer,
     originated: Ring,

@@ -199,7 +199,7 @@ mod tests {
 
     const ID: InterfaceId = InterfaceId(1);
 
-    /// TAPs with one on port [`ID`], and the kernel's end of it.
+    /// TAPs with one on port `ID`, and the kernel's end of it.
     fn taps() -> (Taps, UnixDatagram) {
         let (ours, kernels) = UnixDatagram::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
