@@ -69,7 +69,6 @@ impl Answer {
         self.value.json(out)
     }
 
-    ///
     /// # Errors
     /// When `out` is full.
     pub(super) fn text(&self, out: &mut dyn Write) -> serde_json::Result<()> {

@@ -54,7 +54,6 @@ pub(crate) struct Layer2<'a> {
 }
 
 impl<'a> Layer2<'a> {
-    ///
     /// # Errors
     /// [`DropReason::Malformed`] if it is too short, [`DropReason::NotIp`] if it has a third tag.
     pub(crate) fn parse(frame: &'a [u8]) -> Result<Self, DropReason> {

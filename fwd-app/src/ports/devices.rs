@@ -27,7 +27,7 @@ const LATE: Duration = Duration::from_secs(1);
 /// Timeout of a busy driver at the end of the forwarder.
 const END_LIMIT: Duration = Duration::from_secs(5);
 
-/// A port's configuration at the start.
+/// A port's configuration and pool.
 #[derive(Clone)]
 pub(crate) struct PortSetup {
     pub(crate) config: PortConfig,

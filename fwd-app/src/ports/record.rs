@@ -49,7 +49,7 @@ pub(crate) struct PortRecord {
     pub(crate) tap: Option<String>,
     /// In order of preference; empty unless it is an interface.
     addresses: Vec<InterfaceAddress>,
-    /// Length of the configured prefix of `addresses`; the TAP's addresses follow.
+    /// Number of configured `addresses`, which come first; the TAP's follow.
     configured: usize,
 }
 
