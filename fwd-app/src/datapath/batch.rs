@@ -1,12 +1,11 @@
 //! A batch: packets of one RX queue and their parsed fields, as arrays.
 //!
-//! Rx fills `packets`, parse fills the lanes, lookup their next hops, verdict the egress entry and the port of every packet,
-//! rewrite changes the headers, and tx empties the batch. All arrays are allocated once, for as many packets as the batch may hold
-//! and the padding of the vector kernels, and reused. The lanes hold packets by family; all other arrays go by the index of a packet
-//! in `packets`, its place.
+//! Rx fills `packets`, parse the lanes, lookup their next hops, verdict the egress entry and the port of every packet; rewrite changes the
+//! headers, and tx empties the batch. All arrays are allocated once, with padding for the vector kernels, and reused. The lanes hold
+//! packets by family; all other arrays are indexed by a packet's place in `packets`.
 //!
 //! Invariant: packets are in order of arrival. Every parsed packet is in exactly one state: it is in a lane, or its index in the egress
-//! table is [`NO_ENTRY`] and it is counted in `drops`.
+//! table is [`NO_ENTRY`] and it is counted in `drops` or marked as a punt.
 
 use super::slot::Slot;
 use super::{DropReason, Drops, Egress, PuntMarker};
@@ -14,20 +13,18 @@ use dpdk_ffi::Burst;
 use dpdk_ffi::simd::{Array, Kind, LengthOrMark, PAD};
 use fib::{Family, Keys, NextHopId};
 
-/// In place of an index in the egress table: the packet is dropped.
+/// Marks a packet without an egress entry: it is dropped or a punt.
 pub(crate) const NO_ENTRY: u32 = u32::MAX;
 
-/// The packets of one family: parallel arrays, the first `len` entries of each in use.
+/// The packets of one family: parallel arrays, of which the first `len` entries are in use.
 ///
-/// Within a burst the frames that the kernel passes come first, in order of arrival, then those of the slow path, in order of
-/// arrival. `packets` maps each entry to its place in the batch, so nothing depends on the order.
+/// Within a burst, frames that pass the kernel come first, then frames of the slow path, both in order of arrival. `packets` maps each
+/// entry to its place in the batch, so nothing depends on the order.
 #[derive(Debug)]
 pub(crate) struct KeyLane {
-    /// Place in the batch of each packet.
+    /// Place of each packet in the batch.
     pub(crate) packets: Array<u16>,
-    /// The next hops that the engine returned.
     pub(crate) hops: Array<NextHopId>,
-    /// How many packets are in the lane.
     pub(crate) len: usize,
 }
 
@@ -37,80 +34,65 @@ impl KeyLane {
     }
 }
 
-/// A packet with VLAN tags that passed its checks: the rewrite kernel does not find its IP header.
+/// A valid packet with VLAN tags: the rewrite kernel does not find its IP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tagged {
-    /// Its place in the batch.
     pub(crate) place: u16,
-    /// The offset of its IP header, 18 or 22.
+    /// Offset of the IP header, 18 or 22.
     pub(crate) ip_at: u8,
-    /// Whether it is IPv6.
     pub(crate) is_v6: bool,
 }
 
-/// When packets were received: `packets` of them at `tsc`.
+/// Receive time of a burst of `packets` packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stamp {
     /// Time stamp counter just after the burst was received.
     pub(crate) tsc: u64,
-    /// How many packets the burst had.
     pub(crate) packets: u32,
 }
 
-/// A batch of packets with everything the stages derive from them.
 #[derive(Debug)]
 pub(crate) struct Batch {
-    /// The packets.
     pub(crate) packets: Burst,
-    /// Number of the RX queue they came from, counted over all ports.
+    /// Number of their RX queue, counted over all ports.
     pub(crate) input: usize,
-    /// Number of the VRF that all of them are in.
     pub(crate) vrf: usize,
-    /// How many of them have been parsed.
     pub(crate) parsed: usize,
     /// IPv4 destinations, in the order of `v4`.
     pub(crate) keys4: Array<u32>,
     /// IPv6 destinations, first and last 64 bits, in the order of `v6`.
     pub(crate) keys6: (Array<u64>, Array<u64>),
-    /// IPv4 packets.
     pub(crate) v4: KeyLane,
-    /// IPv6 packets.
     pub(crate) v6: KeyLane,
-    /// What the rewrite kernel does to each packet.
+    /// Action of the rewrite kernel for each packet.
     pub(crate) kinds: Array<Kind>,
-    /// What is known of each packet: a [`Slot`].
+    /// A [`Slot`] for each packet.
     pub(crate) slots: Array<LengthOrMark>,
-    /// The packets with tags, of those in a lane.
     pub(crate) tagged: Vec<Tagged>,
-    /// The index of each packet in the egress table: its next hop, written by verdict, or [`NO_ENTRY`], written when it is
-    /// dropped.
+    /// Index of each packet in the egress table: its next hop, written by verdict, or [`NO_ENTRY`] if it was dropped or punted earlier.
     pub(crate) indices: Array<u32>,
-    /// Every packet so far passed the kernel and is in a lane. Then both lanes are in order of arrival, and a packet's kind tells which
-    /// has it.
+    /// All packets so far passed the kernel and are in a lane. Then both lanes are in order of arrival, and the kind of a packet determines
+    /// its lane.
     pub(crate) is_plain: bool,
-    /// The egress entry of each packet.
     pub(crate) egress: Array<Egress>,
-    /// The egress port of each packet; [`Code::DROPPED`](super::Code::DROPPED), or [`Code::FRAGMENT`](super::Code::FRAGMENT) for one that
+    /// Egress port of each packet; [`Code::DROPPED`](super::Code::DROPPED); or [`Code::FRAGMENT`](super::Code::FRAGMENT) for a packet that
     /// leaves as fragments by the port of its egress entry.
     pub(crate) ports: Array<u16>,
-    /// Bytes of the packets that have been parsed.
     pub(crate) bytes: u64,
-    /// Packets of this batch that are dropped.
     pub(crate) drops: Drops,
-    /// How its punts are marked; `None` when its port has no addresses.
+    /// Marks punts; `None` when the port has no addresses.
     pub(crate) punting: Option<PuntMarker>,
-    /// When the packets were received, one stamp a burst.
+    /// One per burst.
     stamps: Array<Stamp>,
     stamps_len: usize,
 }
 
-/// An array of `entries` default values.
 fn array<T: Copy + Default>(entries: usize) -> Array<T> {
     Array::new(T::default(), entries)
 }
 
 impl Batch {
-    /// An empty batch over `packets`, itself empty, for as many packets as it holds: 65,536 at most.
+    /// An empty batch over the empty burst `packets`, with room for its capacity, at most 65,536 packets.
     pub(crate) fn new(packets: Burst) -> Self {
         let packets_max = packets.capacity();
         let entries = packets_max + PAD;
@@ -138,12 +120,10 @@ impl Batch {
         }
     }
 
-    /// The IPv4 keys.
     pub(crate) fn keys_v4(&self) -> Keys<'_> {
         Keys::V4(&self.keys4[..self.v4.len])
     }
 
-    /// The IPv6 keys.
     pub(crate) fn keys_v6(&self) -> Keys<'_> {
         Keys::V6 { hi: &self.keys6.0[..self.v6.len], lo: &self.keys6.1[..self.v6.len] }
     }
@@ -156,12 +136,10 @@ impl Batch {
         }
     }
 
-    /// When the packets were received, oldest first.
     pub(crate) fn stamps(&self) -> &[Stamp] {
         &self.stamps[..self.stamps_len]
     }
 
-    /// What is known of the packet at `place`.
     pub(crate) fn slot(&self, place: usize) -> Slot {
         Slot::of(self.slots[place])
     }
@@ -171,7 +149,6 @@ impl Batch {
         Some(self.indices[place]).filter(|index| *index != NO_ENTRY)
     }
 
-    /// Drops every packet of a family for `reason`.
     pub(crate) fn drop_lane(&mut self, family: Family, reason: DropReason) {
         let lane = match family {
             Family::V4 => &mut self.v4,
@@ -186,7 +163,7 @@ impl Batch {
         self.is_plain = false;
     }
 
-    /// Resets everything but the packets, which tx has emptied.
+    /// Resets everything except the packets, which tx has emptied.
     pub(crate) fn clear(&mut self) {
         self.parsed = 0;
         self.v4.len = 0;

@@ -1,43 +1,32 @@
-//! The check of one packet of any form against the rules for packets that may be forwarded.
+//! Checks one packet of any form against the forwarding rules.
 //!
-//! [`check`] applies the rules in order and returns the [`DropReason`] of the first that fails. It is the slow path of
-//! [`super::parse`], whose fast path asks only whether all rules hold. The rules that both share are functions of
-//! [`dpdk_ffi::simd::rules`]. Of IPv6 addresses the fast path looks at the first half, and leaves to [`check`] those that this half
-//! does not decide.
+//! [`check`] applies the rules in order and returns the [`DropReason`] of the first that fails. It is the slow path of [`super::parse`],
+//! whose fast path only tests whether all rules hold. Rules shared by both are in [`dpdk_ffi::simd::rules`]. For IPv6 addresses the fast
+//! path reads the first half, and leaves the undecided ones to [`check`].
 
 use super::DropReason;
 use dpdk_ffi::simd::rules::{checksum_is_right, lengths_agree_v4, lengths_agree_v6, may_hop, unicast_v4};
 
-/// Ethertype of IPv4.
 pub(crate) const IPV4: u16 = 0x0800;
-/// Ethertype of IPv6.
 pub(crate) const IPV6: u16 = 0x86dd;
 /// VLAN tags: IEEE 802.1Q, 802.1ad, and the ethertype that QinQ used before 802.1ad.
 const TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
-/// The most tags that are skipped.
 const TAGS_MAX: usize = 2;
-/// An Ethernet header without tags, bytes.
 pub(crate) const ETHERNET_BYTES: usize = 14;
-/// An IPv4 header without options, bytes.
 pub(crate) const IPV4_BYTES: usize = 20;
-/// An IPv6 header without extension headers, bytes.
 pub(crate) const IPV6_BYTES: usize = 40;
 
-/// A destination address, host order.
+/// Host byte order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Destination {
-    /// IPv4.
     V4(u32),
-    /// IPv6.
     V6(u128),
 }
 
-/// A packet that may be forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Checked {
-    /// The destination address.
     pub(crate) destination: Destination,
-    /// Where the IP header starts in the frame, bytes.
+    /// Offset of the IP header in the frame, bytes.
     pub(crate) ip_at: u16,
     /// Length of the IP packet according to its header, bytes.
     pub(crate) ip_bytes: u32,
@@ -58,8 +47,8 @@ pub(crate) fn check(head: &[u8], frame_bytes: u32) -> Result<Checked, DropReason
     Ok(Checked { destination, ip_at, ip_bytes })
 }
 
-/// The destination in the header of a frame that starts with `head`, whether or not the packet may be forwarded. `None` if it is no IP
-/// packet or ends before.
+/// The destination in the header of a frame that starts with `head`, even if the packet may not be forwarded. `None` if it is no IP packet
+/// or is truncated.
 pub(super) fn destination(head: &[u8]) -> Option<Destination> {
     let (ethertype, ip_at) = layer2(head).ok()?;
     let packet = &head[ip_at..];
@@ -163,7 +152,6 @@ fn ipv6(packet: &[u8], there: u32) -> Result<(Destination, u32), DropReason> {
     Ok((Destination::V6(destination), ip_bytes))
 }
 
-/// Whether packets to this address may be forwarded: it is neither a martian nor multicast.
 pub(crate) const fn is_unicast(destination: Destination) -> bool {
     match destination {
         Destination::V4(address) => unicast_v4(address),

@@ -1,15 +1,14 @@
-//! Choose: gives each packet whose next hop is a group the entry of its path, by the hash of its flow.
+//! Choose: replaces the entry of each packet to a group by the entry of its path, selected by the flow hash.
 //!
-//! Part of the verdict, and only called where the table has groups and the kernel has found a code. Headers are in the first cache,
-//! since parse has read them. It is tested against the reference (`harness::reference`).
+//! Part of the verdict, called only when the table has groups and the kernel has found a code. Headers are in the L1 cache, since parse has
+//! read them. It is tested against the reference (`harness::reference`).
 
 use super::batch::{Batch, Tagged};
 use super::check::ETHERNET_BYTES;
 use super::{Code, EgressTable, flow};
 use dpdk_ffi::simd::Kind;
 
-/// Gives the packets of groups their path's entry. Then the index of such a packet is that of its path. Returns whether packets are left
-/// that need care.
+/// Selects paths and replaces the packets' entries and indices. Returns whether packets remain that need care.
 #[inline(never)]
 pub(crate) fn choose(batch: &mut Batch, table: &EgressTable) -> bool {
     let Batch { packets, kinds, slots, tagged, indices, egress, ports, .. } = batch;
@@ -41,7 +40,7 @@ pub(crate) fn choose(batch: &mut Batch, table: &EgressTable) -> bool {
     need_care
 }
 
-/// Where the IP header of a packet with tags starts; they are in the order of their places.
+/// Offset of the IP header of a packet in `tagged`, which is sorted by place.
 #[cold]
 pub(super) fn ip_at(tagged: &[Tagged], place: usize) -> usize {
     let found = tagged.binary_search_by_key(&place, |tagged| usize::from(tagged.place));

@@ -1,39 +1,30 @@
-//! The counters of an lcore, and their published copy for the rest of the program.
+//! The counters of an lcore, and their published copy.
 //!
-//! Counters are plain integers that belong to one stage, which updates them once a burst. The stage publishes copies of them in
-//! [`Published`], atomics on cache lines of their own, for the thread that prints.
+//! Counters are plain integers owned by one stage, which updates them once per burst. The stage publishes copies in [`Published`], atomics
+//! on separate cache lines, for the thread that prints.
 
 use super::punt_class::{Lost, PuntClass};
 use super::{DropReason, Drops};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// The passes whose cycles are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StageName {
-    /// Receiving packets from the queue.
     Rx,
-    /// Header checks, and collecting the keys.
     Parse,
-    /// The engine's lookup.
     Lookup,
-    /// Turning next hops into ports.
     Verdict,
-    /// Rewriting headers.
     Rewrite,
-    /// Distributing packets to ports, sending, freeing.
     Tx,
-    /// In a pipeline, giving batches to the next stage and taking them from the stage before: all of it that a packet meets, though
-    /// only the rx stage counts the packets.
+    /// Pipelines: time to pass batches between stages. Counted in all stages, but the packets only in the rx stage.
     HandOver,
 }
 
 impl StageName {
-    /// All of them, in the order in which a packet passes them.
+    /// In the order of a packet's path.
     pub(crate) const ALL: [Self; 7] =
         [Self::Rx, Self::Parse, Self::Lookup, Self::Verdict, Self::Rewrite, Self::Tx, Self::HandOver];
 
-    /// The name in reports.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Rx => "rx",
@@ -47,53 +38,41 @@ impl StageName {
     }
 }
 
-/// Cycles of one pass, summed over the timed bursts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StageCycles {
-    /// Number of timed bursts.
     pub(crate) bursts: u64,
-    /// Packets in them.
     pub(crate) packets: u64,
-    /// Cycles of the time stamp counter that they took.
     pub(crate) cycles: u64,
 }
 
-/// One burst in this many is timed pass by pass, since reading the clock six times costs as much as a few packets.
+/// One burst in 16 is timed pass by pass, because reading the clock for each pass costs as much as a few packets.
 pub(crate) const TIMED_ONE_IN: u32 = 16;
 
-/// The counters of one stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counters {
-    /// Packets received.
     pub(crate) rx_packets: u64,
-    /// Bytes received, without preamble and frame check sequence.
+    /// Without preamble and frame check sequence.
     pub(crate) rx_bytes: u64,
-    /// Packets sent.
     pub(crate) tx_packets: u64,
-    /// Bytes sent, without preamble and frame check sequence.
+    /// Without preamble and frame check sequence.
     pub(crate) tx_bytes: u64,
-    /// Packets that this router made: answers, requests, errors, fragments.
+    /// Packets created by this router: answers, requests, errors, fragments.
     pub(crate) originated: u64,
-    /// Packets that were for this router, and done with, and those that left as fragments.
+    /// Packets consumed by this router, and packets replaced by their fragments.
     pub(crate) punted: u64,
-    /// Of the punted ones, those that left as fragments.
+    /// The part of `punted` that left as fragments.
     pub(crate) fragmented: u64,
-    /// Answers and errors of ICMP that this router did not make since their rate is limited.
     pub(crate) icmp_limited: u64,
-    /// Packets that were dropped and not handed over to the router, since it had more than enough of their class.
+    /// Punts dropped because their class was over quota or its ring was full.
     pub(crate) lost: Lost,
-    /// Packets dropped.
     pub(crate) drops: Drops,
-    /// Batches completed.
     pub(crate) batches: u64,
-    /// Cycles spent on batches, without idle polling.
+    /// Without idle polling.
     pub(crate) busy_cycles: u64,
-    /// Cycles of each pass.
     pub(crate) stages: [StageCycles; StageName::ALL.len()],
 }
 
 impl Counters {
-    /// Adds the counts of `other`.
     pub(crate) fn merge(&mut self, other: &Self) {
         self.rx_packets += other.rx_packets;
         self.rx_bytes += other.rx_bytes;
@@ -114,12 +93,12 @@ impl Counters {
         }
     }
 
-    /// Packets that have come and not gone: those inside, if all counts are of one moment.
+    /// Packets inside: received or originated, and not yet sent, punted or dropped. Exact if all counts are of one moment.
     pub(crate) fn inside(&self) -> u64 {
         (self.rx_packets + self.originated).saturating_sub(self.tx_packets + self.punted + self.drops.total())
     }
 
-    /// Packets that have come and gone, in whatever form. Of the published counters of a stage it may be too few, never too many.
+    /// Received packets that are finished in any way. From published counters it may be too low, never too high.
     pub(crate) fn gone(&self) -> u64 {
         (self.tx_packets + self.punted + self.drops.total()).saturating_sub(self.originated)
     }
@@ -134,18 +113,17 @@ impl Counters {
     }
 }
 
-/// How many numbers of [`Counters`] are published while the stage runs.
 const SHOWN: usize = 10 + DropReason::COUNT + PuntClass::ALL.len();
 
-/// The published copy of one stage's counters, and the time stamp counter when they were published last. Each number is exact, but two
-/// numbers may be from different moments. What was originated is stored first and read last, so that whoever sees a packet of the router
-/// leave knows that there is one more.
+/// The published copy of one stage's counters, and the time stamp counter of the last publication. Each number is exact, but two numbers
+/// may be of different moments. `originated` is stored first and read last, so that a reader that sees a router packet in `tx_packets` also
+/// sees it in `originated`.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Published([AtomicU64; SHOWN], AtomicU64);
 
 impl Published {
-    /// Stores a copy of `counters`. Only the stage that owns them calls this.
+    /// Publishes a copy of `counters`. Called only by the stage that owns them.
     pub(crate) fn publish(&self, counters: &Counters) {
         let Counters { rx_packets, rx_bytes, tx_packets, tx_bytes, originated, punted, .. } = counters;
         let Counters { fragmented, icmp_limited, batches, busy_cycles, drops, lost, .. } = counters;
@@ -160,12 +138,11 @@ impl Published {
         self.1.store(dpdk_ffi::tsc(), Relaxed);
     }
 
-    /// When they were published last, as the time stamp counter was then.
     pub(crate) fn at(&self) -> u64 {
         self.1.load(Relaxed)
     }
 
-    /// The published counters; cycles by pass are not published and read as 0.
+    /// The published counters. Cycles by pass are not published and read as 0.
     pub(crate) fn read(&self) -> Counters {
         let [
             originated,
@@ -204,7 +181,7 @@ impl Published {
     }
 }
 
-/// The packets of one queue. The stage that uses the queue counts, any thread reads.
+/// Packet counts of one queue, written by the stage that uses it and read by any thread.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct QueueCount {
@@ -213,7 +190,7 @@ pub(crate) struct QueueCount {
 }
 
 impl QueueCount {
-    /// Counts `packets` received or sent, and `refused` for which a TX queue had no room. One thread alone calls this.
+    /// Counts packets received or sent, and packets that a full TX queue refused. Called by one thread only.
     #[inline]
     pub(crate) fn add(&self, packets: u64, refused: u64) {
         self.packets.store(self.packets.load(Relaxed) + packets, Relaxed);
@@ -222,13 +199,12 @@ impl QueueCount {
         }
     }
 
-    /// The packets received or sent, and those refused.
     pub(crate) fn read(&self) -> (u64, u64) {
         (self.packets.load(Relaxed), self.refused.load(Relaxed))
     }
 }
 
-/// The packets of one VRF that a stage has looked up. The stage counts, any thread reads.
+/// Packets of one VRF looked up by a stage, which writes the counts; any thread reads them.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct VrfCount {
@@ -237,28 +213,28 @@ pub(crate) struct VrfCount {
 }
 
 impl VrfCount {
-    /// Counts a batch. One thread alone calls this.
+    /// Counts a batch. Called by one thread only.
     #[inline]
     pub(crate) fn add(&self, packets: u64, bytes: u64) {
         self.packets.store(self.packets.load(Relaxed) + packets, Relaxed);
         self.bytes.store(self.bytes.load(Relaxed) + bytes, Relaxed);
     }
 
-    /// The packets and their bytes.
     pub(crate) fn read(&self) -> [u64; 2] {
         [self.packets.load(Relaxed), self.bytes.load(Relaxed)]
     }
 }
 
-/// Counts the time that a stage of a pipeline is busy, but for the one that sends, which counts its own.
+/// Busy time of a pipeline stage. The sending stage has its own timer.
 #[derive(Debug, Default)]
 pub(crate) struct BusyClock {
-    /// Time stamp at the end of the last turn; 0 if it had no work.
+    /// Time stamp at the end of the last turn; 0 if it was idle.
     last_tsc: u64,
 }
 
 impl BusyClock {
-    /// Ends a turn whose work began at `since_tsc`, or, after a turn with work, at the end of that. 0 is for work of no length.
+    /// Ends a turn with work. The work began at the end of the previous turn if that had work, otherwise at `since_tsc`; 0 is work of no
+    /// length.
     #[inline]
     pub(crate) fn worked(&mut self, since_tsc: u64, counters: &mut Counters) {
         let now = dpdk_ffi::tsc();
@@ -269,27 +245,25 @@ impl BusyClock {
         self.last_tsc = now;
     }
 
-    /// Ends a turn without work. Returns whether the one before had some.
+    /// Ends an idle turn. Returns whether the previous turn had work.
     #[inline]
     pub(crate) fn rest(&mut self) -> bool {
         std::mem::take(&mut self.last_tsc) != 0
     }
 }
 
-/// Times the passes of a burst that is sampled.
 pub(crate) struct Stopwatch {
     last: u64,
     on: bool,
 }
 
 impl Stopwatch {
-    /// Starts the stopwatch if `on`; otherwise it does nothing.
     #[inline]
     pub(crate) fn start(on: bool) -> Self {
         Self { last: if on { dpdk_ffi::tsc() } else { 0 }, on }
     }
 
-    /// Ends the pass `stage` over `packets` packets, and starts the next one.
+    /// Ends pass `stage` over `packets` packets and starts the next one.
     #[inline]
     pub(crate) fn lap(&mut self, counters: &mut Counters, stage: StageName, packets: usize) {
         if self.on {
@@ -311,7 +285,7 @@ mod tests {
         assert!(!clock.rest());
         clock.worked(0, &mut counters);
         assert_eq!(counters.busy_cycles, 0);
-        // The next turn goes on from there, whenever its packets came.
+        // The next turn continues from there, whenever its packets arrived.
         let end = clock.last_tsc;
         clock.worked(dpdk_ffi::tsc(), &mut counters);
         assert_eq!(counters.busy_cycles, clock.last_tsc - end);

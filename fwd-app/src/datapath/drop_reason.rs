@@ -1,8 +1,8 @@
-//! Why a packet was dropped: one enum, one counter for each reason, and one name for each in every output.
+//! Drop reasons: one enum, with one counter and one name per reason in every output.
 
 use std::fmt;
 
-/// The reason a packet was dropped. A packet that is not sent is counted under exactly one.
+/// Why a packet was dropped. A packet that is not sent is counted under exactly one reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum DropReason {
@@ -10,45 +10,36 @@ pub(crate) enum DropReason {
     NotIp,
     /// Truncated, or a version or length that contradicts the frame (RFC 1812 5.2.2, RFC 8200 3).
     Malformed,
-    /// The IPv4 header checksum is wrong (RFC 1812 5.2.2).
     BadChecksum,
     /// A TTL or hop limit of 1 or 0 (RFC 1812 5.3.1, RFC 8200 3).
     TtlExpired,
     /// An address that must not be forwarded (RFC 1812 5.3.7, RFC 4291 2.5).
     Martian,
-    /// A multicast destination; this is a unicast forwarder.
     Multicast,
-    /// No prefix covers the destination.
     NoRoute,
-    /// The route is a blackhole.
     Blackhole,
-    /// The route says that the destination is unreachable.
     Unreachable,
-    /// The route says that the destination is prohibited.
     Prohibited,
-    /// The gateway's MAC is unknown.
     NoNeighbour,
     /// The IP packet is longer than the egress port's MTU.
     MtuExceeded,
-    /// The TX queue had no room.
     TxFull,
     /// The engine failed or did not answer in time.
     EngineStall,
-    /// A frame for another MAC, or a packet for this router that nobody here takes.
+    /// A frame to another MAC, or a packet to this router that is not accepted.
     NotForUs,
-    /// An ARP or neighbour discovery message that is invalid or tells nothing.
+    /// An ARP or neighbour discovery message that is invalid or carries nothing new.
     ArpIgnored,
-    /// For this router, but too much came at once.
+    /// For this router, but over quota.
     PuntFull,
     /// The gateway's MAC is unknown, and too many packets wait for MACs.
     WaitingFull,
 }
 
 impl DropReason {
-    /// How many reasons there are.
     pub(crate) const COUNT: usize = 18;
 
-    /// All of them, in order of their discriminants.
+    /// In the order of the discriminants.
     pub(crate) const ALL: [Self; Self::COUNT] = [
         Self::NotIp,
         Self::Malformed,
@@ -70,7 +61,6 @@ impl DropReason {
         Self::WaitingFull,
     ];
 
-    /// Their names, in the same order.
     pub(crate) const NAMES: [&'static str; Self::COUNT] = {
         let mut names = [""; Self::COUNT];
         let mut at = 0;
@@ -81,7 +71,6 @@ impl DropReason {
         names
     };
 
-    /// The name in every output.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::NotIp => "not_ip",
@@ -112,40 +101,34 @@ impl fmt::Display for DropReason {
     }
 }
 
-/// A count of packets for each [`DropReason`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Drops([u64; DropReason::COUNT]);
 
 impl Drops {
-    /// Counts `packets` more.
     #[inline]
     pub(crate) fn add(&mut self, reason: DropReason, packets: u64) {
         self.0[reason as usize] += packets;
     }
 
-    /// The count of one reason.
     pub(crate) fn get(&self, reason: DropReason) -> u64 {
         self.0[reason as usize]
     }
 
-    /// The sum over all reasons.
     pub(crate) fn total(&self) -> u64 {
         self.0.iter().sum()
     }
 
-    /// Every reason with its count, including zeros.
+    /// Includes zeros.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (DropReason, u64)> {
         DropReason::ALL.into_iter().zip(self.0)
     }
 
-    /// Adds the counts of `other`.
     pub(crate) fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.0.iter_mut().zip(other.0) {
             *mine += theirs;
         }
     }
 
-    /// The counts since `earlier`.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
         let mut out = *self;
         for (now, before) in out.0.iter_mut().zip(earlier.0) {

@@ -1,4 +1,4 @@
-//! The flow of a packet as one number, by which it gets its path among several.
+//! The flow hash of a packet, which selects its path among several.
 //!
 //! ```text
 //! fold(a, b) = low half ^ high half of the 128-bit product of a and b
@@ -8,34 +8,31 @@
 //!              where fold(address ^ key, K) = fold(first half ^ key, last half ^ K)
 //! l4         = flow label << 40 | protocol << 32 | source port << 16 | destination port
 //! ```
-//! Numbers are taken from the packet in network byte order. IPv4 has the flow label 0. `l4` lacks the ports where the protocol is not
-//! TCP, UDP, SCTP, DCCP or UDP-Lite, and where they do not lie in the packet's first segment. Of IPv6 the protocol is what stands behind
-//! at most [`EXTENSIONS_MAX`] extension headers; behind more, or where they end beyond the first segment, it is 0.
+//! Fields are read in network byte order. The flow label of IPv4 is 0. The ports in `l4` are 0 unless the protocol is TCP, UDP, SCTP, DCCP
+//! or UDP-Lite and they lie in the first segment. The protocol of IPv6 is the one behind at most [`EXTENSIONS_MAX`] extension headers;
+//! behind more, or where they end beyond the first segment, it is 0.
 //!
-//! All fragments of a packet must take one path, and only the first has ports. So `l4` is 0 for every fragment: a flow of fragments and
-//! whole packets may take two paths. VLAN tags do not count.
+//! All fragments of a packet must take the same path, and only the first has ports. So `l4` is 0 for every fragment, and fragments and
+//! whole packets of a flow may take different paths. VLAN tags are not hashed.
 
 use std::net::IpAddr;
 
 /// Odd constants with as many ones as zeros.
 const K: [u64; 4] =
     [0xa076_1d64_78bd_642f, 0xe703_7ed1_a0b4_28db, 0x8ebc_6af0_9c88_c6e3, 0x5899_65cc_7537_4cc3];
-/// The most extension headers that are passed over.
 const EXTENSIONS_MAX: usize = 8;
-/// The next header of an IPv6 fragment.
 const FRAGMENT: u8 = 44;
 
-/// The key of the hash for a seed.
 pub(crate) const fn key(seed: u64) -> u64 {
     fold(seed ^ K[0], K[1])
 }
 
-/// An Ethernet header, an IPv4 header without options, and ports.
+/// Ethernet header, IPv4 header without options, ports.
 const PLAIN_V4_BYTES: usize = 38;
-/// An Ethernet header, an IPv6 header, and ports.
+/// Ethernet header, IPv6 header, ports.
 const PLAIN_V6_BYTES: usize = 58;
 
-/// As [`hash`], of an untagged IPv4 frame, if it has no options and the first segment has ports: every field is at a place that is known.
+/// [`hash`] of an untagged IPv4 frame without options whose ports are in the first segment: every field has a fixed offset.
 #[inline(always)]
 pub(crate) fn hash_plain_v4(key: u64, frame: &[u8]) -> Option<u64> {
     let start: &[u8; PLAIN_V4_BYTES] = frame.first_chunk()?;
@@ -47,7 +44,7 @@ pub(crate) fn hash_plain_v4(key: u64, frame: &[u8]) -> Option<u64> {
     Some(hash_v4(key, header, l4))
 }
 
-/// As [`hash_plain_v4`], of IPv6 without extension headers.
+/// [`hash_plain_v4`] for IPv6 without extension headers.
 #[inline(always)]
 pub(crate) fn hash_plain_v6(key: u64, frame: &[u8]) -> Option<u64> {
     let start: &[u8; PLAIN_V6_BYTES] = frame.first_chunk()?;
@@ -58,21 +55,20 @@ pub(crate) fn hash_plain_v6(key: u64, frame: &[u8]) -> Option<u64> {
     Some(hash_v6(key, header, label(header) | l4_of(header[6], *ports)))
 }
 
-/// A flow, by the fields that its hash depends on.
+/// The hashed fields of a flow, except the destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Flow {
-    /// The source address, of the family of the destination.
     pub(crate) source: IpAddr,
-    /// The protocol. 0 is that of fragments, of which the addresses alone count.
+    /// 0 for fragments, of which only the addresses are hashed.
     pub(crate) protocol: u8,
-    /// Source and destination port; 0 where the protocol has none.
+    /// Source and destination port; 0 if the protocol has none.
     pub(crate) ports: [u16; 2],
-    /// The flow label; 0 of IPv4.
+    /// 0 for IPv4.
     pub(crate) label: u32,
 }
 
 impl Flow {
-    /// Its hash to `destination`: that of a packet with these fields. `None` when the addresses are of two families.
+    /// The hash of a packet of this flow to `destination`. `None` when the address families differ.
     pub(crate) fn hash(&self, key: u64, destination: IpAddr) -> Option<u64> {
         let mut packet = match (self.source, destination) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
@@ -99,8 +95,7 @@ impl Flow {
     }
 }
 
-/// The hash of the flow of an IP packet: its bytes as far as the first segment has them, from the IP header on. 0 for what is no IP
-/// packet.
+/// The flow hash of an IP packet, given the bytes of the first segment from the IP header on. 0 if it is not an IP packet.
 #[inline(always)]
 pub(crate) fn hash(key: u64, packet: &[u8]) -> u64 {
     match packet.first().map(|first| first >> 4) {
@@ -130,7 +125,7 @@ fn l4_v4(header: &[u8; 20], packet: &[u8]) -> u64 {
     if is_fragment(header) { 0 } else { l4(header[9], packet, usize::from(header[0] & 15) * 4) }
 }
 
-/// Whether there are more fragments, or an offset.
+/// "More fragments", or an offset.
 #[inline(always)]
 fn is_fragment(header: &[u8; 20]) -> bool {
     u16::from_be_bytes([header[6], header[7]]) & 0x3fff != 0
@@ -142,7 +137,6 @@ fn l4_v6(header: &[u8; 40], packet: &[u8]) -> u64 {
     l4.map_or(0, |l4| label(header) | l4)
 }
 
-/// The flow label in its place of `l4`.
 #[inline(always)]
 const fn label(header: &[u8; 40]) -> u64 {
     (u32::from_be_bytes([header[0], header[1], header[2], header[3]]) as u64 & 0xf_ffff) << 40
@@ -158,7 +152,7 @@ fn behind(mut next: u8, packet: &[u8]) -> Option<u64> {
         };
         at += match next {
             FRAGMENT => return None,
-            // Authentication counts in other units (RFC 4302 2.2).
+            // The authentication header counts in 4-byte units (RFC 4302 2.2).
             51 => usize::from(*len) * 4 + 8,
             next if is_extension(next) => usize::from(*len) * 8 + 8,
             next => return Some(l4(next, packet, at)),
@@ -185,7 +179,7 @@ fn l4(protocol: u8, packet: &[u8], at: usize) -> u64 {
     l4_of(protocol, ports.copied().unwrap_or_default())
 }
 
-/// The protocol, and what lies in the place of ports if it has ports.
+/// Protocol and ports; 0 for protocols without ports.
 #[inline(always)]
 fn l4_of(protocol: u8, ports: [u8; 4]) -> u64 {
     let ports = if has_ports(protocol) { u32::from_be_bytes(ports) } else { 0 };
@@ -199,7 +193,7 @@ fn be64<const N: usize>(bytes: &[u8; N], at: usize) -> u64 {
     u64::from_be_bytes(word)
 }
 
-/// Both halves of a product, folded: every bit of it depends on most bits of both numbers.
+/// Folds the two halves of a product: every result bit depends on most bits of both factors.
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "the halves of a product")]
 pub(super) const fn fold(a: u64, b: u64) -> u64 {
@@ -245,7 +239,6 @@ mod tests {
 
     #[test]
     fn fragments_and_other_protocols_have_no_ports() {
-        // More fragments; an offset; both.
         let first = v4(|packet| packet[6] = 0x20);
         for [high, low] in [[0x20, 0], [0, 1], [0x3f, 0xff]] {
             let ports =
@@ -258,7 +251,6 @@ mod tests {
             "may be fragmented, but is not"
         );
         assert_eq!(v4(|packet| (packet[9], packet[20]) = (1, 9)), v4(|packet| packet[9] = 1));
-        // Behind options.
         assert_ne!(v4(|packet| (packet[0], packet[24]) = (0x46, 9)), v4(|packet| packet[0] = 0x46));
         assert_eq!(v4(|packet| (packet[0], packet[20]) = (0x46, 9)), v4(|packet| packet[0] = 0x46));
         let cut = V4::default().frame();
@@ -267,7 +259,7 @@ mod tests {
 
     #[test]
     fn extension_headers_are_passed_over() {
-        // Next header and length of each in front of UDP's ports; (headers, where the ports are).
+        // Next header and length of each extension in front of UDP's ports; then the offset of the ports.
         let with = |headers: &[(u8, u8)], ports: usize, port: u8| {
             v6(|packet| {
                 let mut at = 40;

@@ -1,48 +1,44 @@
-//! Fragments of IPv4 packets that are longer than the MTU of the port they leave by: the procedure of RFC 791 3.2.
+//! Fragments of IPv4 packets that exceed the MTU of their egress port (RFC 791 3.2).
 //!
-//! A [`Cut`] has the headers of the fragments and says which bytes of the packet follow each; whoever sends them copies the bytes. The
-//! packet is as it would leave in one piece, its TTL decremented. DPDK's `rte_ipv4_fragment_packet` is not used: it needs mbufs that refer
-//! to others, and so ports that take chains, and leaves the checksums to devices.
+//! A [`Cut`] yields the headers of each fragment and the range of its payload; the sender copies the bytes. The packet already has its
+//! final headers, with the TTL decremented. DPDK's `rte_ipv4_fragment_packet` is not used: it needs indirect mbufs, hence ports that take
+//! chains, and leaves checksums to devices.
 
 use super::check::{ETHERNET_BYTES, IPV4_BYTES};
 use std::ops::Range;
 
-/// The longest headers of a frame up to its payload: Ethernet, two VLAN tags, and IPv4 with 40 bytes of options.
+/// The longest headers of a frame: Ethernet, two VLAN tags, and IPv4 with 40 bytes of options.
 const HEADERS_BYTES_MAX: usize = ETHERNET_BYTES + 8 + 60;
 /// "Don't fragment", in the word with flags and offset.
 const DONT: u16 = 0x4000;
-/// "More fragments".
 const MORE: u16 = 0x2000;
 /// The offset, in units of 8 bytes.
 const OFFSET: u16 = 0x1fff;
 
-/// The headers in front of a fragment's payload.
 #[derive(Clone, Copy, Debug)]
 struct Headers {
     bytes: [u8; HEADERS_BYTES_MAX],
     len: usize,
-    /// The payload that fits the MTU behind them, bytes. Only a last fragment may have a payload of no multiple of 8.
+    /// Payload bytes that fit the MTU. Only in the last fragment may the payload be no multiple of 8.
     room: u32,
 }
 
-/// How a packet is cut into fragments. Each call of [`Self::next`] gives one.
 #[derive(Clone, Debug)]
 pub(crate) struct Cut {
     ip_at: usize,
-    /// Those of the next fragment; after the first, without the options that only the first has.
+    /// Headers of the next fragment; later fragments lack the options that are not copied.
     headers: Headers,
     later: Headers,
-    /// The word with flags and offset, as it is in the packet.
+    /// Flags and offset of the packet.
     word: u16,
-    /// The payload in the packet, and how much of it has been given.
+    /// Payload in the packet, and the part already yielded.
     payload: Range<u32>,
     done: u32,
 }
 
 impl Cut {
-    /// How an IPv4 packet at `ip_at` in `frame`, the first segment of a frame whose checks it has passed, becomes fragments of at most
-    /// `mtu_bytes` bytes. `None` for a packet that must not be fragmented: one of IPv6, with "don't fragment", or whose parts would begin
-    /// where no offset reaches.
+    /// Plans the fragments, of at most `mtu_bytes`, of a checked IPv4 packet at `ip_at` in `frame`, the first segment of the frame. `None`
+    /// for a packet that must not be fragmented: IPv6, "don't fragment", or an offset out of range.
     pub(crate) fn new(frame: &[u8], ip_at: usize, mtu_bytes: u16) -> Option<Self> {
         let packet = frame.get(ip_at..)?;
         let header = packet
@@ -77,7 +73,6 @@ impl Cut {
         Some(Self { ip_at, headers: first, later, word, payload, done: 0 })
     }
 
-    /// How many fragments there will be.
     pub(crate) fn fragments(&self) -> u32 {
         let all = self.payload.end - self.payload.start;
         if all <= self.headers.room {
@@ -87,7 +82,7 @@ impl Cut {
         2 + rest.saturating_sub(self.later.room).div_ceil(self.later.room & !7)
     }
 
-    /// The next fragment: its headers, and which bytes of the frame follow them.
+    /// The headers of the next fragment and the range of its payload in the frame.
     pub(crate) fn next(&mut self) -> Option<(&[u8], Range<u32>)> {
         let left = (self.payload.end - self.payload.start).checked_sub(self.done).filter(|left| *left > 0)?;
         if self.done > 0 {
@@ -96,9 +91,9 @@ impl Cut {
         let Headers { bytes, len, room } = &mut self.headers;
         let count = if left <= *room { left } else { *room & !7 };
         let from = self.payload.start + self.done;
-        // The last fragment of a packet that is a fragment itself says what that one says.
+        // If the packet is itself a fragment, its last fragment inherits its flag.
         let more = if count < left { MORE } else { 0 };
-        // Cannot carry: the end of the payload is within the reach of an offset.
+        // Cannot carry: the end of the payload is within the range of offsets.
         let word = (self.word | more) + u16::try_from(self.done / 8).unwrap_or(0);
         self.done += count;
         let header = &mut bytes[self.ip_at..*len];
@@ -112,7 +107,7 @@ impl Cut {
     }
 }
 
-/// The options that every fragment has: those whose "copied" bit is set (RFC 791 3.1). What follows a malformed option is not copied.
+/// The options of every fragment: those with the "copied" bit (RFC 791 3.1). Options after a malformed one are not copied.
 fn copied(options: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = options;
     std::iter::from_fn(move || {
@@ -132,7 +127,7 @@ fn copied(options: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// The checksum of a header in which it is 0 (RFC 1071). At most 30 words: it folds in two steps.
+/// The checksum of a header whose checksum field is 0 (RFC 1071). At most 30 words, so two folds suffice.
 fn checksum(header: &[u8]) -> u16 {
     let sum: u32 = header.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum();
     let sum = (sum & 0xffff) + (sum >> 16);

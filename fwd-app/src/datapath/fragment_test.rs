@@ -1,11 +1,11 @@
-//! Fragments of any packets: valid, no longer than the MTU, and together the packet that was cut.
+//! Properties of fragments of arbitrary packets: valid, within the MTU, and together equal to the packet.
 
 use super::*;
 use crate::datapath::check::check;
 use crate::datapath::test_frames::V4;
 use proptest::prelude::*;
 
-/// A packet: options as (type, value), whose lengths are right, then the bytes that end them; offset and "more fragments"; payload.
+/// A packet: options as (type, value) with correct lengths, then the bytes that end them; offset and "more fragments"; payload.
 #[derive(Clone, Debug)]
 struct Recipe {
     options: Vec<(u8, Vec<u8>)>,
@@ -49,7 +49,7 @@ impl Recipe {
         let end = usize::from(header[0] & 15) * 4;
         let sum = checksum(&header[..end]);
         header[10..12].copy_from_slice(&sum.to_be_bytes());
-        // Padding of the frame, which is no payload.
+        // Padding of the frame is not payload.
         frame.extend([0xee; 3]);
         frame
     }
@@ -75,7 +75,7 @@ fn recipe() -> impl Strategy<Value = Recipe> {
     )
 }
 
-/// The fragments as IP packets, each in its frame's bytes.
+/// The fragments as IP packets, each in a frame.
 fn cut(frame: &[u8], ip_at: usize, mtu_bytes: u16) -> Option<Vec<Vec<u8>>> {
     let mut cut = Cut::new(frame, ip_at, mtu_bytes)?;
     let count = cut.fragments();
@@ -95,7 +95,7 @@ fn be16(bytes: &[u8]) -> u16 {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 3000, ..ProptestConfig::default() })]
 
-    /// Each fragment is a valid packet that fits; together they are the packet, whatever its options.
+    /// With any options, valid or not.
     #[test]
     fn fragments_together_are_the_packet(recipe in recipe()) {
         let (frame, ip_at) = (recipe.frame(), 14 + 4 * recipe.tags);
@@ -132,7 +132,7 @@ proptest! {
             } else {
                 prop_assert_eq!(*later.get_or_insert(&header[20..]), &header[20..]);
             }
-            // No shorter than need be: one block more would not fit.
+            // No shorter than necessary: another block would exceed the MTU.
             prop_assert!(number == last || ip.len() + 8 > usize::from(recipe.mtu_bytes));
         }
         prop_assert_eq!(&payload[..], &packet[header_bytes..]);
@@ -155,7 +155,7 @@ proptest! {
         }
     }
 
-    /// Fragments of fragments are those of the whole, cut further: the end and the order stay.
+    /// Fragments of fragments: the end and the order of the payload stay.
     #[test]
     fn a_fragment_is_fragmented_again(recipe in recipe(), smaller in 68..600_u16) {
         let (frame, ip_at) = (recipe.frame(), 14 + 4 * recipe.tags);
@@ -185,7 +185,7 @@ proptest! {
     fn any_bytes_are_data(frame in prop::collection::vec(any::<u8>(), 0..200), ip_at in 14..30_usize, mtu_bytes: u16) {
         let frame_bytes = u32::try_from(frame.len()).unwrap();
         let is_checked = check(&frame, frame_bytes).is_ok_and(|checked| usize::from(checked.ip_at) == ip_at);
-        // What has passed its checks has all its bytes.
+        // A packet that passed its checks has all its bytes.
         if let Some(mut cut) = Cut::new(&frame, ip_at, mtu_bytes) && is_checked {
             while let Some((_, payload)) = cut.next() {
                 prop_assert!(payload.end <= frame_bytes);

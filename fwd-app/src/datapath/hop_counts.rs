@@ -1,14 +1,12 @@
-//! Packets and bytes by next hop, when somebody wants them.
+//! Optional packet and byte counts by next hop.
 //!
-//! The counts are part of the [`EgressTable`](super::EgressTable), so that a table always comes with cells for its next hops, and a stage
-//! that counts nothing pays for one look at a field of the table that it has loaded anyway. Each stage that gives verdicts has cells of its
-//! own, its lane, which it alone writes; whoever reads sums over the lanes. A table with more next hops than cells gets a larger set
-//! of cells, which keeps the smaller one: an lcore may still count there, and the sum is over both. So nothing is copied while lcores
-//! count, and nothing is lost.
+//! The counts belong to the [`EgressTable`](super::EgressTable), so that every table has cells for its next hops, and a stage that counts
+//! nothing pays for one test of a loaded field. Each stage that gives verdicts writes its own cells, its lane; readers sum the lanes. A
+//! table with more next hops than cells gets a larger set of cells, linked to the smaller one, where an lcore may still count; readers sum
+//! both. So nothing is copied while lcores count, and no count is lost.
 //!
-//! A packet counts for the next hop that its lookup gave, of a group for the path that it takes, whether it is sent, dropped for it or
-//! handed to the router. Next hops whose ids are above the last cell (only bare ids can be, until the table is made anew) share the cell
-//! of the others.
+//! A packet is counted for the next hop of its lookup, or for the selected path of a group, whether it is sent, dropped or punted. Ids
+//! above the last cell share one cell; only bare ids can be above it, until the next table.
 
 use super::Batch;
 use fib::NextHopId;
@@ -16,12 +14,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Cells there are at least.
 const CELLS_MIN: usize = 1 << 10;
-/// Cells behind those in use, so that two lanes are on different cache lines.
+/// Unused cells that keep two lanes on different cache lines.
 const PADDING: usize = 8;
 
-/// The packets of a next hop on one lane.
 #[derive(Debug, Default)]
 struct Cell {
     packets: AtomicU64,
@@ -31,9 +27,7 @@ struct Cell {
 /// Packets, and their bytes without preamble and frame check sequence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HopCount {
-    /// Packets.
     pub(crate) packets: u64,
-    /// Bytes.
     pub(crate) bytes: u64,
 }
 
@@ -44,25 +38,23 @@ impl std::ops::AddAssign for HopCount {
     }
 }
 
-/// The counts by next hop of one VRF.
 #[derive(Debug)]
 pub(crate) struct HopCounts {
-    /// By lane, then by id; the cell at `others` is that of all ids from there on.
+    /// By lane, then by id. The cell at `others` counts all higher ids.
     lanes: Box<[Box<[Cell]>]>,
     others: usize,
-    /// Those of the smaller set that this one follows.
+    /// The smaller set that this one replaced.
     before: Option<Arc<Self>>,
 }
 
 impl HopCounts {
-    /// Zeros for next hops up to `last` on so many lanes.
     pub(crate) fn new(lanes: usize, last: u32) -> Self {
         let others = (last as usize + 1).next_power_of_two().max(CELLS_MIN);
         let lane = |_| (0..=others + PADDING).map(|_| Cell::default()).collect();
         Self { lanes: (0..lanes).map(lane).collect(), others, before: None }
     }
 
-    /// The same counts, with cells for next hops up to `last`.
+    /// The same counts, extended to next hops up to `last`.
     pub(crate) fn with_room(self: &Arc<Self>, last: u32) -> Arc<Self> {
         if self.has_room(last) {
             return Arc::clone(self);
@@ -70,17 +62,16 @@ impl HopCounts {
         Arc::new(Self { before: Some(Arc::clone(self)), ..Self::new(self.lanes.len(), last) })
     }
 
-    /// Whether next hop `last` and all before it have cells of their own.
     pub(crate) fn has_room(&self, last: u32) -> bool {
         (last as usize) < self.others
     }
 
-    /// Counts the packets of a batch that has its verdict. The stage that has this lane alone calls this.
+    /// Counts the packets of a batch that has its verdict. Called only by the stage that owns the lane.
     #[inline(never)]
     pub(crate) fn count(&self, lane: usize, batch: &Batch) {
         let Some(cells) = self.lanes.get(lane) else { return };
         for (place, index) in batch.indices[..batch.packets.len()].iter().enumerate() {
-            // Neither what was dropped before nor what has no route has a next hop.
+            // Packets dropped earlier or without a route have no next hop.
             if *index == super::batch::NO_ENTRY || *index == 0 {
                 continue;
             }
@@ -91,12 +82,11 @@ impl HopCounts {
         }
     }
 
-    /// This set and those that it follows.
+    /// This set and its predecessors.
     fn sets(&self) -> impl Iterator<Item = &Self> {
         std::iter::successors(Some(self), |set| set.before.as_deref())
     }
 
-    /// The sum over the lanes of one set.
     fn sum(&self, at: usize) -> HopCount {
         let mut sum = HopCount::default();
         for cell in self.lanes.iter().filter_map(|cells| cells.get(at)) {
@@ -105,7 +95,7 @@ impl HopCounts {
         sum
     }
 
-    /// What was counted for a next hop with a cell of its own.
+    /// The count of a next hop that has its own cell.
     pub(crate) fn of(&self, id: NextHopId) -> HopCount {
         let mut count = HopCount::default();
         let at = id.get() as usize;
@@ -113,22 +103,21 @@ impl HopCounts {
         count
     }
 
-    /// The next ids from `start` on that do not share a cell: at least one, with `cells_max` cells at most in all lanes.
+    /// The next ids from `start` on that do not share a cell: at least one, reading at most `cells_max` cells over all lanes.
     pub(crate) fn ids(&self, start: u32, cells_max: usize) -> std::ops::Range<u32> {
         let last = u32::try_from(self.others).unwrap_or(u32::MAX);
         let count = (cells_max / (self.lanes.len() * self.sets().count()).max(1)).max(1);
         start..last.min(start.saturating_add(u32::try_from(count).unwrap_or(u32::MAX)))
     }
 
-    /// What was counted for all other next hops.
+    /// The count of all next hops without a cell.
     pub(crate) fn others(&self) -> HopCount {
         let mut count = HopCount::default();
         self.sets().for_each(|set| count += set.sum(set.others));
         count
     }
 
-    /// Sets the counts of ids to 0 that are not `in_use`, which may then get another meaning. No lcore may have a packet for one of them
-    /// any more.
+    /// Clears the counts of ids that are not in use, so that they can be reassigned. No lcore may still hold a packet for such an id.
     pub(crate) fn forget(&self, is_in_use: impl Fn(NextHopId) -> bool) {
         for set in self.sets() {
             for (at, id) in (0_u32..).map(NextHopId::from_answer).enumerate().take(set.others) {
@@ -146,7 +135,6 @@ impl HopCounts {
 
 #[cfg(test)]
 impl HopCounts {
-    /// Counts for a next hop on a lane.
     pub(crate) fn add(&self, lane: usize, id: u32, count: HopCount) {
         let cell = &self.lanes[lane][id as usize];
         cell.packets.fetch_add(count.packets, Relaxed);
@@ -168,7 +156,7 @@ mod tests {
         NextHopId::from_answer(value)
     }
 
-    /// A batch of IPv4 packets with these answers, looked up in `table`; 64 bytes each, and one that is dropped before.
+    /// A batch of 64-byte IPv4 packets with these answers, looked up in `table`, and one packet that is dropped before.
     fn batch(answers: &[NextHopId], table: &EgressTable) -> Option<Batch> {
         let frame = |at: usize| {
             let [high, low] = u16::try_from(at).unwrap().to_be_bytes();
@@ -197,7 +185,7 @@ mod tests {
         counts.count(0, &batch);
         counts.count(1, &batch);
         counts.count(1, &batch);
-        // A lane that there was not when counting began.
+        // A lane that did not exist when counting began.
         counts.count(2, &batch);
         let of = |packets| HopCount { packets, bytes: packets * 64 };
         assert_eq!(counts.of(id(700)), of(6));
@@ -223,7 +211,6 @@ mod tests {
         assert!(Arc::ptr_eq(&small, &small.with_room(1023)), "there is room");
         let large = small.with_room(3000);
         large.count(0, &batch);
-        // An lcore that has not seen the new table yet.
         small.count(0, &batch);
         let of = |packets| HopCount { packets, bytes: packets * 64 };
         assert_eq!((large.of(id(7)), large.of(id(3000)), large.others()), (of(3), of(1), of(2)));

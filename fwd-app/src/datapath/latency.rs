@@ -1,79 +1,71 @@
-//! How long packets stayed in the forwarder: a histogram in nanoseconds, recorded a burst at a time.
-//!
-//! Recording a burst of any size is one step of 10 to 20 ns, so at a burst of 128 it costs about a tenth of a nanosecond a packet.
+//! Time that packets spend in the forwarder: histograms in nanoseconds, recorded a burst at a time.
 
 use hdrhistogram::Histogram;
 
-/// The longest latency that the histogram resolves, 60 s; longer ones are counted as 60 s.
+/// The longest latency resolved, 60 s; longer ones count as 60 s.
 const LIMIT_NS: u64 = 60_000_000_000;
-/// Three significant digits: no percentile is off by more than 0.1 %.
+/// Three significant digits: percentiles are exact to 0.1 %.
 const DIGITS: u8 = 3;
 
-/// A latency histogram, and the clock's rate.
 #[derive(Clone, Debug)]
 pub(crate) struct Latency {
     histogram: Histogram<u64>,
-    /// Nanoseconds a cycle, times 2^32.
+    /// Nanoseconds per cycle, times 2^32.
     ns_per_cycle: u64,
 }
 
 impl Latency {
     /// An empty histogram for a time stamp counter of `tsc_hz` (not 0).
     pub(crate) fn new(tsc_hz: u64) -> Self {
-        // `new_with_bounds` accepts these constants. It can only fail for other bounds.
+        // `new_with_bounds` fails only for other bounds.
         let histogram = Histogram::new_with_bounds(1, LIMIT_NS, DIGITS)
             .unwrap_or_else(|_| unreachable!("1..=60 s at three digits is a valid histogram"));
         let ns_per_cycle = (1_000_000_000_u128 << 32).checked_div(u128::from(tsc_hz)).unwrap_or(1 << 32);
         Self { histogram, ns_per_cycle: u64::try_from(ns_per_cycle).unwrap_or(u64::MAX) }
     }
 
-    /// Counts `packets` that took `cycles`.
     #[inline]
     pub(crate) fn record(&mut self, cycles: u64, packets: u64) {
         self.histogram.saturating_record_n(self.ns(cycles).max(1), packets);
     }
 
-    /// Cycles in nanoseconds.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "2^64 cycles are centuries")]
     pub(crate) fn ns(&self, cycles: u64) -> u64 {
         ((u128::from(cycles) * u128::from(self.ns_per_cycle)) >> 32) as u64
     }
 
-    /// The histogram, nanoseconds.
     pub(crate) fn histogram(&self) -> &Histogram<u64> {
         &self.histogram
     }
 
     /// Adds the counts of `other`, which has the same limits.
     pub(crate) fn merge(&mut self, other: &Self) {
-        // `add` refuses only a histogram with wider limits, and all are made by `new`.
+        // `add` refuses only a histogram with wider limits; all are made by `new`.
         let added = self.histogram.add(&other.histogram);
         assert!(added.is_ok(), "two latency histograms have the same limits");
     }
 }
 
-/// The frame sizes that latency is told apart by, bytes with the checksum: those that RFC 2544 (9.1) has for Ethernet. A frame belongs to
-/// the first that is not shorter; longer ones than all are a class of their own.
+/// Upper limits of the frame size classes, bytes with the checksum: the sizes of RFC 2544 (9.1) for Ethernet. Longer frames have a last
+/// class.
 pub(crate) const FRAME_BYTES_MAX: [u32; 7] = [64, 128, 256, 512, 1024, 1280, 1518];
-/// Bytes of an Ethernet frame's checksum, which no mbuf holds.
+/// An Ethernet frame's checksum, which is not in the mbuf.
 const CHECKSUM_BYTES: u32 = 4;
-/// Classes of frame sizes.
 const CLASSES: usize = FRAME_BYTES_MAX.len() + 1;
 
-/// A histogram for each class of frame sizes. To record a packet costs as much as in one histogram.
+/// A histogram per frame size class. Recording costs as much as with a single histogram.
 #[derive(Clone, Debug)]
 pub(crate) struct LatencyBySize {
     classes: [Latency; CLASSES],
 }
 
 impl LatencyBySize {
-    /// Empty histograms, as [`Latency::new`].
     pub(crate) fn new(tsc_hz: u64) -> Self {
         Self { classes: std::array::from_fn(|_| Latency::new(tsc_hz)) }
     }
 
-    /// Counts a packet of `frame_bytes`, without the checksum, that took `cycles`.
+    /// Counts a packet of `frame_bytes`, without the checksum, with a latency of `cycles`.
     #[inline]
     pub(crate) fn record(&mut self, cycles: u64, frame_bytes: u32) {
         let bytes = frame_bytes.saturating_add(CHECKSUM_BYTES);
@@ -81,17 +73,15 @@ impl LatencyBySize {
         self.classes[class].record(cycles, 1);
     }
 
-    /// The histograms, in the order of [`FRAME_BYTES_MAX`], that of longer frames last.
+    /// In the order of [`FRAME_BYTES_MAX`], longer frames last.
     pub(crate) const fn classes(&self) -> &[Latency; CLASSES] {
         &self.classes
     }
 
-    /// Adds the counts of `other`.
     pub(crate) fn merge(&mut self, other: &Self) {
         self.classes.iter_mut().zip(&other.classes).for_each(|(class, other)| class.merge(other));
     }
 
-    /// All packets.
     pub(crate) fn total(&self) -> Latency {
         let mut total = self.classes[0].clone();
         self.classes[1..].iter().for_each(|class| total.merge(class));

@@ -1,9 +1,8 @@
-//! A limit of what an lcore does for packets off the fast path, by time, without a division or a clock of its own.
+//! Rate limit of an lcore's work off the fast path, per period of TSC cycles, without a division or a clock read.
 
-/// A period is so many cycles, as a power of two: about a millisecond.
+/// Binary logarithm of a period in cycles: about a millisecond.
 pub(crate) const PERIOD_SHIFT: u32 = 21;
 
-/// So much in each period.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limit {
     each: u32,
@@ -12,12 +11,11 @@ pub(crate) struct Limit {
 }
 
 impl Limit {
-    /// `each` in a period.
     pub(crate) const fn new(each: u32) -> Self {
         Self { each, left: each, period: 0 }
     }
 
-    /// Whether something may be done at the time `tsc` that counts as `cost`. The last thing of a period may cost more than is left.
+    /// Charges `cost` at the time `tsc`; returns false when the quota is used up. The last charge may exceed the quota.
     pub(crate) fn takes(&mut self, tsc: u64, cost: u32) -> bool {
         let period = tsc >> PERIOD_SHIFT;
         if period != self.period {

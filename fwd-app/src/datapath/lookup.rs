@@ -1,11 +1,10 @@
-//! Lookup: resolves the destinations of a batch to next hops, through an engine's reader.
+//! Lookup: resolves the destinations of a batch to next hops through an engine's reader.
 //!
-//! [`Lookup`] is for engines that answer at once: one call for each family of a batch. [`InFlight`] is for engines that answer
-//! later: it keeps several batches in the engine's slots and returns them in order of arrival. When an engine fails, or does not
-//! answer in time, the packets of that batch are dropped (`engine_stall`) and the forwarder goes on; the engine's first error is
-//! kept in an [`EngineFault`]. The slots of an abandoned batch are reused once the engine has answered it after all. While every
-//! slot belongs to an abandoned batch, new batches are accepted and dropped at once, so that an engine that never answers stops
-//! neither rx nor the shutdown.
+//! [`Lookup`] serves synchronous engines: one call per family of a batch. [`InFlight`] serves asynchronous ones: it keeps several batches
+//! in the engine's slots and returns them in order of arrival. When an engine fails or times out, the packets of that batch are dropped
+//! (`engine_stall`) and the forwarder continues; [`EngineFault`] keeps the first error. The slots of an abandoned batch are reused after a
+//! late answer. While every slot belongs to an abandoned batch, new batches are accepted and dropped at once, so that an engine that never
+//! answers blocks neither rx nor the shutdown.
 
 use super::DropReason;
 use super::batch::Batch;
@@ -15,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 
-/// The first error of an engine's lookups. Lcores record it, the main lcore reports it.
+/// The first lookup error of an engine. Lcores record it, the main lcore reports it.
 #[derive(Debug, Default)]
 pub(crate) struct EngineFault {
     first: OnceLock<EngineError>,
@@ -23,46 +22,42 @@ pub(crate) struct EngineFault {
 }
 
 impl EngineFault {
-    /// Records `error`, unless one was recorded before.
     #[cold]
     fn note(&self, error: EngineError) {
         let _ = self.first.set(error);
     }
 
-    /// The first error, if there was any.
     pub(crate) fn first(&self) -> Option<&EngineError> {
         self.first.get()
     }
 
-    /// The first error, returned to the first caller only, so that it is reported once.
+    /// The first error, for the first caller only, so that it is reported once.
     pub(crate) fn news(&self) -> Option<&EngineError> {
         self.first().filter(|_| !self.is_reported.swap(true, Ordering::AcqRel))
     }
 }
 
-/// Lookups that are complete when the call returns.
 pub(crate) struct Lookup {
     reader: Box<dyn EngineReader>,
     fault: Arc<EngineFault>,
 }
 
 impl Lookup {
-    /// Looks up through `reader`, whose slots hold at least as many keys as a batch has packets.
+    /// The slots of `reader` hold at least as many keys as a batch has packets.
     pub(crate) fn new(reader: Box<dyn EngineReader>, fault: Arc<EngineFault>) -> Self {
         Self { reader, fault }
     }
 
-    /// Looks up through `reader` from now on; returns the one before.
+    /// Returns the previous reader.
     pub(crate) fn replace(&mut self, reader: Box<dyn EngineReader>) -> Box<dyn EngineReader> {
         std::mem::replace(&mut self.reader, reader)
     }
 
-    /// As [`EngineReader::refresh`].
     pub(crate) fn refresh(&mut self) {
         self.reader.refresh();
     }
 
-    /// Fills the next hops of both lanes; a lane whose lookup fails is dropped.
+    /// Fills the next hops of both lanes. A lane whose lookup fails is dropped.
     #[inline]
     pub(crate) fn run(&mut self, batch: &mut Batch) {
         let Batch { keys4, keys6, v4, v6, .. } = batch;
@@ -79,7 +74,7 @@ impl Lookup {
     }
 }
 
-/// Whether `result` is an error, which is then recorded.
+/// Records an error and returns whether `result` is one.
 #[inline]
 fn is_lost(result: Result<(), EngineError>, fault: &EngineFault) -> bool {
     result.map_err(|error| fault.note(error)).is_err()
@@ -90,7 +85,7 @@ struct Pending {
     batch: Option<Box<Batch>>,
     /// `None` when no pair was free; then no answer is outstanding.
     slots: Option<[SlotId; 2]>,
-    /// Which of the slots have an answer outstanding, IPv4 first.
+    /// The slots with an outstanding answer, IPv4 first.
     owed: [bool; 2],
     since_tsc: u64,
 }
@@ -100,7 +95,7 @@ pub(crate) struct InFlight {
     reader: Box<dyn EngineReader>,
     free: Vec<[SlotId; 2]>,
     pending: VecDeque<Pending>,
-    /// Slots whose batch was abandoned; they become free when the engine answers after all.
+    /// Slots of abandoned batches, until the engine answers.
     lost: Vec<Pending>,
     stall_cycles: u64,
     fault: Arc<EngineFault>,
@@ -109,7 +104,7 @@ pub(crate) struct InFlight {
 }
 
 impl InFlight {
-    /// Looks up through `reader`; each batch takes two slots, one a family. A batch is abandoned after `stall_cycles`.
+    /// Each batch takes two slots of `reader`, one per family. A batch is abandoned after `stall_cycles`.
     pub(crate) fn new(reader: Box<dyn EngineReader>, stall_cycles: u64, fault: Arc<EngineFault>) -> Self {
         let free: Vec<_> = pairs_of(reader.as_ref()).collect();
         let pairs = free.len();
@@ -124,10 +119,9 @@ impl InFlight {
         }
     }
 
-    /// Looks up through `reader` from now on; returns the one before, with the slots that belong to abandoned batches. No batch is in
-    /// flight.
+    /// Returns the previous reader with the slots of abandoned batches. No batch may be in flight.
     pub(crate) fn replace(&mut self, reader: Box<dyn EngineReader>) -> Box<dyn EngineReader> {
-        // In the memory that is there: lcores neither allocate nor free.
+        // Reuses the memory: lcores neither allocate nor free.
         self.free.clear();
         self.free.extend(pairs_of(reader.as_ref()));
         self.pairs = self.free.len();
@@ -135,20 +129,18 @@ impl InFlight {
         std::mem::replace(&mut self.reader, reader)
     }
 
-    /// As [`EngineReader::refresh`].
     pub(crate) fn refresh(&mut self) {
         self.reader.refresh();
     }
 
-    /// Whether a batch may be submitted: a pair of slots is free, or every pair belongs to an abandoned batch. In the second case
-    /// the new batch is dropped, since nothing bounds when a slot becomes free. Otherwise wait: the oldest pending batch frees its
-    /// slots or is abandoned within `stall_cycles`.
+    /// Whether a batch may be submitted: a pair of slots is free, or every pair belongs to an abandoned batch. In the second case the new
+    /// batch is dropped, since no bound exists for a slot to become free. Otherwise wait: the oldest pending batch frees its slots or is
+    /// abandoned within `stall_cycles`.
     #[inline]
     pub(crate) fn is_ready(&self) -> bool {
         !self.free.is_empty() || self.lost.len() == self.pairs
     }
 
-    /// Whether it holds no batch.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.pending.is_empty()
@@ -160,10 +152,10 @@ impl InFlight {
         !self.pending.is_empty() || !self.lost.is_empty()
     }
 
-    /// Accepts a batch. Without a free pair of slots its packets are dropped (see [`Self::is_ready`]).
+    /// Accepts a batch. Without a free pair of slots its packets are dropped.
     pub(crate) fn submit(&mut self, batch: Box<Batch>, now_tsc: u64) {
         let slots = self.free.pop();
-        // The batch goes into `pending` before the engine is called: if the engine panics, its packets can still be counted.
+        // The batch is in `pending` before the engine is called, so that its packets are counted if the engine panics.
         self.pending.push_back(Pending { batch: Some(batch), slots, owed: [false; 2], since_tsc: now_tsc });
         let Some(Pending { batch: Some(batch), owed, .. }) = self.pending.back_mut() else { return };
         let Some([v4, v6]) = slots else { return drop_lanes(batch, [true; 2]) };
@@ -177,7 +169,7 @@ impl InFlight {
         }
     }
 
-    /// Returns the oldest batch, if the engine has answered it or it has stalled. Also recovers slots of abandoned batches.
+    /// Returns the oldest batch once the engine has answered it or it has stalled. Also recovers slots of abandoned batches.
     pub(crate) fn take(&mut self, now_tsc: u64) -> Option<Box<Batch>> {
         self.recover();
         let front = self.pending.front_mut()?;
@@ -197,7 +189,6 @@ impl InFlight {
         Some(batch)
     }
 
-    /// Frees the slots of abandoned batches that the engine has answered by now.
     fn recover(&mut self) {
         let mut i = 0;
         while i < self.lost.len() {
@@ -210,19 +201,17 @@ impl InFlight {
         }
     }
 
-    /// Packets of the batches in flight.
     pub(crate) fn packets_held(&self) -> u64 {
         let batches = self.pending.iter().filter_map(|pending| pending.batch.as_ref());
         batches.map(|batch| batch.packets.len() as u64).sum()
     }
 }
 
-/// The slots of `reader` in pairs, one slot a family.
+/// Pairs the slots of `reader`, one slot per family.
 fn pairs_of(reader: &dyn EngineReader) -> impl Iterator<Item = [SlotId; 2]> + use<> {
     (0..reader.slots() / 2).map(|pair| [SlotId(pair * 2), SlotId(pair * 2 + 1)])
 }
 
-/// Collects the answers that are ready.
 fn collect(reader: &mut dyn EngineReader, pending: &mut Pending, fault: &EngineFault) {
     let Some(slots) = pending.slots else { return };
     for (family, slot) in slots.into_iter().enumerate() {
@@ -263,7 +252,7 @@ mod tests {
     use fib::{EngineWriter, NextHopId, Rib};
     use std::sync::atomic::Ordering::SeqCst;
 
-    /// A reader with `slots` slots: IPv4 has the next hop 4, IPv6 the next hop 6.
+    /// A reader with `slots` slots: IPv4 has next hop 4, IPv6 next hop 6.
     fn reader(slots: u16, faults: &Arc<Faults>) -> Box<dyn EngineReader> {
         let (mut engine, mut rib) = (FaultyEngine::new(faults), Rib::new());
         rib.set("0.0.0.0/0".parse().unwrap(), NextHopId::from_answer(4));
@@ -316,7 +305,7 @@ mod tests {
         assert_eq!(given_up.drops.get(DropReason::EngineStall), 3);
         assert_eq!((given_up.v4.len, given_up.v6.len), (0, 0));
         assert!(given_up.indices[..3].iter().all(|index| *index == NO_ENTRY));
-        // No batch is in flight, but slots are to be recovered: a batch submitted meanwhile is dropped at once.
+        // No batch is in flight, but slots are still to be recovered: a batch submitted meanwhile is dropped at once.
         assert!(flight.is_empty() && flight.is_busy() && flight.take(1002).is_none());
         assert!(flight.is_ready());
         flight.submit(batch(2, 1).unwrap(), 1002);
@@ -345,7 +334,7 @@ mod tests {
         let mut one = batch(2, 1).unwrap();
         lookup.run(&mut one);
         assert_eq!(one.drops.get(DropReason::EngineStall), 3);
-        // The third call: that of the first family of the batch.
+        // From the third call, for the first family of the batch.
         assert_eq!(fault.first(), Some(&EngineError::Full { what: "routes", used: 2, limit: 0 }));
     }
 

@@ -1,9 +1,8 @@
-//! Parse: checks headers and collects destinations, family by family.
+//! Parse: checks headers and collects destinations by family.
 //!
-//! Nearly all frames are untagged IPv4 without options or untagged IPv6, of at least 54 bytes. One kernel a burst checks them all
-//! ([`dpdk_ffi::Burst::parse`]). Packets that are not of this form, or that fail, go one by one through [`check::check`], which
-//! alone gives the drop reason. So the kernel must never pass a packet that [`check::check`] refuses, but need not pass every good
-//! one.
+//! Nearly all frames are untagged IPv4 without options or untagged IPv6, of at least 54 bytes. One kernel call per burst checks them
+//! ([`dpdk_ffi::Burst::parse`]). All other packets, and those that fail, go one by one through [`check::check`], which alone decides the
+//! drop reason. So the kernel must never pass a packet that [`check::check`] refuses, but may leave good ones to it.
 
 use super::batch::{Batch, NO_ENTRY, Tagged};
 use super::check::{self, Destination};
@@ -12,7 +11,6 @@ use super::slot::Slot;
 use super::{DropReason, PuntMarker};
 use dpdk_ffi::simd::{Kind, LaneV4, LaneV6, Parsed};
 
-/// Parses the packets that have not been parsed yet.
 #[inline]
 pub(crate) fn parse(batch: &mut Batch) {
     let Batch { packets, keys4, keys6, v4, v6, kinds, slots, .. } = batch;
@@ -34,7 +32,7 @@ pub(crate) fn parse(batch: &mut Batch) {
     }
 }
 
-/// Checks, one by one, every packet from place `first` on that the kernel did not pass.
+/// Checks, one by one, the packets from place `first` on that the kernel did not pass.
 #[cold]
 #[inline(never)]
 #[expect(
@@ -81,7 +79,7 @@ fn slow(batch: &mut Batch, first: usize) {
     }
 }
 
-/// What [`check::check`] says of a packet from a port with addresses; or what becomes of it, if it is not to be forwarded.
+/// Checks a packet of a port with addresses: returns its [`check::check`], or the punt or drop reason if it is not forwarded.
 fn punted(
     punting: &mut PuntMarker,
     (head, frame_bytes): (&[u8], u32),
@@ -96,11 +94,11 @@ fn punted(
     }
 }
 
-/// The first place from `at` on whose entry is wanted. Where few are, most entries are passed over sixteen at a time.
+/// The first place from `at` on with a wanted entry. Skips sixteen entries at a time, since few are wanted.
 #[inline]
 pub(super) fn next_place<T>(entries: &[T], mut at: usize, is_wanted: impl Fn(&T) -> bool) -> Option<usize> {
     while let Some(sixteen) = entries[at..].first_chunk::<16>() {
-        // Without a branch an entry, so that it is a few vector instructions.
+        // Branch-free, so that it compiles to a few vector instructions.
         if sixteen.iter().fold(false, |any, entry| any | is_wanted(entry)) {
             break;
         }
@@ -151,7 +149,7 @@ mod tests {
     fn rows_of_one_family_and_mixed_ones_keep_their_order() {
         let v4 = |last| V4 { destination: [203, 0, 113, last], payload_bytes: 40, ..V4::default() }.frame();
         let v6 = V6 { payload_bytes: 20, ..V6::default() }.frame();
-        // A row of IPv4, then packets of both families; then the same after two rows of IPv6.
+        // IPv4 with one IPv6 packet; then the same after two rows of IPv6.
         let frames: Vec<_> = (0..40u8).map(|i| if i == 20 { v6.clone() } else { v4(i) }).collect();
         let Some(batch) = parsed(&frames) else { return };
         let wanted: Vec<u16> = (0..40).filter(|i| *i != 20).collect();
@@ -174,8 +172,8 @@ mod tests {
         assert_eq!((batch.v4.len, batch.parsed, batch.v4.packets[3]), (4, 4, 3));
     }
 
-    /// The result of parse for one frame, in the form of the slow path. The frame is parsed alone, and as the fifth of 16 of its
-    /// family. Without EAL it is the slow path's own.
+    /// The result of parse for one frame, as a result of the slow path. The frame is parsed alone and as the fifth of 16 of its family.
+    /// Without EAL the slow path itself is called.
     fn verdict(frame: &[u8], good: &[u8]) -> Result<check::Checked, DropReason> {
         if dpdk_ffi::testing::eal().is_none() {
             return check::check(frame, u32::try_from(frame.len()).unwrap());
@@ -215,7 +213,7 @@ mod tests {
         }
     }
 
-    /// Addresses near the limits of the forbidden ranges, and arbitrary ones.
+    /// Addresses at the limits of the forbidden ranges, and arbitrary ones.
     fn address_v4() -> impl Strategy<Value = [u8; 4]> {
         let first = prop_oneof![
             Just(0u8),

@@ -1,22 +1,18 @@
-//! Queues of a port that goes out of use, on their way from the stages of an lcore to the control thread, or back.
+//! Queues of a port that goes out of use or returns, in transit between an lcore's stages and the control thread.
 
 use dpdk_ffi::{QueueId, RxQueue, TxQueue};
 
-/// Queues of a port, of one lcore.
 pub(crate) struct PortQueues {
-    /// The port's index.
     pub(crate) port: u16,
-    /// Its RX queues.
     pub(crate) rx: Queues<RxQueue>,
-    /// Its TX queues.
     pub(crate) tx: Queues<TxQueue>,
 }
 
-/// Some queues, with room for all of one port that an lcore has, so that it does not allocate.
+/// Queues, with capacity for all of a port on one lcore, so that the lcore does not allocate.
 pub(crate) struct Queues<Q>(pub(crate) Vec<Q>);
 
 impl<Q> Queues<Q> {
-    /// A stage's side: puts its queue `theirs` here, or if it has none, takes that of this number.
+    /// Called by a stage: stores its queue `theirs` here, or if it has none, takes back the queue of this number.
     pub(crate) fn exchange(
         &mut self,
         number: QueueId,

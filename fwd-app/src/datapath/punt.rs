@@ -1,13 +1,13 @@
 //! Punts: packets that the datapath hands to the router instead of forwarding or dropping them.
 //!
-//! Each port with addresses has [`PuntAddresses`], which say what on it is for this router. A batch from such a port has a
-//! [`PuntMarker`], which marks the punts. A punt goes to one more egress port, whose index is the number of ports. What it is lies in the tag of
-//! its mbuf, so that nothing is allocated. Its bytes stay as received.
+//! [`PuntAddresses`] lists the local addresses of a port. A batch from a port with addresses carries a [`PuntMarker`], which marks its
+//! punts. A punt leaves by one extra egress port, whose index is the number of ports. Its [`PuntTag`] is stored in the mbuf, so nothing is
+//! allocated, and its bytes stay as received.
 //!
-//! Each [`PuntClass`] has a ring, and each RX queue a part of every ring in a period: whatever comes by one port, what resolves
-//! neighbours on the others gets through. Of those that only cause an ICMP error, every cause has a part of its own.
+//! Each [`PuntClass`] has a ring, and each RX queue a quota of every ring per period: a flood on one port cannot block neighbour resolution
+//! on the others. Each cause of ICMP errors has a quota too.
 //!
-//! Nothing here is reached for a packet that the kernels pass and that a next hop sends.
+//! Packets that pass the kernels' checks and have an ordinary next hop never reach this code.
 
 use super::DropReason;
 use super::check::{IPV4, IPV4_BYTES, IPV6, IPV6_BYTES, layer2};
@@ -18,41 +18,32 @@ use fib::MacAddr;
 use lpm_core::drops::Witness;
 use std::sync::Arc;
 
-/// Ethertype of ARP.
 const ARP: u16 = 0x0806;
 /// The first 104 bits of solicited-node groups (RFC 4291 2.7.1).
 const SOLICITED_NODE: u128 = 0xff02_0000_0000_0000_0000_0001_ff00_0000 >> 24;
-/// Punts of one cause of ICMP errors that a batch hands over in a period, at most.
+/// Quota of a batch per period for each cause of ICMP errors, at most.
 const ERRORS_MAX: u32 = 32;
-/// Punts of a class, or of a cause of ICMP errors, that a batch may hand over in a period however many batches there are.
+/// Lowest quota of a batch per period, for a class or a cause of ICMP errors, with any number of batches.
 const ANY_MIN: u32 = 8;
-/// Types of ICMPv6 messages: router and neighbour solicitations and advertisements, redirects (RFC 4861 4).
+/// ICMPv6 types of router and neighbour solicitations and advertisements and of redirects (RFC 4861 4).
 const DISCOVERY: std::ops::RangeInclusive<u8> = 133..=137;
 
-/// Why a packet is a punt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum PuntCause {
-    /// It is ARP or neighbour discovery.
+    /// ARP or neighbour discovery.
     Resolution,
-    /// It is for this router.
     ForUs,
-    /// Its TTL or hop limit has run out.
     TtlExpired,
-    /// No route covers its destination.
     NoRoute,
-    /// Its route says that the destination is unreachable.
     Unreachable,
-    /// Its route says that the destination is prohibited.
     Prohibited,
-    /// The MAC of its next hop is unknown.
     NoNeighbour,
-    /// It is longer than the MTU of the port it should leave by.
     MtuExceeded,
 }
 
 impl PuntCause {
-    /// All of them, in order of their discriminants.
+    /// In order of the discriminants.
     pub(crate) const ALL: [Self; 8] = [
         Self::Resolution,
         Self::ForUs,
@@ -64,7 +55,7 @@ impl PuntCause {
         Self::MtuExceeded,
     ];
 
-    /// The punt in place of a drop, if the reason is one that the router deals with.
+    /// Converts a drop to a punt, if the router handles the reason.
     pub(crate) const fn of(reason: DropReason) -> Option<Self> {
         match reason {
             DropReason::TtlExpired => Some(Self::TtlExpired),
@@ -77,7 +68,7 @@ impl PuntCause {
         }
     }
 
-    /// What a packet for this router is, by its first bytes.
+    /// Classifies a packet addressed to this router by its first bytes.
     pub(crate) fn for_us(head: &[u8]) -> Self {
         let is_resolution = match layer2(head) {
             Ok((ARP, _)) => true,
@@ -90,7 +81,6 @@ impl PuntCause {
         if is_resolution { Self::Resolution } else { Self::ForUs }
     }
 
-    /// Its class.
     pub(crate) const fn class(self) -> PuntClass {
         match self {
             Self::Resolution => PuntClass::Resolution,
@@ -99,7 +89,7 @@ impl PuntCause {
         }
     }
 
-    /// The reason under which it is dropped when it cannot be handed over.
+    /// The drop reason when the packet cannot be punted.
     pub(crate) const fn reason(self) -> DropReason {
         match self {
             Self::Resolution | Self::ForUs => DropReason::PuntFull,
@@ -112,7 +102,7 @@ impl PuntCause {
         }
     }
 
-    /// The name in traces: that of the drop reason, if there is one.
+    /// The name in traces: the drop reason's name where one exists.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Resolution | Self::ForUs => "for_us",
@@ -121,27 +111,22 @@ impl PuntCause {
     }
 }
 
-/// What the tag of a punt's mbuf says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PuntTag {
-    /// Why it is one.
     pub(crate) cause: PuntCause,
-    /// The port it came by.
     pub(crate) port: u16,
-    /// The number of the RX queue it came from, counted over all ports.
+    /// Number of the RX queue, counted over all ports.
     pub(crate) input: u16,
-    /// Without a neighbour: its next hop. Above the MTU: that MTU. 24 bits.
+    /// 24 bits: the next hop of `NoNeighbour`, the MTU of `MtuExceeded`.
     pub(crate) value: u32,
 }
 
 impl PuntTag {
-    /// As a tag.
     pub(crate) fn tag(self) -> u64 {
         let value = u64::from(self.value) & 0xff_ffff;
         u64::from(self.input) << 48 | value << 24 | u64::from(self.port) << 8 | self.cause as u64
     }
 
-    /// Of a tag made by [`Self::tag`].
     #[expect(clippy::cast_possible_truncation, reason = "the fields of a tag")]
     pub(crate) fn of(tag: u64) -> Self {
         let cause = PuntCause::ALL.get(usize::from(tag as u8)).copied().unwrap_or(PuntCause::ForUs);
@@ -154,42 +139,37 @@ impl PuntTag {
     }
 }
 
-/// What is for this router on one port.
+/// The local addresses of one port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PuntAddresses {
-    /// The port's index.
     pub(crate) port: u16,
-    /// Its MAC.
     pub(crate) mac: MacAddr,
     /// IPv4 addresses of all interfaces, and the broadcast addresses of this link.
     pub(crate) v4: Vec<u32>,
-    /// IPv6 addresses of all interfaces, but link-local ones of this link alone.
+    /// IPv6 addresses of all interfaces, except link-local addresses of other links.
     pub(crate) v6: Vec<u128>,
     /// Solicited-node groups of this link's addresses.
     pub(crate) groups: Vec<u128>,
-    /// Tells tests who drops it.
+    /// Records in tests which thread drops it.
     pub(crate) witness: Witness,
 }
 
-/// Whose a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PuntVerdict {
-    /// This router's.
     ForUs,
-    /// Another station's.
+    /// Addressed to another station.
     Others,
-    /// To be forwarded, if it passes all checks.
+    /// Forwarded if it passes all checks.
     Forward,
 }
 
 impl PuntAddresses {
-    /// Its memory, bytes.
     pub(crate) fn bytes(&self) -> u64 {
         let lists = size_of_val(&*self.v4) + size_of_val(&*self.v6) + size_of_val(&*self.groups);
         (size_of::<Self>() + lists) as u64
     }
 
-    /// Whose a frame is that begins with `head`.
+    /// Classifies the frame that begins with `head`.
     pub(crate) fn whose(&self, head: &[u8]) -> PuntVerdict {
         let (Ok((ethertype, at)), Some(mac)) = (layer2(head), head.first_chunk::<6>()) else {
             return PuntVerdict::Forward;
@@ -206,14 +186,14 @@ impl PuntAddresses {
         match (is_to_us || is_to_many, is_ours) {
             (true, true) => PuntVerdict::ForUs,
             (false, _) => PuntVerdict::Others,
-            // What is sent to all stations of a link is forwarded by none (RFC 1812 5.3.4). Other groups are dropped as such.
+            // A packet sent to all stations of a link is not forwarded (RFC 1812 5.3.4). The check drops other groups.
             (true, false) if is_to_many && !is_group => PuntVerdict::Others,
             (true, false) => PuntVerdict::Forward,
         }
     }
 
-    /// Whose a frame is that came in a VLAN of another VRF than the port's: there nothing is this router's, but a packet is forwarded only
-    /// if it was sent to the port alone (RFC 1812 5.3.4). The check drops what is no IP packet to a single host.
+    /// Classifies a frame of a VLAN whose VRF differs from the port's. It is never for this router; it is forwarded only if it was sent to
+    /// the port's MAC (RFC 1812 5.3.4). The check drops anything but a unicast IP packet.
     fn whose_elsewhere(&self, head: &[u8]) -> PuntVerdict {
         let (Ok((ethertype, at)), Some(mac)) = (layer2(head), head.first_chunk::<6>()) else {
             return PuntVerdict::Forward;
@@ -227,7 +207,7 @@ impl PuntAddresses {
         if is_to_us { PuntVerdict::Forward } else { PuntVerdict::Others }
     }
 
-    /// Whether the destination is ours, and whether it is a group.
+    /// Returns whether the destination is local, and whether it is a group.
     fn v4(&self, packet: &[u8]) -> (bool, bool) {
         let Some([.., a, b, c, d]) = packet.first_chunk::<IPV4_BYTES>() else { return (false, true) };
         let destination = u32::from_be_bytes([*a, *b, *c, *d]);
@@ -236,7 +216,7 @@ impl PuntAddresses {
         (is_ours, *a >> 4 == 0xe)
     }
 
-    /// Whether the destination is ours, and whether it is a group.
+    /// Returns whether the destination is local, and whether it is a group.
     fn v6(&self, packet: &[u8]) -> (bool, bool) {
         let address = packet.get(IPV6_BYTES - 16..).and_then(|rest| rest.first_chunk());
         let Some(address) = address else { return (false, true) };
@@ -250,23 +230,22 @@ impl PuntAddresses {
     }
 }
 
-/// How a batch from a port with addresses marks its punts.
+/// Marks the punts of batches from a port with addresses.
 #[derive(Debug)]
 pub(crate) struct PuntMarker {
-    /// What is for this router, which may change.
+    /// Local addresses, replaced by the control side.
     ours: Cache<Arc<ArcSwap<PuntAddresses>>, Arc<PuntAddresses>>,
-    /// The egress port of punts: the number of ports.
     pub(crate) port: u16,
-    /// Whether the batch is in a VLAN of another VRF than the port's: then its packets cause no punts.
+    /// Whether the VLAN of the batch is in another VRF than the port: its packets are not punted.
     pub(crate) is_elsewhere: bool,
-    /// What may be handed over, by punt.
+    /// Quotas by [`PuntCause`].
     limits: [Limit; PuntCause::ALL.len()],
-    /// What was not handed over since the last [`Self::take_lost`].
+    /// Packets over quota since the last [`Self::take_lost`].
     lost: Lost,
 }
 
 impl PuntMarker {
-    /// For batches from the port of `ours`, out of `ports` ports, when `parts` batches share rings of `slots` slots.
+    /// Creates a marker for batches from the port of `ours`, one of `ports` ports, where `parts` batches share rings of `slots` slots.
     pub(crate) fn new(ours: Arc<ArcSwap<PuntAddresses>>, ports: u16, (slots, parts): (u32, u32)) -> Self {
         let part = slots / parts.max(1);
         let causes = PuntCause::ALL.iter().filter(|cause| cause.class() == PuntClass::Errors);
@@ -284,22 +263,20 @@ impl PuntMarker {
         }
     }
 
-    /// What was not handed over since the last call.
     pub(crate) fn take_lost(&mut self) -> Lost {
         std::mem::take(&mut self.lost)
     }
 
-    /// What is for this router now: one load if it has not changed.
+    /// The current local addresses: one load if they have not changed.
     pub(crate) fn ours(&mut self) -> &PuntAddresses {
         self.ours.load()
     }
 
-    /// Lets go of what was for this router before; [`Self::ours`] does so too.
+    /// Releases outdated addresses; [`Self::ours`] does so too.
     pub(crate) fn refresh(&mut self) {
         self.ours.load();
     }
 
-    /// Whose a frame is that begins with `head`.
     pub(crate) fn whose(&mut self, head: &[u8]) -> PuntVerdict {
         match self.is_elsewhere {
             false => self.ours().whose(head),
@@ -307,18 +284,18 @@ impl PuntMarker {
         }
     }
 
-    /// What becomes of a packet for this router that begins with `head`, in a batch of the time `tsc`.
+    /// Decides between punt and drop for a packet addressed to this router, in a batch received at `tsc`.
     pub(crate) fn take_ours(&mut self, head: &[u8], tsc: u64) -> Result<PuntCause, DropReason> {
         let cause = PuntCause::for_us(head);
         if self.takes(cause, tsc) { Ok(cause) } else { Err(cause.reason()) }
     }
 
-    /// What becomes of a packet that would be dropped for this reason, in a batch of the time `tsc`.
+    /// Decides between punt and drop for a packet with this drop reason, in a batch received at `tsc`.
     pub(crate) fn take_dropped(&mut self, reason: DropReason, tsc: u64) -> Result<PuntCause, DropReason> {
         PuntCause::of(reason).filter(|cause| self.takes(*cause, tsc)).ok_or(reason)
     }
 
-    /// Whether a packet is handed over, in a batch of the time `tsc`. One that is not is counted as lost.
+    /// Applies the quota at `tsc` and counts packets over it as lost.
     fn takes(&mut self, cause: PuntCause, tsc: u64) -> bool {
         if self.is_elsewhere {
             return false;
@@ -376,7 +353,7 @@ mod tests {
         let mut arp = to([0xff; 6], v4([1, 2, 3, 4]));
         arp[12..14].copy_from_slice(&ARP.to_be_bytes());
         assert_eq!(ours.whose(&arp), PuntVerdict::ForUs);
-        // LLDP, and IS-IS, whose frames have a length there.
+        // LLDP, and IS-IS, whose frames have a length instead of an ethertype.
         for (group, ethertype) in
             [([1, 0x80, 0xc2, 0, 0, 0xe], 0x88cc_u16), ([1, 0x80, 0xc2, 0, 0, 0x15], 60)]
         {
@@ -416,7 +393,7 @@ mod tests {
                 assert_eq!(punting.whose(&to(mac, frame.clone())), PuntVerdict::Others);
             }
         }
-        // The check drops these as what they are.
+        // The check drops these as multicast or ARP.
         for frame in [v4([224, 0, 0, 5]), v6("ff02::1"), arp] {
             assert_eq!(punting.whose(&to([0x33; 6], frame)), PuntVerdict::Forward);
         }
@@ -471,7 +448,7 @@ mod tests {
     rusty_fork_test! {
         #![rusty_fork(timeout_ms = 60_000)]
 
-        /// In a process of its own, since all drops count.
+        /// Needs its own process: drops are recorded for the whole process.
         #[test]
         fn no_lcore_frees_what_was_for_the_router() {
             let now = |port| PuntAddresses { port, witness: Witness::of("ours"), ..ours() };

@@ -1,18 +1,17 @@
-//! The classes of punts, and the count of those that the router did not get.
+//! Classes of punts, and counts of lost punts.
 
-/// What punts of a kind are for. Each has a ring to the router, which takes them in this order.
+/// Class of a punt. Each has a ring; the router drains the rings in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PuntClass {
-    /// ARP and neighbour discovery.
     Resolution,
-    /// Protocols of the link, and what is for the kernel.
+    /// Link protocols, and packets for the kernel.
     Local,
-    /// What needs a neighbour, or an ICMP error.
+    /// Packets that need a neighbour or an ICMP error.
     Errors,
 }
 
 impl PuntClass {
-    /// All of them, in order of their discriminants.
+    /// In the order of the discriminants.
     pub(crate) const ALL: [Self; 3] = [Self::Resolution, Self::Local, Self::Errors];
 
     /// The name in every output.
@@ -25,27 +24,22 @@ impl PuntClass {
     }
 }
 
-/// Punts that were not handed over to the router, by class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lost([u64; PuntClass::ALL.len()]);
 
 impl Lost {
-    /// Counts `punts` of a class.
     pub(crate) fn add(&mut self, class: PuntClass, punts: u64) {
         self.0[class as usize] += punts;
     }
 
-    /// The count of a class.
     pub(crate) fn of(&self, class: PuntClass) -> u64 {
         self.0[class as usize]
     }
 
-    /// Adds the counts of `other`.
     pub(crate) fn merge(&mut self, other: &Self) {
         self.0.iter_mut().zip(other.0).for_each(|(mine, theirs)| *mine += theirs);
     }
 
-    /// Every class with its count.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (PuntClass, u64)> {
         PuntClass::ALL.into_iter().zip(self.0)
     }

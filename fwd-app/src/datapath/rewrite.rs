@@ -1,9 +1,9 @@
-//! Rewrite: changes MACs, TTL or hop limit, and the IPv4 checksum; every other byte of a packet that is sent stays as received.
+//! Rewrite: changes MACs, TTL or hop limit, and the IPv4 checksum; all other bytes of a packet stay as received.
 
 use super::batch::{Batch, Tagged};
 use dpdk_ffi::simd::rules::checksum_after_hop;
 
-/// Rewrites the headers of every packet. Those of packets that are dropped are written too, since nobody reads them.
+/// Rewrites the headers of every packet, including dropped ones, whose bytes are not used any more.
 #[inline]
 pub(crate) fn rewrite(batch: &mut Batch) {
     let Batch { packets, kinds, egress, tagged, .. } = batch;
@@ -13,7 +13,7 @@ pub(crate) fn rewrite(batch: &mut Batch) {
     }
 }
 
-/// Decrements the TTL or hop limit of an IP packet. Parse has checked that it is at least 2, and that the header is there.
+/// Decrements the TTL or hop limit of an IP packet. Parse has checked that it is at least 2 and that the header is complete.
 pub(crate) fn hop(packet: &mut [u8], is_v6: bool) {
     match packet {
         [_, _, _, _, _, _, _, hop_limit, ..] if is_v6 => *hop_limit -= 1,
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
     use fib::{NextHopId, NextHopTable};
 
-    /// The frame as it leaves when its next hop is id 6 and there are 4 ports.
+    /// The frame sent for next hop id 6 with 4 ports.
     fn forwarded(frame: &[u8]) -> Option<Vec<u8>> {
         let table = EgressTable::new(&NextHopTable::new(), &ports(4)).unwrap();
         let mut batch = test_frames::batch(&[frame.to_vec()])?;

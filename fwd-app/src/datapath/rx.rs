@@ -1,7 +1,7 @@
-//! Rx: moves packets of one queue into a batch, and decides when the batch goes on.
+//! Rx: receives packets of one queue into a batch and decides when the batch is due.
 //!
-//! If a batch is no larger than a burst, the packets of each poll go on at once, without waiting for the batch to fill. A larger
-//! batch gathers several bursts, until it is full or its first packet has waited `flush_us`.
+//! If a batch is no larger than a burst, the packets of each poll proceed at once. A larger batch gathers several bursts until it is full
+//! or its first packet has waited `flush_us`.
 
 use super::Batch;
 use super::counters::{Counters, QueueCount};
@@ -9,46 +9,40 @@ use super::port_queues::PortQueues;
 use dpdk_ffi::{QueueId, RxQueue};
 use std::sync::Arc;
 
-/// Limits on a poll and a batch, and how long a batch may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RxLimits {
-    /// Packets a poll, at most.
     pub(crate) burst: u16,
-    /// Packets a batch, at most.
     pub(crate) batch: usize,
     /// How long the first packet of a batch may wait for more, cycles.
     pub(crate) flush_cycles: u64,
-    /// A power of two that a driver may round down to what it is asked for, and so what it is always asked for multiples of. A batch
-    /// with less room is full.
+    /// Drivers may round a request down to a multiple of this power of two, so only multiples are requested. A batch with less room is
+    /// full.
     pub(crate) multiple: u16,
 }
 
-/// The receiving end of one queue.
 pub(crate) struct Rx {
-    /// `None` while its port is out of use.
+    /// `None` while the port is out of use.
     queue: Option<RxQueue>,
-    /// The port's index.
     port: u16,
-    /// The number of the queue.
     number: QueueId,
     limits: RxLimits,
     count: Arc<QueueCount>,
 }
 
 impl Rx {
-    /// Receives from `queue` of the port with this index, and counts its packets in `count` too.
+    /// Packets of the queue are also counted in `count`.
     pub(crate) fn new(queue: RxQueue, port: u16, limits: RxLimits, count: Arc<QueueCount>) -> Self {
         Self { number: queue.queue(), queue: Some(queue), port, limits, count }
     }
 
-    /// Gives the queue to `queues` if they are of its port, or takes it from there if it has none.
+    /// Exchanges the queue if `queues` are of its port: hands it over, or takes it back.
     pub(crate) fn exchange(&mut self, queues: &mut PortQueues) {
         if queues.port == self.port {
             queues.rx.exchange(self.number, &mut self.queue, RxQueue::queue);
         }
     }
 
-    /// Polls the queue once, for at most as many packets as `batch` has room for. Returns how many were received.
+    /// Polls the queue once, for at most the free room of `batch`. Returns the number of packets received.
     #[inline]
     pub(crate) fn poll(&mut self, batch: &mut Batch, counters: &mut Counters) -> usize {
         let before = batch.packets.len();
@@ -65,7 +59,7 @@ impl Rx {
         came
     }
 
-    /// Whether `batch` goes on now, after a poll that received `came` packets.
+    /// Whether `batch` proceeds now, after a poll that received `came` packets.
     #[inline]
     pub(crate) fn is_due(&self, batch: &Batch, came: usize) -> bool {
         let held = batch.packets.len();

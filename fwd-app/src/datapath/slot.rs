@@ -1,20 +1,18 @@
-//! What a place of a burst holds between parse and tx.
+//! State of a packet between parse and tx.
 
 use super::DropReason;
 use super::punt::PuntCause;
 use dpdk_ffi::simd::LengthOrMark;
 
-/// What is known of the packet at a place. Kernels read and write it as a [`LengthOrMark`].
+/// State of a packet. Kernels read and write it as a [`LengthOrMark`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Slot {
-    /// An IP packet that passed its checks.
+    /// A valid IP packet.
     Packet {
-        /// Its length, bytes.
+        /// Length according to the IP header, bytes.
         ip_bytes: u32,
     },
-    /// Dropped and counted.
     Dropped(DropReason),
-    /// For the router.
     PuntCause(PuntCause),
 }
 
@@ -25,7 +23,6 @@ impl From<Result<PuntCause, DropReason>> for Slot {
 }
 
 impl Slot {
-    /// Of a word made by [`Self::word`].
     #[inline(always)]
     pub(crate) fn of(word: LengthOrMark) -> Self {
         let mark = match word.get() {
@@ -35,12 +32,11 @@ impl Slot {
         let punt = || mark.checked_sub(DropReason::COUNT).and_then(|at| PuntCause::ALL.get(at).copied());
         match DropReason::ALL.get(mark) {
             Some(reason) => Self::Dropped(*reason),
-            // Marks are made below alone.
+            // Marks are made by [`Self::word`] only.
             None => punt().map_or(Self::Dropped(DropReason::Malformed), Self::PuntCause),
         }
     }
 
-    /// As a word.
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "a few dozen reasons and punts")]
     pub(crate) const fn word(self) -> LengthOrMark {

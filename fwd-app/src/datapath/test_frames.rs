@@ -11,7 +11,6 @@ pub(crate) fn batch(frames: &[Vec<u8>]) -> Option<Batch> {
     Some(batch)
 }
 
-/// Adds frames to a batch.
 pub(crate) fn add(batch: &mut Batch, frames: &[Vec<u8>]) {
     static POOL: OnceLock<Mempool> = OnceLock::new();
     let pool = POOL
@@ -19,7 +18,6 @@ pub(crate) fn add(batch: &mut Batch, frames: &[Vec<u8>]) {
     pool.copy_burst(&mut batch.packets, frames).unwrap();
 }
 
-/// An Ethernet header with these tags and this ethertype in front of `packet`.
 fn ethernet(tags: &[u16], ethertype: u16, packet: &[u8]) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
     for (i, tag) in tags.iter().enumerate() {

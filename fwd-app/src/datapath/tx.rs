@@ -1,16 +1,15 @@
-//! Tx: sends the packets of a batch to the queues of their ports, each port's packets in order of arrival, and frees the dropped
-//! ones.
+//! Tx: sends the packets of a batch to the queues of their ports, in order of arrival per port, and frees dropped packets.
 //!
-//! A driver that accepts fewer packets than offered has a full queue: the rest is dropped as `tx_full`. It is not retried, as in
-//! l3fwd, because waiting would hold up the packets of other ports.
+//! When a driver accepts fewer packets than offered, its queue is full and the rest is dropped as `tx_full`. As in l3fwd there is no retry:
+//! waiting would delay the packets of other ports.
 //!
-//! Mbuf chains are sent only to ports that were granted `MULTI_SEGS`, which is requested where a frame of the port's MTU does not fit an
-//! mbuf. For other ports a chain is linearized into its first mbuf; if it does not fit, the packet is dropped as `mtu_exceeded`. `run`
-//! sets the MTU of such a port to what one mbuf holds, so that chains are rare here. A batch without chains costs one branch a port.
+//! Mbuf chains go only to ports that were granted `MULTI_SEGS`, which is requested where a frame of the port's MTU exceeds an mbuf. For
+//! other ports a chain is linearized into its first mbuf, or dropped as `mtu_exceeded` if it does not fit. `run` limits the MTU of such a
+//! port to one mbuf, so chains are rare there. A batch without chains costs one branch per port.
 //!
-//! IPv4 packets above the MTU that may be fragmented leave as fragments, after the other packets of their batch. Their port is one that no
-//! burst stands for, so that they stay behind when the others are scattered, and a batch without them pays nothing. The copies come from
-//! the pools of the packets, which have an mbuf for every descriptor of every queue.
+//! Packets above the MTU that may be fragmented leave after the rest of their batch. Their port number has no burst, so `scatter` leaves
+//! them in the batch; a batch without them pays nothing. The copies come from the pools of the packets, which have an mbuf for every
+//! descriptor of every queue.
 
 use super::check::ETHERNET_BYTES;
 use super::choose::ip_at;
@@ -27,51 +26,48 @@ use dpdk_ffi::{Burst, Eal, QueueId, RingConsumer, RingProducer, TxQueue};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The sending end of one stage: it has its own TX queue on every port.
+/// The sending end of one stage, with its own TX queue on every port.
 pub(crate) struct Tx {
-    /// By port index, with their counts; `None` while the port is out of use.
+    /// By port index, with counts; `None` while the port is out of use.
     queues: Vec<(Option<TxQueue>, Arc<QueueCount>)>,
-    /// The number of the queue on every port.
+    /// Number of the queue, the same on every port.
     number: QueueId,
-    /// By port index: packets on their way to that port's queue.
+    /// By port index: packets waiting for that port's queue.
     outs: Vec<Burst>,
     dropped: Burst,
-    /// The way to the router and back; then `outs` has one more burst, for punts.
+    /// Rings to and from the router. If present, `outs` has one more burst, for punts.
     punts: Option<PuntSender>,
-    /// How many fragments are made; `None` makes all.
+    /// Limit of fragments; `None` is unlimited.
     fragments: Option<Limit>,
     latency: Latency,
     watch: Arc<Watch>,
-    /// Time stamp at the end of the previous batch; 0 after a turn without work.
+    /// Time stamp at the end of the previous batch; 0 after an idle turn.
     last_tsc: u64,
 }
 
-/// The ends of the rings between a sending stage and the router.
 pub(crate) struct PuntSender {
-    /// Where the punts of each class go.
     pub(crate) punts: [RingProducer; PuntClass::ALL.len()],
-    /// Punts on their way to the ring of their class, with room for all of a batch.
+    /// Punts of each class, each with room for a whole batch.
     pub(crate) sorted: [Burst; PuntClass::ALL.len()],
-    /// The class of each punt of a batch; has the memory for all.
+    /// The class of each punt of a batch, preallocated.
     pub(crate) classes: Vec<u16>,
-    /// By port: set when an answer of a neighbour may have been dropped. The router clears it.
+    /// By port: set when a neighbour's answer may have been dropped; cleared by the router.
     pub(crate) have_lost_answers: Arc<[AtomicBool]>,
-    /// What the router sends; one stage has it.
+    /// Packets sent by the router; one stage has them.
     pub(crate) originated: Option<Originated>,
 }
 
-/// Packets of the router on their way to their ports.
 pub(crate) struct Originated {
-    /// Where they come from, with their ports as tags.
+    /// Their ring, with the egress port as tag.
     pub(crate) from: RingConsumer,
-    /// Some of them.
+    /// One burst from the ring.
     pub(crate) fresh: Burst,
-    /// Set when the router's pool runs low: its packets may have left and be kept by drivers.
+    /// Set when the router's pool runs low, because drivers may hold mbufs that were already sent.
     pub(crate) is_short: Arc<AtomicBool>,
 }
 
 impl PuntSender {
-    /// Enqueues punts; those without room are counted in `counters` and freed.
+    /// Enqueues punts. Punts without room are counted in `counters` and freed.
     #[cold]
     fn hand_over(
         &mut self,
@@ -103,7 +99,7 @@ impl PuntSender {
         }
     }
 
-    /// Counts what a batch did not hand over.
+    /// Counts the punts that a batch had over quota.
     #[inline]
     fn count_lost(&self, punting: &mut PuntMarker, counters: &mut Counters) {
         let lost = punting.take_lost();
@@ -114,14 +110,12 @@ impl PuntSender {
     }
 }
 
-/// Most packets of the router that are sent at once.
 pub(crate) const ORIGINATED_MAX: usize = 32;
 
-/// Fragments that a stage makes in a period, about a millisecond: a few percent of an lcore, whatever comes.
+/// Fragments per stage and period of about a millisecond: bounds their cost to a few percent of an lcore.
 pub(crate) const FRAGMENTS_MAX: u32 = 64;
 
 impl Tx {
-    /// Sends through one queue a port, batches of at most `batch_max` packets.
     pub(crate) fn new(
         eal: &Eal,
         queues: Vec<(TxQueue, Arc<QueueCount>)>,
@@ -137,7 +131,7 @@ impl Tx {
         Self { queues, number, outs, dropped: burst(0), punts, fragments, latency, watch, last_tsc: 0 }
     }
 
-    /// Gives its queue of the port of `queues` to them, or takes it from there if it has none.
+    /// Exchanges this stage's queue of the port of `queues`: hands it over, or takes it back.
     pub(crate) fn exchange(&mut self, queues: &mut PortQueues) {
         if let Some((queue, _)) = self.queues.get_mut(usize::from(queues.port)) {
             queues.tx.exchange(self.number, queue, TxQueue::queue);
@@ -182,8 +176,8 @@ impl Tx {
         batch.clear();
     }
 
-    /// Sends the packets that wait for the queues of their ports. What a queue does not take is counted in `drops` and freed: returns
-    /// how many packets and bytes. `has_chains` says whether chains may be among them, `origin` where all of them came from.
+    /// Sends the waiting packets of all ports. Packets that a queue refuses are counted in `drops` and freed; returns their number and
+    /// bytes. `has_chains` says whether chains may be among them; `origin` is the origin of all.
     #[inline]
     fn send_outs(&mut self, has_chains: bool, origin: PacketOrigin, drops: &mut Drops) -> (u64, u64) {
         let (mut unsent, mut unsent_bytes) = (0, 0);
@@ -192,7 +186,7 @@ impl Tx {
                 continue;
             }
             let mut sent = 0;
-            // No next hop leads to a port that is out of use, but packets may be on their way there.
+            // No next hop leads to a port that is out of use, but packets may still be on the way there.
             if let Some(queue) = queue {
                 if has_chains && !queue.takes_chains() {
                     let (long, long_bytes) = out.linearize_or_free();
@@ -217,8 +211,8 @@ impl Tx {
         (unsent, unsent_bytes)
     }
 
-    /// Sends the fragments of the packets that stay in `batch`, which had `count` packets and is empty afterwards. Packets beyond the limit
-    /// are dropped as `mtu_exceeded`. A fragment for which there is no mbuf is dropped as `tx_full`, and the packet's others are not made.
+    /// Sends the packets that stayed in `batch`, which had `count` packets, as fragments, and empties it. Packets beyond the limit are
+    /// dropped as `mtu_exceeded`. A fragment without an mbuf is dropped as `tx_full`, and the rest of its packet is not created.
     #[cold]
     #[inline(never)]
     fn send_fragments(&mut self, batch: &mut Batch, count: usize, counters: &mut Counters) {
@@ -262,14 +256,14 @@ impl Tx {
         packets.free_all();
     }
 
-    /// Sends what this stage has put into the bursts of the ports: so many packets and bytes.
+    /// Sends packets that this stage created, given their number and bytes.
     fn send_made(&mut self, (packets, bytes): (u64, u64), origin: PacketOrigin, counters: &mut Counters) {
         let (unsent, unsent_bytes) = self.send_outs(true, origin, &mut counters.drops);
         counters.tx_packets += packets - unsent;
         counters.tx_bytes += bytes - unsent_bytes;
     }
 
-    /// Sends packets of the router, some at a time. Returns whether there were any.
+    /// Sends a burst of router packets. Returns false when the ring is empty.
     #[inline]
     pub(crate) fn originate(&mut self, counters: &mut Counters) -> bool {
         let Some(PuntSender { originated: Some(originated), .. }) = &mut self.punts else { return false };
@@ -293,14 +287,14 @@ impl Tx {
         true
     }
 
-    /// Records how long the packets stayed that were sent just now. In a batch of several bursts, the packets sent of each burst
-    /// are counted by the ports that the verdict gave; the few dropped as `tx_full` or `mtu_exceeded` after it are counted as sent.
+    /// Records the latency of the packets just sent. In a batch of several bursts, the packets of each burst are counted by the verdict's
+    /// ports: the few dropped later as `tx_full` or `mtu_exceeded` count as sent.
     #[inline]
     fn stamp(&mut self, batch: &Batch, sent: u64, counters: &mut Counters) {
         let now = dpdk_ffi::tsc();
         let stamps = batch.stamps();
         let Some(first) = stamps.first() else { return };
-        // Between two batches without an idle turn, the driver's own work counts as busy time too.
+        // Without an idle turn between two batches, the driver's work counts as busy time too.
         let since =
             if self.last_tsc == 0 { stamps.last().map_or(first.tsc, |last| last.tsc) } else { self.last_tsc };
         counters.busy_cycles += now.saturating_sub(since);
@@ -318,28 +312,27 @@ impl Tx {
         }
     }
 
-    /// Notes a turn without work: the lcore was idle, so the next batch restarts the busy timer.
+    /// Records an idle turn: the next batch restarts the busy timer.
     pub(crate) fn rest(&mut self) {
         self.last_tsc = 0;
     }
 
-    /// Packets held: 0 between two calls of [`Self::send`].
+    /// Packets held; 0 between two calls of [`Self::send`].
     pub(crate) fn held(&self) -> usize {
         self.outs.iter().map(Burst::len).sum::<usize>() + self.dropped.len()
     }
 
-    /// The latencies recorded so far, in whose place `fresh` goes on; without it, nothing.
+    /// Replaces the recorded latencies with `fresh` and returns them; does nothing without `fresh`.
     pub(crate) fn take_latency(&mut self, fresh: Option<Latency>) -> Option<Latency> {
         fresh.map(|fresh| std::mem::replace(&mut self.latency, fresh))
     }
 
-    /// The latencies recorded so far.
     pub(crate) fn into_latency(self) -> Latency {
         self.latency
     }
 }
 
-/// Has the drivers free what has left; those that cannot keep it.
+/// Makes drivers free sent mbufs. Drivers without support keep them.
 #[cold]
 fn free_sent(queues: &mut [(Option<TxQueue>, Arc<QueueCount>)]) {
     for queue in queues.iter_mut().filter_map(|(queue, _)| queue.as_mut()) {
@@ -372,7 +365,7 @@ mod tests {
             let latency = Latency::new(1_000_000_000);
             let mut tx = Tx::new(eal, queues, (8, None), None, (latency, Arc::new(Watch::default())));
             let (mut batch, mut counters) = (Batch::new(Burst::with_capacity(eal, 8)), Counters::default());
-            // One stamp a batch, then two.
+            // First one stamp per batch, then two.
             for bursts in [1, 2] {
                 for place in 0..bursts {
                     batch.packets.push(pool.copy(&[0; 64]).unwrap()).unwrap();
@@ -383,7 +376,7 @@ mod tests {
                 tx.send(&mut batch, &mut counters);
             }
             assert_eq!((counters.tx_packets, counters.busy_cycles), (3, 0));
-            // The least that the histogram records is a nanosecond.
+            // The histogram's smallest value is a nanosecond.
             assert_eq!((tx.latency.histogram().len(), tx.latency.histogram().max()), (3, 1));
         }
     }

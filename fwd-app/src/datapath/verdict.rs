@@ -12,10 +12,10 @@ use dpdk_ffi::simd::{Indexed, Kind, LengthOrMark};
 use fib::NextHopId;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Gives every packet its egress entry and its port. Dropped packets are counted in the batch.
+/// Sets the egress entry and port of every packet. Dropped packets are counted in the batch.
 ///
-/// One kernel copies the entries and finds the packets that need care: a code in place of a port, a destination on a connected
-/// link, an IP packet longer than the MTU, a bare id beyond the dense entries. They get another entry, one by one.
+/// One kernel copies the entries and finds the packets that need care: a code instead of a port, a destination on a connected link, an IP
+/// packet longer than the MTU, a bare id beyond the dense entries. Their entries are then resolved one by one.
 #[inline]
 pub(crate) fn verdict(batch: &mut Batch, table: &EgressTable) {
     let Batch { packets, v4, v6, kinds, indices, is_plain, punting, .. } = batch;
@@ -47,7 +47,7 @@ pub(crate) fn verdict(batch: &mut Batch, table: &EgressTable) {
     }
 }
 
-/// Gives packets with tags the entry of their gateway in their VLAN, if there is one. Returns whether a packet needs care.
+/// Replaces the entries of tagged packets where their gateway has an entry in their VLAN. Returns whether a packet needs care.
 #[cold]
 #[inline(never)]
 fn enter_vlans(batch: &mut Batch, table: &EgressTable) -> bool {
@@ -67,8 +67,8 @@ fn enter_vlans(batch: &mut Batch, table: &EgressTable) -> bool {
     need_care
 }
 
-/// Takes out the packets for other MACs than the port's, which only ports with addresses look at: those of a promiscuous port, and
-/// those that were sent to all stations.
+/// Filters out packets to other MACs than the port's: broadcasts, and foreign frames on a promiscuous port. Only ports with addresses check
+/// the MAC.
 #[cold]
 #[inline(never)]
 fn screen(batch: &mut Batch) {
@@ -88,8 +88,7 @@ fn screen(batch: &mut Batch) {
     }
 }
 
-/// Turns codes into counted drops, gives destinations on connected links their own entry, and drops packets above the MTU or has them
-/// leave as fragments.
+/// Counts drops for codes, resolves destinations on connected links, and fragments or drops packets above the MTU.
 #[cold]
 #[inline(never)]
 fn settle(batch: &mut Batch, table: &EgressTable) {
@@ -120,7 +119,7 @@ fn settle(batch: &mut Batch, table: &EgressTable) {
     while let Some(place) = next_place(&ports[..packets.len()], at, is_code) {
         at = place + 1;
         if indices[place] == NO_ENTRY {
-            // Dropped and counted, or found to be a punt.
+            // Already dropped and counted, or a punt.
             settling.has_punts |= matches!(Slot::of(slots[place]), Slot::PuntCause(_));
             continue;
         }
@@ -141,7 +140,7 @@ fn settle(batch: &mut Batch, table: &EgressTable) {
         }
         return;
     }
-    // The neighbour is that of the destination, which only the lanes have.
+    // The neighbour is the destination itself, which only the lanes hold.
     let addresses4 = keys4.iter().map(|key| Ipv4Addr::from(*key).into());
     let addresses6 = keys6.0.iter().zip(keys6.1.iter());
     let addresses6 =
@@ -162,8 +161,7 @@ fn settle(batch: &mut Batch, table: &EgressTable) {
     }
 }
 
-/// Gives the punts of a batch their port, and notes in each what it is. They are not rewritten: their MACs are kept as they are,
-/// and nothing else changes in a frame of no known kind.
+/// Sets the egress port and the tag of punts. They are not rewritten: `Kind::Other` with unchanged MACs leaves the frame as it is.
 #[cold]
 fn hand_over(batch: &mut Batch) {
     let Batch { packets, input, indices, egress, slots, ports, kinds, tagged, punting, .. } = batch;
@@ -184,19 +182,18 @@ fn hand_over(batch: &mut Batch) {
     tagged.retain(|tagged| ports[usize::from(tagged.place)] != to);
 }
 
-/// What becomes of packets that need care.
 struct Settling<'a> {
     drops: &'a mut Drops,
     punting: Option<&'a mut PuntMarker>,
-    /// When the last of them was received.
+    /// When the last packet was received.
     tsc: u64,
     has_punts: bool,
 }
 
 impl Settling<'_> {
-    /// The port of one packet whose entry is `found`: that of the entry; [`Code::FRAGMENT`] when the packet is too long and may be
-    /// fragmented for the entry's MTU; or [`Code::DROPPED`]. Then its slot says why, and it is counted in `drops` or a punt.
-    /// `packet` yields the packet's first bytes, and where its IP header is.
+    /// The egress port of a packet with entry `found`: the entry's port; [`Code::FRAGMENT`] if the packet is too long and may be fragmented
+    /// for the entry's MTU; or [`Code::DROPPED`], with the reason in the slot, counted in `drops` or as a punt. `packet` yields the
+    /// packet's first bytes and the offset of its IP header.
     fn port<'a>(
         &mut self,
         found: Egress,
@@ -205,7 +202,7 @@ impl Settling<'_> {
     ) -> u16 {
         let is_long = |slot| matches!(Slot::of(slot), Slot::Packet { ip_bytes } if ip_bytes > u32::from(found.mtu_bytes));
         let (reason, head) = match found.port {
-            // An entry that drops keeps its own reason, however long the packet is.
+            // An entry that drops keeps its reason, however long the packet is.
             Code::LOCAL => (DropReason::NotForUs, Some(packet().0)),
             // Every other code encodes a drop reason.
             code @ Code::FIRST.. => (Code::reason(code).unwrap_or(DropReason::EngineStall), None),
@@ -266,7 +263,7 @@ mod tests {
 
         let long = V4 { payload_bytes: 1481, ..V4::default() }.frame();
         let just = V4 { payload_bytes: 1480, ..V4::default() }.frame();
-        // All long enough for the kernel, so that the lane has them in order of arrival.
+        // All are long enough for the kernel, so that the lane is in order of arrival.
         let v4 = V4 { payload_bytes: 40, ..V4::default() }.frame();
         let frames = [&v4, &v4, &v4, &v4, &long, &just, &v4, &long, &long, &v4, &long].map(Clone::clone);
         let answers = [
@@ -319,7 +316,7 @@ mod tests {
         assert_eq!(counted, wanted);
     }
 
-    /// Before, the MAC of the VLAN with the lowest id counted in all.
+    /// Regression: the MAC of the VLAN with the lowest id was used in all VLANs.
     #[test]
     fn who_claims_an_address_in_one_vlan_changes_no_other() {
         let (gateway, host) = ("192.0.2.9".parse().unwrap(), "198.51.100.7".parse().unwrap());
@@ -376,9 +373,9 @@ mod tests {
         let Some(none) = learn(100, None) else { return };
         assert_eq!(none, (vec![0; 4], vec![0; 4]));
         learn(100, Some(1));
-        // Packets of VLAN 9 have the router ask there. Those without a tag go to the gateway as to any other that is up.
+        // VLAN 9 has no entry, so its packets cause a resolution there. Untagged packets go to the gateway like to any that is up.
         assert_eq!(learn(5, Some(2)).unwrap(), (vec![2, 1, 0, 2], vec![2, 1, 0, 0]));
-        // The MAC without a VLAN counts where there is no other.
+        // The MAC without a VLAN is the fallback.
         assert_eq!(learn(0, Some(3)).unwrap(), (vec![2, 1, 3, 3], vec![2, 1, 3, 3]));
         assert_eq!(learn(100, None).unwrap(), (vec![2, 3, 3, 3], vec![2, 3, 3, 3]));
     }
@@ -419,7 +416,7 @@ mod tests {
         let Some(mut batch) = test_frames::batch(&frames) else { return };
         batch.punting = Some(PuntMarker::new(Arc::new(ArcSwap::from_pointee(ours)), 4, (1024, 1)));
         parse(&mut batch);
-        // In the lane: all but the expired one, the tagged one last.
+        // The lane has all packets except the expired one; the tagged one is last.
         let answers =
             [id(10), id(10), local, id(0), silent, id(10), id(10), unreachable, prohibit, black, id(0)];
         assert_eq!(batch.v4.len, answers.len());
@@ -461,7 +458,7 @@ mod tests {
             )
             .with_level(level);
             parse(&mut batch);
-            // One code for each of the codes above the drop reasons.
+            // The codes above the drop reasons, once each.
             batch.v4.hops[..9].copy_from_slice(&ids[125..]);
             verdict(&mut batch, &table);
             assert_eq!(batch.ports[..9], [Code::DROPPED; 9]);

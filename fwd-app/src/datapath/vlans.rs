@@ -1,10 +1,10 @@
-//! VLANs in VRFs: takes the packets of other VRFs out of a batch from a port whose VLANs are not all in the port's own.
+//! VLANs in VRFs: moves the packets of other VRFs out of a batch, on ports whose VLANs are in several VRFs.
 //!
-//! A batch has one VRF. A queue of such a port has a [`VlanSort`], and a batch for each of the other VRFs. When its batch goes on, and before
-//! it is parsed, the outermost tag of each packet says which batch the packet belongs to. Packets of one VRF stay in order of arrival.
-//! Those of different VRFs are of different flows, and may overtake each other.
+//! A batch has one VRF. A queue of such a port has a [`VlanSort`] and a batch for each of the other VRFs. Before parsing, the outermost tag
+//! of each packet selects the batch. Packets of one VRF stay in order of arrival; packets of different VRFs belong to different flows and
+//! may overtake each other.
 //!
-//! Queues of other ports have none of this.
+//! Queues of other ports have no [`VlanSort`].
 
 use super::batch::{Batch, Stamp};
 use super::check::outer_vlan;
@@ -12,40 +12,36 @@ use dpdk_ffi::{Burst, Eal};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-/// The ids of VLANs (IEEE 802.1Q 9.6): 0 is that of a tag without a VLAN, 4095 is reserved.
+/// VLAN ids (IEEE 802.1Q 9.6). A tag with id 0 has no VLAN; 4095 is reserved.
 pub(crate) const VLAN_IDS: RangeInclusive<u16> = 1..=4094;
-/// What the twelve bits of an id can be.
 const IDS: usize = 1 << 12;
-/// In place of the index of another VRF: the packet stays where it is.
+/// Marks a packet that stays in the port's VRF.
 const STAYS: u16 = u16::MAX - 1;
 
-/// The VRFs that the packets of a port are in, by number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PortVrfs {
-    /// That of the port, and so of all packets without a tag of `vlans`.
+    /// VRF of the port and of packets without a tag in `vlans`.
     pub(crate) own: usize,
-    /// Those of VLANs that are in another one than the port, by id.
+    /// VRFs of VLANs that differ from the port's, by VLAN id.
     pub(crate) vlans: BTreeMap<u16, usize>,
 }
 
-/// Sorts the packets of one queue by VRF.
 pub(crate) struct VlanSort {
     /// By VLAN id: an index in `vrfs`, or [`STAYS`].
     at: Box<[u16]>,
-    /// The numbers of the other VRFs.
     vrfs: Vec<usize>,
-    /// Where each packet of the last batch belongs, as in `at`.
+    /// Target of each packet of the last batch, as in `at`.
     to: Vec<u16>,
-    /// When the packets of the last batch were received.
+    /// Receive times of the last batch.
     stamps: Vec<Stamp>,
-    /// The packets of each of the other VRFs, until [`Self::take`].
+    /// The packets of each other VRF, until [`Self::take`].
     outs: Vec<Burst>,
     /// A target that no packet has.
     unused: Burst,
 }
 
 impl VlanSort {
-    /// For batches of at most `batch_max` packets from a port with these VRFs; `None` when all packets are in the port's own.
+    /// For batches of at most `batch_max` packets of a port; `None` when all packets are in the port's VRF.
     pub(crate) fn new(eal: &Eal, vrfs: &PortVrfs, batch_max: usize) -> Option<Self> {
         let mut others: Vec<usize> = vrfs.vlans.values().copied().collect();
         others.sort_unstable();
@@ -66,13 +62,13 @@ impl VlanSort {
         })
     }
 
-    /// How many VRFs there are besides the port's own.
+    /// Number of VRFs besides the port's own.
     pub(crate) fn others(&self) -> usize {
         self.vrfs.len()
     }
 
-    /// Takes the packets of other VRFs out of `batch`, which has not been parsed. Returns whether there were any; then
-    /// [`Self::take`] has them. A batch that is empty afterwards is as new.
+    /// Moves the packets of other VRFs out of the unparsed `batch`, for [`Self::take`]. Returns whether it had any. A batch that becomes
+    /// empty can be reused at once.
     pub(crate) fn sort(&mut self, batch: &mut Batch) -> bool {
         let count = batch.packets.len();
         let mut has_others = false;
@@ -91,7 +87,7 @@ impl VlanSort {
         has_others
     }
 
-    /// Moves the packets of VRF `index` of the others to `batch`, which is empty. Returns whether there are any.
+    /// Moves the packets of other VRF `index` to the empty `batch`. Returns whether it has any.
     pub(crate) fn take(&mut self, index: usize, batch: &mut Batch) -> bool {
         let out = &mut self.outs[index];
         if out.is_empty() {
@@ -104,7 +100,7 @@ impl VlanSort {
         true
     }
 
-    /// Records in `batch` when those packets of the last batch were received that belong to `wanted`.
+    /// Copies to `batch` the receive times of the last batch's packets with target `wanted`.
     fn stamp(&self, wanted: u16, batch: &mut Batch) {
         let mut rest = &self.to[..];
         for stamp in &self.stamps {
@@ -147,7 +143,7 @@ mod tests {
 
     fn any_tag() -> impl Strategy<Value = (u16, u16)> {
         let ethertype = prop_oneof![Just(0x8100_u16), Just(0x88a8), Just(0x9100), Just(0x9200)];
-        // Priorities and drop eligibility are no part of the id.
+        // Priority and drop eligibility are not part of the id.
         let tci = (0..6_u16, 0..16_u16).prop_map(|(id, bits)| bits << 12 | if id == 5 { 4094 } else { id });
         (ethertype, tci)
     }
@@ -173,7 +169,7 @@ mod tests {
                     received.extend(std::iter::repeat_n(tsc, packets as usize));
                 }
             }
-            // By the definition: 802.1Q 9.6 and the three types that parse takes for tags.
+            // By definition: 802.1Q 9.6 and the three types that parse accepts as tags.
             let vrf = |tags: &[(u16, u16)]| match tags {
                 [(0x8100 | 0x88a8 | 0x9100, tci), ..] => match tci & 0xfff { 1 | 4 => 5, 2 => 4, 4094 => 9, _ => 3 },
                 _ => 3,

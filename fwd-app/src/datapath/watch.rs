@@ -1,13 +1,12 @@
-//! Copies of packets for people who look on: the next N that are dropped, for a capture, or the next N of any fate, for a trace. A
-//! [`PacketFilter`] narrows both, so that a rare packet among millions is found.
+//! Copies of packets for captures and traces: the next N dropped packets, or the next N packets of any fate. A [`PacketFilter`] narrows
+//! both.
 //!
-//! While nobody looks on, a batch costs two relaxed loads. Else lcores compare packets with the filter and copy those that match into
-//! buffers of a free list, as long as there are any, so that nothing is allocated and nobody waits: what finds no buffer is counted as
-//! missed. Packets that do not match take no buffer.
+//! While both are off, a batch costs two relaxed loads. Otherwise lcores copy matching packets into buffers of a free list, so that nothing
+//! is allocated and no lcore waits. A packet that finds the list empty counts as missed.
 //!
-//! A filter is published without locks. Each wish of the control thread has a number, its round, in the same word as the count of
-//! packets that are still wanted. An lcore reads the word, then the filter, and takes one packet off the count only if the round is the
-//! same: if the filter changed meanwhile, the round has, too.
+//! Filters are published without locks. Each request of the control thread has a number, its round, in the same word as the count of
+//! packets still wanted. An lcore reads the word, then the filter, and decrements the count only if the round is unchanged: a change of the
+//! filter changes the round too.
 
 use super::check::{self, Destination};
 use super::punt::PuntCause;
@@ -21,93 +20,74 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Buffers of the free list: 1 MB.
 const BUFFERS: usize = 512;
-/// Bytes that are kept of a packet.
+/// Bytes kept of a packet.
 const KEPT_BYTES: usize = 2048;
 
-/// Why a packet was copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// For a capture of dropped packets.
     Capture,
-    /// For a trace.
     Trace,
 }
 
-/// Which packets are wanted: those with all that is given here.
+/// Conditions that a packet must meet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PacketFilter {
-    /// The port that received them.
     pub(crate) port: Option<u16>,
-    /// The number of their VRF.
     pub(crate) vrf: Option<u16>,
-    /// The prefix that their destination is in.
     pub(crate) to: Option<IpPrefix>,
-    /// Why they are dropped.
     pub(crate) reason: Option<DropReason>,
 }
 
-/// Where a packet came from, as far as that is known.
+/// Receiving queue and VRF of a packet, where known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PacketOrigin {
-    /// Number of its RX queue, counted over all ports.
+    /// Number of the RX queue, counted over all ports.
     pub(crate) input: Option<usize>,
-    /// Number of its VRF.
     pub(crate) vrf: Option<usize>,
 }
 
 impl PacketOrigin {
-    /// Of a packet that this router has made, or whose origin is not known any more.
+    /// For packets that this router created or whose origin is lost.
     pub(crate) const UNKNOWN: Self = Self { input: None, vrf: None };
 
-    /// From this RX queue, in this VRF.
     pub(crate) const fn new(input: usize, vrf: usize) -> Self {
         Self { input: Some(input), vrf: Some(vrf) }
     }
 }
 
-/// A packet that was looked at.
 #[derive(Debug)]
 pub(crate) struct WatchedPacket {
-    /// What for.
     pub(crate) purpose: Purpose,
-    /// In which round of it.
+    /// The round of `purpose` that it was copied for.
     round: u64,
-    /// Its first bytes, as received.
+    /// The first bytes, as received.
     pub(crate) frame: Vec<u8>,
-    /// Its whole length, bytes.
+    /// The whole length, bytes.
     pub(crate) frame_bytes: u32,
-    /// Where it came from.
     pub(crate) origin: PacketOrigin,
-    /// Whether it was on its way to the wire, with its new headers.
+    /// Whether it already had its new headers.
     pub(crate) is_leaving: bool,
     /// When its burst was received.
     pub(crate) tsc: u64,
-    /// The next hop that the engine answered; `None` when it was dropped before.
+    /// The engine's answer; `None` when it was dropped before the lookup.
     pub(crate) next_hop: Option<u32>,
-    /// What becomes of it.
     pub(crate) fate: Fate,
 }
 
-/// What becomes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It leaves.
     Sent {
-        /// The port.
         port: u16,
-        /// Its new MACs.
         macs: [u8; 12],
         /// The MTU, if it leaves as fragments.
         fragments_max: Option<u16>,
     },
-    /// It is handed to the router as it is.
     Punted(PuntCause),
-    /// It is dropped.
     Dropped(DropReason),
 }
 
 impl Fate {
-    /// That of the packet at `place` of a batch that has its verdict.
+    /// The fate of the packet at `place` of a batch that has its verdict.
     fn of(batch: &Batch, place: usize) -> Self {
         match batch.slot(place) {
             Slot::Dropped(reason) => Self::Dropped(reason),
@@ -121,34 +101,33 @@ impl Fate {
     }
 }
 
-/// What is looked at, and the way of the copies.
+/// The active requests and the channels of the copies.
 #[derive(Debug)]
 pub(crate) struct Watch {
     captures: Wish,
     traces: Wish,
     missed: AtomicU64,
-    /// By number of the RX queue: its port. Set when the stages are built.
+    /// Port of each RX queue, by queue number. Set when the stages are built.
     ports: OnceLock<Box<[u16]>>,
     free: (Sender<Box<WatchedPacket>>, Receiver<Box<WatchedPacket>>),
     seen: (Sender<Box<WatchedPacket>>, Receiver<Box<WatchedPacket>>),
 }
 
-/// What one purpose wants.
+/// The request of one purpose.
 #[derive(Debug, Default)]
 struct Wish {
-    /// Its round, and below [`COUNT_BITS`] how many more packets are wanted.
+    /// The round, and in the lower [`COUNT_BITS`] the number of packets still wanted.
     left: AtomicU64,
-    /// The filter: [`FilterWords`].
+    /// [`FilterWords`] of the filter.
     words: [AtomicU64; 3],
 }
 
-/// Bits of the count of packets.
 const COUNT_BITS: u32 = 48;
-/// The count in the word of a [`Wish`].
+/// Mask of the count in `Wish::left`.
 const COUNT: u64 = (1 << COUNT_BITS) - 1;
 
-/// A filter as lcores read it: port, VRF, reason, family and length of the prefix in one word, each with a value for "any", then the
-/// address of the prefix, aligned to its first bit.
+/// A filter as lcores read it. One word has port, VRF, reason, address family and prefix length, each with a value for "any"; two words
+/// have the prefix, aligned to its first bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FilterWords([u64; 3]);
 
@@ -171,7 +150,7 @@ impl FilterWords {
         Self([first, (address >> 64) as u64, address as u64])
     }
 
-    /// Whether packets of this port and VRF may be wanted.
+    /// Whether packets of this port and VRF match.
     fn takes_origin(self, port: Option<u16>, vrf: Option<usize>) -> bool {
         let [p0, p1, v0, v1, ..] = self.0[0].to_le_bytes();
         let takes =
@@ -179,7 +158,6 @@ impl FilterWords {
         takes(u16::from_le_bytes([p0, p1]), port.map(usize::from)) && takes(u16::from_le_bytes([v0, v1]), vrf)
     }
 
-    /// Whether a reason is wanted, or any fate.
     fn wants_reason(self) -> bool {
         self.reason() != Self::ANY_REASON
     }
@@ -188,12 +166,11 @@ impl FilterWords {
         self.0[0].to_le_bytes()[4]
     }
 
-    /// Whether a packet with this fate may be wanted.
     fn takes_reason(self, dropped: Option<DropReason>) -> bool {
         !self.wants_reason() || dropped.is_some_and(|reason| reason as u8 == self.reason())
     }
 
-    /// Whether the destination of the packet that starts with `head` is wanted.
+    /// Whether the destination of the packet that starts with `head` matches.
     fn takes_destination(self, head: &[u8]) -> bool {
         let [first, hi, lo] = self.0;
         let [.., family, len, _] = first.to_le_bytes();
@@ -210,7 +187,6 @@ impl FilterWords {
     }
 }
 
-/// What an lcore has read of a [`Wish`].
 #[derive(Clone, Copy, Debug)]
 struct Wanted {
     purpose: Purpose,
@@ -219,10 +195,10 @@ struct Wanted {
 }
 
 impl Wish {
-    /// Wants `packets` more, in a new round. The control thread alone calls this.
+    /// Requests `packets` packets in a new round. Called by the control thread only.
     fn want(&self, packets: u64, filter: PacketFilter) {
         let round = (self.left.load(Ordering::Relaxed) >> COUNT_BITS).wrapping_add(1) << COUNT_BITS;
-        // From here on nothing is taken for the round before, whose filter some lcore may have.
+        // From here on no claim of the previous round succeeds, although lcores may still hold its filter.
         self.left.store(round, Ordering::Release);
         for (word, value) in self.words.iter().zip(FilterWords::new(filter).0) {
             word.store(value, Ordering::Release);
@@ -230,8 +206,8 @@ impl Wish {
         self.left.store(round | packets.min(COUNT), Ordering::Release);
     }
 
-    /// What is wanted now, if anything. If the filter changes while it is read, [`Self::claim`] fails: whoever sees a word of another
-    /// round sees the end of its own.
+    /// The active request. If the filter changes while it is read, [`Self::claim`] fails: a reader that sees a filter word of the next
+    /// round also sees, by release and acquire, the new round in `left`.
     fn read(&self, purpose: Purpose) -> Option<Wanted> {
         let left = self.left.load(Ordering::Acquire);
         let words = || [0, 1, 2].map(|at| self.words[at].load(Ordering::Acquire));
@@ -242,7 +218,7 @@ impl Wish {
         })
     }
 
-    /// Takes one packet off those that are wanted in `round`; returns whether there was one.
+    /// Decrements the count of `round`; returns false when it is zero or the round has ended.
     fn claim(&self, round: u64) -> bool {
         let one_less = |left: u64| (left >> COUNT_BITS == round && left & COUNT > 0).then(|| left - 1);
         self.left.fetch_update(Ordering::AcqRel, Ordering::Relaxed, one_less).is_ok()
@@ -270,13 +246,13 @@ impl Watch {
         }
     }
 
-    /// Says which ports the RX queues are of, by their numbers. Filters by port match nothing before.
+    /// Sets the port of each RX queue, by queue number. Until then filters by port match nothing.
     pub(crate) fn set_ports(&self, ports: impl Iterator<Item = u16>) {
         // Stages are built once.
         let _ = self.ports.set(ports.collect());
     }
 
-    /// Wants `packets` more that match `filter`; 0 wants none any more. The control thread alone calls this.
+    /// Requests `packets` packets that match `filter`; 0 ends the request. Called by the control thread only.
     pub(crate) fn want(&self, purpose: Purpose, packets: u64, filter: PacketFilter) {
         if packets > 0 && self.free.1.is_empty() && self.seen.1.is_empty() {
             for _ in 0..BUFFERS {
@@ -287,22 +263,19 @@ impl Watch {
         self.wish(purpose).want(packets, filter);
     }
 
-    /// Wants none any more.
     pub(crate) fn stop(&self, purpose: Purpose) {
         self.want(purpose, 0, PacketFilter::default());
     }
 
-    /// How many more are wanted.
     pub(crate) fn left(&self, purpose: Purpose) -> u64 {
         self.wish(purpose).left.load(Ordering::Acquire) & COUNT
     }
 
-    /// Packets that found no buffer.
     pub(crate) fn missed(&self) -> u64 {
         self.missed.load(Ordering::Relaxed)
     }
 
-    /// The oldest copy that is still wanted. The control thread alone calls this.
+    /// The oldest copy of a current round. Called by the control thread only.
     pub(crate) fn next(&self) -> Option<Box<WatchedPacket>> {
         loop {
             let seen = self.seen.1.try_recv().ok()?;
@@ -313,25 +286,23 @@ impl Watch {
         }
     }
 
-    /// Returns a copy to the free list.
     pub(crate) fn give_back(&self, seen: Box<WatchedPacket>) {
         // Cannot be full: the channel has room for all.
         drop(self.free.0.try_send(seen));
     }
 
-    /// Whether packets are looked at.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         (self.captures.left.load(Ordering::Relaxed) | self.traces.left.load(Ordering::Relaxed)) & COUNT != 0
     }
 
-    /// What `purpose` wants of packets of this origin.
+    /// The request of `purpose`, if packets of this origin match.
     fn wanted_from(&self, purpose: Purpose, origin: PacketOrigin) -> Option<Wanted> {
         let port = || self.ports.get().and_then(|ports| ports.get(origin.input?).copied());
         self.wish(purpose).read(purpose).filter(|wanted| wanted.filter.takes_origin(port(), origin.vrf))
     }
 
-    /// Looks at the packets of a batch, which have their verdict and have not been rewritten.
+    /// Copies matching packets of a batch that has its verdict and is not rewritten yet.
     #[cold]
     pub(crate) fn look(&self, batch: &Batch) {
         let tsc = batch.stamps().first().map_or(0, |stamp| stamp.tsc);
@@ -357,7 +328,7 @@ impl Watch {
         }
     }
 
-    /// Looks at packets that a queue has no room for, as they would have left.
+    /// Copies matching packets that a full queue refused, with their new headers.
     #[cold]
     pub(crate) fn refused(&self, packets: &Burst, origin: PacketOrigin, reason: DropReason) {
         for packet in packets.iter() {
@@ -365,13 +336,13 @@ impl Watch {
         }
     }
 
-    /// Looks at one packet that is dropped after its verdict: its first bytes, and its length.
+    /// Copies a packet that is dropped after its verdict, given its first bytes and its length.
     #[cold]
     pub(crate) fn dropped(&self, frame: (&[u8], u32), origin: PacketOrigin, reason: DropReason) {
         self.lost(frame, origin, false, reason);
     }
 
-    /// Looks at a packet that is dropped after its verdict. A trace that wants no reason has had it with its verdict.
+    /// Copies a packet that is dropped after its verdict. A trace without a reason has copied it at the verdict.
     fn lost(
         &self,
         (frame, frame_bytes): (&[u8], u32),
@@ -393,7 +364,6 @@ impl Watch {
         }
     }
 
-    /// Copies a packet if one more is wanted.
     fn copy(&self, wanted: Wanted, frame: &[u8], frame_bytes: u32, fill: impl FnOnce(&mut WatchedPacket)) {
         if self.left(wanted.purpose) == 0 {
             return;
@@ -403,7 +373,7 @@ impl Watch {
             return;
         };
         if !self.wish(wanted.purpose).claim(wanted.round) {
-            // Another lcore copied the last one, or something else is wanted now.
+            // Another lcore copied the last packet, or the round has ended.
             return self.give_back(seen);
         }
         seen.frame.clear();

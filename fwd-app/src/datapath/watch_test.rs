@@ -1,4 +1,4 @@
-//! Tests of the watch: the packets that are wanted are seen among many others, and no others are, whoever changes the filter when.
+//! Tests of the watch: all wanted packets are copied and no others, even while the filter changes.
 
 use super::*;
 use crate::datapath::egress::tests::ports;
@@ -17,7 +17,7 @@ fn v4(destination: [u8; 4]) -> V4 {
     V4 { destination, payload_bytes: 40, ..V4::default() }
 }
 
-/// The last bytes of the destinations of what was seen, in order.
+/// The last bytes of the copied packets' destinations, in order.
 fn seen(watch: &Watch) -> Vec<u8> {
     let last = |seen: &WatchedPacket| match check::destination(&seen.frame) {
         Some(Destination::V4(address)) => address.to_le_bytes()[0],
@@ -32,8 +32,8 @@ fn seen(watch: &Watch) -> Vec<u8> {
     all
 }
 
-/// A batch from `input` in `vrf` with its verdict: two IPv4 packets that leave, one whose TTL is over, one with a wrong checksum, one
-/// without a route, one with tags that leaves, and two of IPv6 of which the second has no route. Their destinations end in 1 to 8.
+/// A batch from `input` in `vrf` with its verdict. IPv4: two packets that leave, an expired TTL, a wrong checksum, no route, and a tagged
+/// packet that leaves. IPv6: one that leaves, one without a route. Their destinations end in 1 to 8.
 fn batch(input: usize, vrf: usize) -> Option<Batch> {
     let v6 = |last: u8| {
         let mut packet = V6 { payload_bytes: 40, ..V6::default() };
@@ -94,7 +94,6 @@ fn only_what_is_wanted_is_seen_among_many_others() {
     ] {
         watch.want(purpose, 100, filter);
         assert!(watch.is_on());
-        // Far more than there are buffers.
         for _ in 0..200 {
             watch.look(&others);
         }

@@ -1,22 +1,21 @@
-//! The neighbours that were learned: their MACs, by who has learned them.
+//! Learned neighbours: their MACs, and how each was learned.
 //!
-//! All VRFs have the same ones, since a next hop may be behind any port. Where a table has a neighbour entry for an address, that counts.
+//! All VRFs share them, since a next hop may be behind any port. Neighbour entries of a next-hop table take precedence.
 
 use fib::MacAddr;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// Who has learned a MAC; of two at one address and port, the first one counts.
+/// Source of a MAC. At one address and port, the first source wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Learner {
-    /// The router, by ARP or neighbour discovery, in the VLANs with these ids; 0 is none.
+    /// ARP or neighbour discovery of the router, in the VLANs with these ids; 0 is none.
     Router([u16; 2]),
-    /// The kernel.
     Kernel,
 }
 
 impl Learner {
-    /// The VLANs of the MAC; `None` when it serves untagged packets, and VLANs without a MAC.
+    /// The VLANs of the MAC. `None` if it serves untagged packets, and VLANs without a MAC.
     pub(crate) fn vlans(self) -> Option<[u16; 2]> {
         match self {
             Self::Router(vlans) => Some(vlans).filter(|vlans| *vlans != [0; 2]),
@@ -25,12 +24,10 @@ impl Learner {
     }
 }
 
-/// MACs by address, index of the port, and who has learned them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Learned(BTreeMap<(IpAddr, u16, Learner), MacAddr>);
 
 impl Learned {
-    /// Sets the MAC at a place, or removes it.
     pub(crate) fn set(&mut self, at: (IpAddr, u16, Learner), mac: Option<MacAddr>) {
         match mac {
             Some(mac) => self.0.insert(at, mac),
@@ -38,23 +35,21 @@ impl Learned {
         };
     }
 
-    /// Replaces all that the kernel has learned, each with its address and the index of the port.
     pub(crate) fn replace_kernel(&mut self, learned: impl Iterator<Item = (IpAddr, u16, MacAddr)>) {
         self.0.retain(|(.., by), _| *by != Learner::Kernel);
         self.0.extend(learned.map(|(address, port, mac)| ((address, port, Learner::Kernel), mac)));
     }
 
-    /// All of them, by address and port; of two at one place the first counts.
+    /// Sorted by address and port; at one place the first wins.
     pub(crate) fn iter(&self) -> impl Iterator<Item = ((IpAddr, u16, Learner), MacAddr)> {
         self.0.iter().map(|(at, mac)| (*at, *mac))
     }
 
-    /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// The MAC at an address, on the first port with one for which `may_be` holds. The MAC of a VLAN counts last.
+    /// The MAC of an address on the first port accepted by `may_be`. MACs of VLANs come last.
     pub(crate) fn at(&self, address: IpAddr, may_be: impl Fn(u16) -> bool) -> Option<(u16, MacAddr)> {
         let range = (address, 0, Learner::Router([0; 2]))..=(address, u16::MAX, Learner::Kernel);
         let mut found = self.0.range(range).filter(|((_, port, _), _)| may_be(*port));

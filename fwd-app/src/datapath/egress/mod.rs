@@ -1,13 +1,11 @@
-//! Egress port, MACs and MTU of each next-hop id, in one 16-byte entry an id.
+//! Egress port, MACs and MTU of each next-hop id, in 16-byte entries.
 //!
-//! The control side makes the table from the [`NextHopTable`] and the ports; the verdict pass reads it. Entries of ids that a feed
-//! has named lie in a dense array. The entry of a bare id beyond the array is computed, so that id 2^24 - 1 does not cost 256 MB.
-//! When updates bring new next hops, a new table replaces the old one *before* the engine learns their ids, so that every id in an
-//! answer is in the table.
+//! The control side builds the table from the [`NextHopTable`] and the ports; the verdict pass reads it. Ids named by a feed have entries
+//! in a dense array. The entry of a bare id beyond the array is computed, so that id 2^24 - 1 does not cost 256 MB. A new table is
+//! published *before* the engine learns new ids, so that every id in an answer is in the table.
 //!
-//! A group has no entry of its own but a code and the number of its [`Ways`]; each of its paths has an id and an entry. What becomes of
-//! gateways and groups is resolved when the table is made (`build`), so that a gateway that fails is a change of this table and of
-//! nothing else.
+//! The entry of a group has a code and the number of its [`Ways`]; each path of the group has an id and an entry. `build` resolves gateways
+//! and groups, so that the failure of a gateway changes this table only.
 
 mod build;
 pub(crate) mod learned;
@@ -17,7 +15,7 @@ pub(crate) use build::{Inputs, last_dense};
 
 use super::DropReason;
 use super::hop_counts::HopCounts;
-/// What to do with the packets of one next hop. Its port may be a [`Code`]. The MTU is 65,535 in an entry that drops.
+/// Action for the packets of one next hop. The port may be a [`Code`]. The MTU is 65,535 in an entry that drops.
 pub(crate) use dpdk_ffi::simd::Entry as Egress;
 use fib::{Group, MacAddr, NextHop, NextHopId, PortRef, Rib};
 use lpm_core::drops::Witness;
@@ -27,40 +25,36 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use ways::Ways;
 
-/// The dense array has at least the ids up to this one: 1 MB of entries.
+/// Smallest last id of the dense array: 1 MB of entries.
 const DENSE_ANYWAY: u32 = 1 << 16;
-/// The dense array and the counts by next hop are not extended for bare ids above this one (16 MB of entries); they are computed.
+/// The dense array and the counts by next hop do not grow for bare ids above this one (16 MB of entries).
 const DENSE_BARE_MAX: u32 = 1 << 20;
 
-/// The values that replace a port number when a packet is not sent.
+/// Values that replace a port number when a packet is not sent.
 pub(crate) struct Code;
 
 impl Code {
-    /// Port numbers are below this, codes at or above it.
     pub(crate) const FIRST: u16 = Egress::CODES;
 
-    /// The packet is longer than the MTU of its port: the first code, which no entry has.
+    /// The packet exceeds the MTU of its port. It is the first code; no entry uses it.
     pub(crate) const TOO_LONG: u16 = Egress::TOO_LONG;
 
-    /// The code of the first drop reason.
     const REASONS: u16 = Self::TOO_LONG + 1;
 
     /// The destination is on a directly connected link: its neighbour entry decides.
     pub(crate) const CONNECTED: u16 = 0xff80;
 
-    /// The destination is an address of this router.
     pub(crate) const LOCAL: u16 = 0xff81;
 
-    /// The next hop is a group: the first bytes of the entry are the number of its ways.
+    /// The next hop is a group: the first bytes of the entry are the index of its [`Ways`].
     pub(crate) const GROUP: u16 = 0xff82;
 
-    /// The packet leaves as fragments, by the port of its entry.
+    /// The packet leaves as fragments by the port of its entry.
     pub(crate) const FRAGMENT: u16 = 0xff83;
 
     /// Dropped and already counted.
     pub(crate) const DROPPED: u16 = u16::MAX;
 
-    /// The code of a drop reason.
     pub(crate) const fn of(reason: DropReason) -> u16 {
         Self::REASONS + reason as u16
     }
@@ -71,19 +65,17 @@ impl Code {
     }
 }
 
-/// A port as the egress table sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EgressPort {
-    /// Its name and the name of its device, for routes that refer to ports by name.
+    /// Routes refer to a port by its name or the name of its device.
     pub(crate) name: String,
     pub(crate) device: String,
-    /// Source MAC of the frames it sends.
     pub(crate) mac: MacAddr,
-    /// The longest IP packet that it sends, bytes.
+    /// Longest IP packet that it sends, bytes.
     pub(crate) mtu_bytes: u16,
-    /// Destination MAC of every frame it sends, in place of the next hop's (`--eth-dest`).
+    /// Destination MAC of every sent frame, overriding the next hop's (`--eth-dest`).
     pub(crate) destination: Option<MacAddr>,
-    /// Whether its link is up. Without, next hops behind it are not in service: their packets are dropped as `no_neighbour`.
+    /// Whether the link is up. If not, packets to next hops of this port are dropped as `no_neighbour`.
     pub(crate) is_up: bool,
 }
 
@@ -97,26 +89,23 @@ impl Named for EgressPort {
     }
 }
 
-/// A port as options and routes refer to it.
 pub(crate) trait Named {
-    /// Its name.
     fn name(&self) -> &str;
-    /// The name of its device, by which it is found as well.
     fn device(&self) -> &str;
-    /// Whether `wanted` is its name or the name of its device.
+    /// Whether `wanted` is the port's name or its device's name.
     fn is_called(&self, wanted: &str) -> bool {
         [self.name(), self.device()].iter().any(|name| fib::is_port_name(name, wanted))
     }
-    /// Its number and name, for messages.
+    /// Number and name, for messages.
     fn title(&self, index: impl fmt::Display) -> String {
         format!("port {index} ({})", self.name())
     }
 }
 
-/// Whether `hop` refers to one of `ports`, or to none.
+/// Checks that `hop` refers to a port in `ports` or to none.
 ///
 /// # Errors
-/// [`EgressError::NoPort`] when it refers to one that does not exist.
+/// [`EgressError::NoPort`] when the port does not exist.
 pub(crate) fn check_ports(hop: &NextHop, ports: &[impl Named]) -> Result<(), EgressError> {
     let port = match hop {
         NextHop::Gateway { port, .. } | NextHop::Connected { port } => port.clone(),
@@ -129,10 +118,10 @@ pub(crate) fn check_ports(hop: &NextHop, ports: &[impl Named]) -> Result<(), Egr
     find_port(&port, ports, || format!("next hop {hop}")).map(drop)
 }
 
-/// The index of `port` in `ports`; `None` when it follows from the next-hop id. `user` is who refers to it.
+/// The index of `port` in `ports`; `None` when it follows from the next-hop id. `user` names the referrer in the error.
 ///
 /// # Errors
-/// [`EgressError::NoPort`] when it does not exist.
+/// [`EgressError::NoPort`] when the port does not exist.
 pub(crate) fn find_port(
     port: &PortRef,
     ports: &[impl Named],
@@ -151,79 +140,66 @@ pub(crate) fn find_port(
     })
 }
 
-/// Why an egress table cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum EgressError {
     /// A route or a neighbour refers to a port that does not exist.
     #[error("{user} names port {port}, which does not exist; there are: {known}")]
     NoPort {
-        /// The next hop or neighbour that refers to it.
+        /// The next hop or neighbour.
         user: String,
-        /// The port as it was written.
+        /// The port as written.
         port: String,
-        /// The ports that exist.
         known: String,
     },
-    /// There is no port at all.
     #[error("there is no port")]
     NoPorts,
 }
 
-/// Egress entries by next-hop id.
 #[derive(Clone, Debug)]
 pub(crate) struct EgressTable {
     dense: Box<[Egress]>,
     ports: Vec<EgressPort>,
     /// `2^64 / ports`, rounded up: `(id - 1) mod ports` takes two multiplications (Lemire, Kaser, Kurz 2019).
     modulus_inverse: u64,
-    /// Neighbour entries, for destinations on directly connected links.
     neighbours: FxHashMap<(IpAddr, u16), Egress>,
-    /// Neighbours that were learned in a VLAN, by the ids of its tags, too.
+    /// Neighbours learned in a VLAN, by its tags' ids.
     by_vlan: FxHashMap<(IpAddr, u16, [u16; 2]), Egress>,
-    /// Neighbours with a MAC in VLANs alone.
+    /// Neighbours that have MACs in VLANs only.
     only_tagged: FxHashSet<(IpAddr, u16)>,
-    /// The port of each [`NextHop::Connected`], by id.
+    /// The port of each [`NextHop::Connected`].
     links: FxHashMap<NextHopId, u16>,
-    /// The neighbour that a next hop needs whose MAC no feed has given, with its port where that is known. Of a group it is that of one
-    /// path.
+    /// The neighbour of each next hop whose MAC no feed has given, with its port where known. A group has the neighbour of one path.
     gateways: FxHashMap<NextHopId, (IpAddr, Option<u16>)>,
-    /// The next hops of `gateways` that no route has, neither directly nor as a path of a group, and [`Rib::turnover`] at that time.
+    /// Keys of `gateways` that no route uses, directly or as a path of a group, and [`Rib::turnover`] at that time.
     unrouted: (FxHashSet<NextHopId>, u64),
-    /// The ways of groups, by the number in their entry.
+    /// Paths of groups, by the index in their entry.
     ways: Vec<Arc<Ways>>,
-    /// The groups, by id.
     groups: FxHashMap<NextHopId, LiveGroup>,
-    /// The gateways that a route leads to, each with the next hop of that route.
+    /// Gateways reached by a route, with the next hop of that route.
     recursive: Vec<(IpAddr, NextHopId)>,
-    /// The gateways whose route leads back to them.
     loops: Vec<IpAddr>,
-    /// The key of the hash that chooses paths.
     hash_key: u64,
-    /// Number of next hops that are not bare.
+    /// Number of next hops that are not bare ids.
     named: usize,
-    /// The largest id that the dense array was made for.
+    /// The largest id for which the dense array was sized.
     hops_last: u32,
-    /// Where packets are counted by next hop, if they are.
     counts: Option<Arc<HopCounts>>,
     _witness: Witness,
 }
 
-/// A group, and what has become of it.
 #[derive(Clone, Debug)]
 pub(crate) struct LiveGroup {
     group: Group,
-    /// The ids of its paths.
     paths: Box<[NextHopId]>,
-    /// A bit for each path that is alive.
+    /// Bit mask of live paths.
     alive: u64,
-    /// `None` when no path is.
+    /// `None` when no path is alive.
     ways: Option<Arc<Ways>>,
 }
 
-/// Why packets of a next hop cannot leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unusable {
-    /// The link of its port is down; of a group, all links.
+    /// The link of its port is down, or all links of a group.
     #[error("its link is down")]
     LinkDown,
     /// Neither a route nor a neighbour entry leads to its gateway.
@@ -231,19 +207,16 @@ pub(crate) enum Unusable {
     NoWay(IpAddr),
 }
 
-/// A path of a group, as it is now.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct PathState {
-    /// Its id.
     pub(crate) id: NextHopId,
-    /// Its weight.
     pub(crate) weight: u16,
-    /// The part of the flows that it gets; `None` when it is not alive.
+    /// Share of the flows; `None` when the path is down.
     pub(crate) share: Option<f64>,
 }
 
 impl EgressTable {
-    /// The table for `hops` over `ports`, with a route for each hop and without those for gateways; a port's index is its place in the list.
+    /// Builds the table with a route to each hop, without routes for gateways. A port's index is its place in the list.
     ///
     /// # Errors
     /// As [`Self::build`].
@@ -265,30 +238,27 @@ impl EgressTable {
         })
     }
 
-    /// The entries by id; those of bare ids beyond are computed.
+    /// Entries by id; entries of bare ids beyond the array are computed.
     #[inline(always)]
     pub(crate) fn dense(&self) -> &[Egress] {
         &self.dense
     }
 
-    /// The entry of an id.
     #[inline]
     pub(crate) fn get(&self, id: NextHopId) -> Egress {
         self.dense.get(id.get() as usize).copied().unwrap_or_else(|| self.bare(id))
     }
 
-    /// Whether there are groups.
     #[inline(always)]
     pub(crate) fn has_groups(&self) -> bool {
         !self.ways.is_empty()
     }
 
-    /// The key for [`super::flow::hash`].
     pub(crate) fn hash_key(&self) -> u64 {
         self.hash_key
     }
 
-    /// The path of the flows with this hash, by the entry of a group: its id and entry, which is none of a group.
+    /// Selects the path for a flow hash from the entry of a group. The entry returned is never a group's.
     #[inline(always)]
     pub(crate) fn path(&self, mut entry: Egress, mut hash: u64) -> (NextHopId, Egress) {
         loop {
@@ -298,23 +268,23 @@ impl EgressTable {
             if entry.port != Code::GROUP {
                 return (id, entry);
             }
-            // A gateway whose own route has several paths; a loop is not in the table.
+            // The path is a gateway whose own route has several paths. The table has no loops.
             hash = ways::deeper(hash);
         }
     }
 
-    /// As [`Self::path`], by any next hop: one that is no group is its own path.
+    /// Like [`Self::path`], for any next hop: a next hop that is no group is its own path.
     pub(crate) fn path_of(&self, id: NextHopId, hash: u64) -> (NextHopId, Egress) {
         let entry = self.get(id);
         if entry.port == Code::GROUP { self.path(entry, hash) } else { (id, entry) }
     }
 
-    /// The entry of `destination` on the directly connected link of next hop `id`, for packets in no VLAN.
+    /// The entry of `destination` on the directly connected link of next hop `id`, for untagged packets.
     pub(crate) fn connected(&self, id: NextHopId, destination: IpAddr) -> Egress {
         self.connected_in([0; 2], id, destination)
     }
 
-    /// As [`Self::connected`], for packets in these VLANs.
+    /// Like [`Self::connected`], for packets in these VLANs.
     pub(crate) fn connected_in(&self, vlans: [u16; 2], id: NextHopId, destination: IpAddr) -> Egress {
         let known = self.links.get(&id).and_then(|port| {
             let in_vlan = self.by_vlan.get(&(destination, *port, vlans));
@@ -323,14 +293,14 @@ impl EgressTable {
         known.copied().unwrap_or(Self::drop(DropReason::NoNeighbour))
     }
 
-    /// Whether a neighbour was learned in a VLAN: then [`Self::in_vlans`] has entries.
+    /// Whether a neighbour was learned in a VLAN, so that [`Self::in_vlans`] has entries.
     #[inline(always)]
     pub(crate) fn has_vlans(&self) -> bool {
         !self.by_vlan.is_empty()
     }
 
-    /// The entry of next hop `id`, which is no group, for packets in these VLANs, if it is not [`Self::get`]'s. A host has one MAC in each
-    /// VLAN, and who claims its address in one changes no other.
+    /// The entry of next hop `id`, which is no group, for packets in these VLANs, if it differs from [`Self::get`]. A host has a MAC for
+    /// each VLAN, so that a claim to its address in one VLAN does not affect the others.
     pub(crate) fn in_vlans(&self, vlans: [u16; 2], id: NextHopId) -> Option<Egress> {
         let port = self.get(id).port;
         let (address, _) = self.gateways.get(&id).filter(|_| port < Code::FIRST && vlans != [0; 2])?;
@@ -339,13 +309,13 @@ impl EgressTable {
         of_vlan.or_else(|| is_elsewhere().then_some(Self::drop(DropReason::NoNeighbour)))
     }
 
-    /// The neighbour that a packet to `destination` needs when next hop `id` has no MAC: its address, and its port if that is known.
+    /// The neighbour to resolve for a packet to `destination` when next hop `id` has no MAC: its address, and its port if known.
     pub(crate) fn wanted(&self, id: NextHopId, destination: IpAddr) -> Option<(IpAddr, Option<u16>)> {
         let on_link = || self.links.get(&id).map(|port| (destination, Some(*port)));
         self.gateways.get(&id).copied().or_else(on_link)
     }
 
-    /// The neighbours whose MAC no feed has given and that next hops of routes need, with their ports where they are known.
+    /// The neighbours that routes need and whose MAC no feed has given, with their ports where known.
     pub(crate) fn gateways(&self) -> impl Iterator<Item = (IpAddr, Option<u16>)> {
         self.routed().map(|(_, gateway)| gateway)
     }
@@ -355,7 +325,7 @@ impl EgressTable {
         gateways.filter(|(id, _)| !self.unrouted.0.contains(id))
     }
 
-    /// The next hops of `gateways` that no route in `rib` has.
+    /// The next hops of `gateways` that no route in `rib` uses.
     fn without_route(&self, rib: &Rib) -> FxHashSet<NextHopId> {
         let groups = self.groups.iter().filter(|(id, _)| rib.has_route_to(**id));
         let paths: FxHashSet<_> = groups.flat_map(|(_, live)| &live.paths).collect();
@@ -363,7 +333,7 @@ impl EgressTable {
         gateways.filter(|id| !rib.has_route_to(**id) && !paths.contains(id)).copied().collect()
     }
 
-    /// Whether the MAC of one of these addresses, or of any host on the links of these ports, may matter here.
+    /// Whether a new MAC of one of these addresses, or of any host on the links of these ports, can change this table.
     pub(crate) fn needs(&self, addresses: &FxHashSet<IpAddr>, ports: &FxHashSet<u16>) -> bool {
         let recursive = self.recursive.iter().map(|(gateway, _)| gateway);
         let mut gateways = self.gateways.values().map(|(gateway, _)| gateway).chain(recursive);
@@ -371,16 +341,16 @@ impl EgressTable {
             || self.links.values().any(|port| ports.contains(port))
     }
 
-    /// Those of [`Self::gateways`] without which a next hop drops its packets.
+    /// The subset of [`Self::gateways`] without a MAC, whose next hops drop their packets.
     pub(crate) fn missing(&self) -> impl Iterator<Item = (IpAddr, Option<u16>)> {
         let no_neighbour = Code::of(DropReason::NoNeighbour);
         let missing = self.routed().filter(move |(id, _)| self.get(*id).port == no_neighbour);
         missing.map(|(_, gateway)| gateway)
     }
 
-    /// Why packets of a next hop cannot leave; `None` if they can. They can if there is a way to it over a link that is up, whether its MAC is
-    /// known or not, and if it drops them on purpose. A gateway whose route leads back to it counts as usable: without its own route it
-    /// would have a way again.
+    /// Why packets of a next hop cannot leave; `None` if they can. A next hop with a path over a link that is up is usable even if its MAC
+    /// is unknown. A next hop that drops on purpose is usable too. A gateway whose route leads back to it counts as usable: without that
+    /// route it would have a path again.
     pub(crate) fn unusable(&self, id: NextHopId) -> Option<Unusable> {
         let entry = self.get(id);
         let over = |port: u16| (!self.is_up(port)).then_some(Unusable::LinkDown);
@@ -396,7 +366,6 @@ impl EgressTable {
         }
     }
 
-    /// Whether packets of a next hop can leave.
     pub(crate) fn is_usable(&self, id: NextHopId) -> bool {
         self.unusable(id).is_none()
     }
@@ -412,57 +381,53 @@ impl EgressTable {
         Some(paths.iter().zip(group.paths()).enumerate().map(state).collect())
     }
 
-    /// How many groups there are, how many paths they have, and how many of these are alive.
+    /// The numbers of groups, of their paths, and of live paths.
     pub(crate) fn group_counts(&self) -> (usize, usize, usize) {
         let counts = self.groups.values().map(|live| (live.paths.len(), live.alive.count_ones() as usize));
         counts.fold((0, 0, 0), |sum, (paths, alive)| (sum.0 + 1, sum.1 + paths, sum.2 + alive))
     }
 
-    /// Whether a gateway's route leads to another next hop in `rib` than in this table.
+    /// Whether a gateway's route has another next hop in `rib` than in this table.
     pub(crate) fn has_moved(&self, rib: &Rib) -> bool {
         let next_hop = |gateway| rib.longest(gateway).map_or(NextHopId::NONE, |(_, id)| id);
         self.recursive.iter().any(|(gateway, via)| next_hop(*gateway) != *via)
     }
 
-    /// Whether other gateways have a route in `rib` than in this table.
+    /// Whether the set of gateways with a route differs between `rib` and this table.
     pub(crate) fn has_other_gateways(&self, rib: &Rib) -> bool {
         let (unrouted, turnover) = &self.unrouted;
         *turnover != rib.turnover() && self.without_route(rib) != *unrouted
     }
 
-    /// The gateways whose route leads back to them, so that nothing is sent to them.
+    /// The gateways whose route leads back to them; nothing is sent to them.
     pub(crate) fn loops(&self) -> &[IpAddr] {
         &self.loops
     }
 
-    /// Memory of the entries by id and of the groups' buckets, which is nearly all of it, bytes.
+    /// Memory of the entries and of the groups' buckets, bytes. The rest is negligible.
     pub(crate) fn bytes(&self) -> u64 {
         (size_of_val(&*self.dense) + self.ways.len() * size_of::<Ways>()) as u64
     }
 
-    /// Whether the link of a port is up.
     pub(crate) fn is_up(&self, port: u16) -> bool {
         self.ports.get(usize::from(port)).is_some_and(|port| port.is_up)
     }
 
-    /// Where packets are counted by next hop, if they are.
     #[inline(always)]
     pub(crate) fn counts(&self) -> Option<&Arc<HopCounts>> {
         self.counts.as_ref()
     }
 
-    /// The same table, which counts packets by next hop on so many lanes, or none of them.
+    /// The same table with packet counts by next hop on `lanes` lanes, or without counts.
     pub(crate) fn counting(&self, lanes: Option<usize>) -> Self {
         let last = self.hops_last;
         Self { counts: lanes.map(|lanes| Arc::new(HopCounts::new(lanes, last))), ..self.clone() }
     }
 
-    /// Number of next hops in the table that are not bare ids.
     pub(crate) fn named(&self) -> usize {
         self.named
     }
 
-    /// `(id - 1) mod ports`.
     #[expect(clippy::cast_possible_truncation, reason = "less than the number of ports, a u16")]
     fn port_of_bare(&self, id: NextHopId) -> u16 {
         let fraction = self.modulus_inverse.wrapping_mul(u64::from(id.get().wrapping_sub(1)));

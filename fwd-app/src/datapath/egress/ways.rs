@@ -1,19 +1,18 @@
-//! The paths of a group that are alive, and which part of the flows each gets.
+//! The live paths of a group and their shares of the flows.
 //!
-//! The hash of a flow chooses one of [`BUCKETS`] buckets, and each bucket belongs to one path that is alive. It is the path with the
-//! least cost there (weighted rendezvous hashing):
+//! The flow hash selects one of [`BUCKETS`] buckets, and each bucket belongs to the live path with the least cost (weighted rendezvous
+//! hashing):
 //!
 //! ```text
 //! identity = fold(fold(first half ^ K0, last half ^ K1) ^ port ^ K2, K3)   of the gateway as an IPv6 address (mapped, or :: without)
 //! rank     = the bucket's place in a permutation of all buckets that the identity makes ([`rank`])
 //! cost     = -ln((rank + 0.5) / BUCKETS) / weight                          the first of equal ones counts
 //! ```
-//! This depends on the paths alone, not on how the group came about. So a path that goes leaves all flows of the others where they
-//! were, whether it has failed or a feed announces the group without it, and one that comes back gets just its own flows back.
+//! The owner depends on the set of paths only, not on its history. So a path that fails or is withdrawn moves no flow of other paths, and a
+//! path that returns gets exactly its flows back.
 //!
-//! The price is that shares are near the weights only. With 4,096 buckets the path that is furthest off has, on average over groups of
-//! equal weights, 0.6 % too much or too little of two paths, 2.2 % of four, 5 % of eight, 9 % of sixteen (the worst of 30: 2, 4, 9
-//! and 14 %). A permutation in place of random numbers halves the error of two paths, and of more takes a third off.
+//! Shares therefore only approximate the weights; the test of shares below bounds the error. Permutations are closer than random numbers:
+//! they halve the error for two paths.
 
 use super::super::flow::fold;
 use fib::NextHopId;
@@ -21,35 +20,31 @@ use fib::group::PATHS_MAX;
 use rustc_hash::FxHashMap;
 use std::net::IpAddr;
 
-/// Buckets of a group.
 pub(crate) const BUCKETS: usize = 1 << BUCKET_BITS;
 const BUCKET_BITS: u32 = 12;
-/// All buckets.
 const ALL: std::ops::Range<u32> = 0..1 << BUCKET_BITS;
-/// Constants of the identity.
 const K: [u64; 4] =
     [0xa076_1d64_78bd_642f, 0xe703_7ed1_a0b4_28db, 0x8ebc_6af0_9c88_c6e3, 0x5899_65cc_7537_4cc3];
-/// Paths whose costs are kept while a table is made: 16 KB each.
+/// Paths whose costs are cached during a build: 16 KB each.
 const COSTS_MAX: usize = 1024;
 
-/// Which path each bucket of a group belongs to.
+/// The owner of each bucket of a group.
 ///
-/// A place in `paths` takes as few bits as the number of paths allows, 1, 2, 4 or 8: the buckets of two paths are 512 bytes, which stay in
-/// the first cache.
+/// An index in `paths` takes 1, 2, 4 or 8 bits, as few as the number of paths allows: the buckets of two paths are 512 bytes, which stay in
+/// the L1 cache.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Ways {
-    /// The binary logarithm of the bits of a place.
+    /// Binary logarithm of the bits per index.
     log_bits: u8,
-    /// The bits of a place.
     mask: u8,
     paths: [NextHopId; PATHS_MAX],
-    /// Places in `paths`, from the lowest bits of each byte on.
+    /// Indices in `paths`, packed from the lowest bits of each byte.
     places: [u8; BUCKETS],
 }
 
 impl Ways {
-    /// Buckets that belong to the path at `places` of `paths`.
+    /// Each bucket belongs to `paths[places[bucket]]`.
     fn new(paths: [NextHopId; PATHS_MAX], places: &[u8; BUCKETS]) -> Self {
         let last = places.iter().copied().max().unwrap_or(0);
         let log_bits = [0, 1, 2].into_iter().find(|log| last < 1 << (1 << log)).unwrap_or(3);
@@ -62,7 +57,7 @@ impl Ways {
         ways
     }
 
-    /// The path of the flows with this hash. Their hash among the paths of a group behind this path is [`deeper`].
+    /// The path of a flow hash. A group behind this path hashes with [`deeper`].
     #[inline(always)]
     pub(crate) fn path(&self, hash: u64) -> NextHopId {
         self.of_bucket(usize::try_from(hash >> (u64::BITS - BUCKET_BITS)).unwrap_or(0))
@@ -75,30 +70,25 @@ impl Ways {
         self.paths[usize::from(place) % PATHS_MAX]
     }
 
-    /// How many buckets belong to a path.
     pub(crate) fn share(&self, path: NextHopId) -> usize {
         (0..BUCKETS).filter(|bucket| self.of_bucket(*bucket) == path).count()
     }
 }
 
-/// The bits of a hash that have not chosen yet, first.
+/// Moves the unused bits of a hash to the top.
 #[inline(always)]
 pub(crate) const fn deeper(hash: u64) -> u64 {
     hash.rotate_left(BUCKET_BITS)
 }
 
-/// A path that is alive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Alive {
-    /// Its id.
     pub(crate) id: NextHopId,
-    /// See [`identity`].
     pub(crate) identity: u64,
-    /// Its weight.
     pub(crate) weight: u16,
 }
 
-/// What tells a path from others wherever it is named.
+/// Identifies a path across groups and processes.
 #[expect(clippy::cast_possible_truncation, reason = "the halves of an address")]
 pub(crate) fn identity(gateway: Option<IpAddr>, port: Option<u16>) -> u64 {
     let address = match gateway {
@@ -116,7 +106,7 @@ const fn rank(identity: u64, bucket: u32) -> u32 {
     let (mut place, mut key) = (bucket, identity);
     let mut round = 0;
     while round < 3 {
-        // Each step is a permutation: plus a number, times an odd one, and a shift to the right.
+        // Each step is a permutation: an addition, a multiplication by an odd number, an xor with a right shift.
         #[expect(clippy::cast_possible_truncation, reason = "only the bits of the mask matter")]
         let (add, times) = (key as u32, (key >> BUCKET_BITS) as u32 | 1);
         place = place.wrapping_add(add) & MASK;
@@ -128,17 +118,17 @@ const fn rank(identity: u64, bucket: u32) -> u32 {
     place
 }
 
-/// Makes the [`Ways`] of groups; keeps what they have in common while one table is made.
+/// Builds [`Ways`]; caches costs that groups share during the build of a table.
 #[derive(Debug, Default)]
 pub(crate) struct Maker {
-    /// The cost of each rank, for the weight 1.
+    /// Cost of each rank for weight 1.
     by_rank: Vec<f32>,
-    /// The cost of each bucket for the weight 1, by identity.
+    /// Cost of each bucket for weight 1, by identity.
     costs: FxHashMap<u64, Box<[f32]>>,
 }
 
 impl Maker {
-    /// The ways of a group whose paths `alive` are, at least one.
+    /// The ways of a group with the live paths `alive`, at least one.
     pub(crate) fn ways(&mut self, alive: &[Alive]) -> Ways {
         let (mut paths, mut places) = ([NextHopId::NONE; PATHS_MAX], [0; BUCKETS]);
         let mut least = [f32::INFINITY; BUCKETS];
@@ -211,7 +201,7 @@ mod tests {
         assert_eq!(distinct.len(), all.len());
     }
 
-    /// The largest deviation of a share from its weight, of all groups of `paths` paths, in per cent: average and worst.
+    /// The largest deviation of a share from its weight over groups of `paths` paths, in per cent: average and worst.
     fn imbalance(paths: u32, weight: impl Fn(u32) -> u16) -> (f64, f64) {
         let mut maker = Maker::default();
         let (mut sum, mut worst) = (0.0, 0.0_f64);

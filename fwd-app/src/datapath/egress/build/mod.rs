@@ -1,13 +1,12 @@
-//! Makes an egress table: what each next hop comes to with the ports, neighbours and routes of now.
+//! Builds an egress table: resolves each next hop with the current ports, neighbours and routes.
 //!
-//! Next hops that need nothing but a port and a neighbour come first, then groups and *recursive* gateways. These have neither a port
-//! nor a neighbour entry: their packets go where the longest route that covers the gateway leads. If that is a link, the gateway is a
-//! neighbour there; if it is another next hop, it is that one's way. A gateway whose way leads back to it, or through more than
-//! [`REACH_MAX`] next hops, drops its packets as `no_neighbour`.
+//! Next hops that depend only on a port and a neighbour come first, then groups and *recursive* gateways. A recursive gateway has neither a
+//! port nor a neighbour entry: its packets follow the longest route that covers it. If that route is a link, the gateway is a neighbour
+//! there; if it is another next hop, the packets take the path of that next hop. A gateway whose path leads back to it, or through more
+//! than [`REACH_MAX`] next hops, drops its packets as `no_neighbour`.
 //!
-//! A path of a group is alive if it has a port that is up, and a MAC. A link as a path is alive when it is up. A group without such
-//! a path drops its packets as `no_neighbour`. The [`Ways`] of a group are those of the table before if the same of its paths are alive:
-//! a new table costs a group some look-ups then, and about 20 us otherwise.
+//! A path of a group is alive if its port is up and its MAC is known; a link as a path is alive when it is up. A group without a live path
+//! drops its packets as `no_neighbour`. A group keeps the [`Ways`] of the previous table while the same paths are alive.
 
 use super::learned::Learned;
 use super::ways::{Alive, Maker, Ways, identity};
@@ -20,38 +19,34 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Next hops that the way of a recursive gateway may lead through.
+/// Most next hops between a recursive gateway and its port.
 const REACH_MAX: usize = 256;
 
-/// The largest id that the dense array has an entry for.
+/// The largest id with an entry in the dense array.
 pub(crate) fn last_dense(hops: &NextHopTable) -> u32 {
     let is_dense = |(id, hop): &(NextHopId, &NextHop)| **hop != NextHop::Bare || id.get() <= DENSE_BARE_MAX;
     hops.iter().filter(is_dense).map(|(id, _)| id.get()).max().unwrap_or(0)
 }
 
-/// What an egress table is made from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Inputs<'a> {
-    /// The next hops and the neighbours of their table.
+    /// Next hops, and the neighbours of their table.
     pub(crate) hops: &'a NextHopTable,
-    /// The other neighbours.
     pub(crate) learned: &'a Learned,
-    /// The ports; a port's index is its place in the list.
+    /// A port's index is its place in the list.
     pub(crate) ports: &'a [EgressPort],
-    /// The routes by which gateways without a port are reached.
+    /// Routes that resolve gateways without a port.
     pub(crate) rib: &'a Rib,
     /// Ports that groups avoid although their link is up.
     pub(crate) stopped: &'a [u16],
-    /// Ports of other VRFs: a gateway without a port is no neighbour there.
+    /// Ports of other VRFs, where a gateway without a port is no neighbour.
     pub(crate) foreign: &'a [u16],
-    /// The seed of the hash that chooses paths.
     pub(crate) ecmp_seed: u64,
-    /// The table that this one replaces.
     pub(crate) before: Option<&'a EgressTable>,
 }
 
 impl EgressTable {
-    /// Makes a table.
+    /// Builds a table.
     ///
     /// # Errors
     /// [`EgressError`] when a next hop or a neighbour refers to a port that does not exist, or when there are no ports.
@@ -142,7 +137,7 @@ impl EgressTable {
                 self.entry(port, MacAddr::of_bare_id(NextHopId::from_answer(u32::from(port) + 1)))
             }
             NextHop::Gateway { gateway, port } => {
-                // A port that does not exist is an error whether the neighbour is known or not.
+                // A port that does not exist is an error even if the neighbour is known.
                 let port = find_port(port, &self.ports, user)?;
                 let known = match hops.neighbour(*gateway) {
                     Some(neighbour) => {
@@ -176,16 +171,13 @@ impl EgressTable {
     }
 }
 
-/// A next hop that depends on others.
 enum Dependent {
-    /// A group, and the ids of its paths.
     Group(Group, Box<[NextHopId]>),
-    /// A gateway, and the next hop of its route.
+    /// A gateway and the next hop of its route.
     Recursive(IpAddr, NextHopId),
 }
 
 impl Dependent {
-    /// The next hops that it depends on.
     fn on(&self) -> &[NextHopId] {
         match self {
             Self::Group(_, paths) => paths,
@@ -194,12 +186,11 @@ impl Dependent {
     }
 }
 
-/// Finds the entries of groups and recursive gateways.
 struct Resolver<'a> {
     inputs: &'a Inputs<'a>,
     table: &'a mut EgressTable,
     dependent: FxHashMap<NextHopId, Dependent>,
-    /// In order of id, so that the numbers of ways are the same each time.
+    /// Sorted by id, so that the indices of ways are reproducible.
     order: Vec<NextHopId>,
     done: FxHashSet<NextHopId>,
     maker: Maker,
@@ -233,7 +224,6 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// Finds the entry of a next hop after those of the next hops that it depends on.
     fn resolve(&mut self, id: NextHopId) {
         let Some(dependent) = self.dependent.get(&id) else { return };
         if !self.done.insert(id) {
@@ -254,7 +244,6 @@ impl<'a> Resolver<'a> {
         self.table.dense[id.get() as usize] = entry;
     }
 
-    /// The entry of a gateway whose route leads to next hop `via`.
     fn recursive(&mut self, id: NextHopId, gateway: IpAddr, via: NextHopId) -> Egress {
         if self.loops(id) {
             self.table.loops.push(gateway);
@@ -281,7 +270,7 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// The first link among the paths of a group that is up: the gateway is a neighbour there.
+    /// The first link of a group that is up: the gateway is a neighbour there.
     fn link_of_group(&self, id: NextHopId) -> Option<u16> {
         let Some(Dependent::Group(_, paths)) = self.dependent.get(&id) else { return None };
         let mut links = paths.iter().filter_map(|path| self.table.links.get(path)).copied();
@@ -289,7 +278,7 @@ impl<'a> Resolver<'a> {
         links.find(|port| self.is_usable(*port)).or(first)
     }
 
-    /// Whether the way of a recursive gateway leads back to it, or too far.
+    /// Whether the path of a recursive gateway leads back to it, or is too long.
     fn loops(&self, start: NextHopId) -> bool {
         let (mut seen, mut next) = (FxHashSet::default(), vec![start]);
         while let Some(id) = next.pop() {
@@ -317,7 +306,6 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// The entry of a group whose paths have theirs.
     fn group(&mut self, id: NextHopId, group: Group, paths: Box<[NextHopId]>) -> Egress {
         let alive = paths.iter().zip(0..).map(|(path, place)| u64::from(self.is_alive(*path)) << place);
         let alive = alive.fold(0, |all, bit| all | bit);
@@ -334,7 +322,7 @@ impl<'a> Resolver<'a> {
                 let mut wanted = paths.iter().filter_map(|path| self.table.gateways.get(path)).copied();
                 let without_way = wanted.clone().find(|(_, port)| port.is_none());
                 let has_link = |(_, port): &(_, Option<u16>)| port.is_some_and(|port| self.is_usable(port));
-                // A group whose links all fail needs no neighbour.
+                // A group whose links are all down needs no neighbour.
                 if let Some(wanted) = wanted.find(has_link).or(without_way) {
                     self.table.gateways.insert(id, wanted);
                 }
@@ -345,7 +333,7 @@ impl<'a> Resolver<'a> {
         entry
     }
 
-    /// The ways of a group: those that it had before, if the same paths are alive.
+    /// The ways of a group, reused from the previous table if the same paths are alive.
     fn ways(&mut self, id: NextHopId, group: &Group, paths: &[NextHopId], alive: u64) -> Arc<Ways> {
         let known = self.inputs.before.and_then(|table| table.groups.get(&id));
         let known =

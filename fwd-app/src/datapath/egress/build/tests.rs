@@ -1,4 +1,4 @@
-//! What gateways and groups come to as neighbours, links and routes change.
+//! Resolution of gateways and groups as neighbours, links and routes change.
 
 use super::super::Unusable;
 use super::super::learned::Learner;
@@ -15,7 +15,7 @@ struct EgressRig {
 }
 
 impl EgressRig {
-    /// Over the ports p0 to p3.
+    /// With ports p0 to p3.
     fn new(routes: &[&str]) -> Self {
         let mut rig =
             Self { rib: Rib::new(), hops: NextHopTable::new(), learned: Learned::default(), ports: ports(4) };
@@ -25,7 +25,7 @@ impl EgressRig {
         rig
     }
 
-    /// Adds a route; returns its next hop.
+    /// Returns the next hop of the new route.
     fn route(&mut self, text: &str) -> NextHopId {
         let (prefix, hop) = parse_route(text).unwrap();
         let id = match hop {
@@ -41,7 +41,6 @@ impl EgressRig {
         self.hops.set_neighbour(Neighbour { address, port, mac: MacAddr([2; 6]) });
     }
 
-    /// The router has learned the MAC of an address on a port, or forgets it.
     fn learn(&mut self, at: &str, port: u16, mac: Option<u8>) {
         self.learned.set((address(at), port, Learner::Router([0; 2])), mac.map(|byte| MacAddr([byte; 6])));
     }
@@ -65,7 +64,6 @@ fn reason(table: &EgressTable, id: NextHopId) -> Option<DropReason> {
     Code::reason(table.get(id).port)
 }
 
-/// Which paths of a group are alive.
 fn alive(table: &EgressTable, id: NextHopId) -> Vec<bool> {
     table.paths(id).unwrap().iter().map(|path| path.share.is_some()).collect()
 }
@@ -94,7 +92,7 @@ fn a_path_is_alive_while_it_has_a_link_and_a_mac() {
         (alive(&table, group), reason(&table, group)),
         (vec![false; 3], Some(DropReason::NoNeighbour))
     );
-    // The one on a link that is up is asked for, and every gateway of the group whose MAC no feed has given.
+    // A packet resolves the gateway on the link that is up; the table lists every gateway of the group without a MAC from a feed.
     assert_eq!(table.wanted(group, address("10.0.0.1")), Some((address("192.0.2.2"), Some(1))));
     assert!(table.gateways().all(|gateway| gateway == (address("192.0.2.2"), Some(1))));
 }
@@ -122,13 +120,13 @@ fn a_next_hop_without_a_route_is_no_gateway() {
     assert_eq!(none, "");
     let (_, back) = set("10.0.0.0/8", single);
     assert_eq!((gateways(&back), back.missing().count()), ("192.0.2.1".to_owned(), 1));
-    // A table of before is known to be one.
+    // A table built earlier is detected as outdated.
     assert!(table.has_other_gateways(&rig.rib) && !back.has_other_gateways(&rig.rib));
     rig.rib.set("10.0.0.0/9".parse().unwrap(), single);
     assert!(!back.has_other_gateways(&rig.rib));
     rig.rib.set("11.0.0.0/8".parse().unwrap(), group);
     assert!(back.has_other_gateways(&rig.rib));
-    // Packets that are on their way still find it.
+    // Packets in flight still find it.
     assert_eq!(without_group.wanted(group, address("11.0.0.1")), Some((address("192.0.2.2"), Some(1))));
 }
 
@@ -201,7 +199,6 @@ fn a_gateway_without_a_port_follows_its_route() {
         (Some(DropReason::Prohibited), None)
     );
     assert!(table.loops().is_empty());
-    // The neighbours are found out.
     rig.learn("172.16.0.1", 2, Some(4));
     rig.learn("192.0.2.9", 3, Some(5));
     let table = rig.table();
@@ -221,7 +218,7 @@ fn gateways_that_lead_back_to_themselves_are_dropped() {
     let own = rig.route("10.0.0.0/8 via 10.0.0.1");
     let [there, back] = ["11.0.0.0/8 via 12.0.0.1", "12.0.0.0/8 via 11.0.0.1"].map(|route| rig.route(route));
     let to_loop = rig.route("13.0.0.0/8 via 11.0.0.9");
-    // Each group has a way that leads through the other one, and one that does not.
+    // Each group has one path through the other group and one direct path.
     let first = rig.route("14.0.0.0/8 nexthop via 15.0.0.1 nexthop via 192.0.2.1 dev 0");
     let second = rig.route("15.0.0.0/8 nexthop via 14.0.0.1 nexthop via 192.0.2.2 dev 1");
     let both = rig.route("16.0.0.0/8 nexthop via 14.0.0.9 nexthop via 15.0.0.9");
