@@ -1,4 +1,4 @@
-//! A handle on running stages for other threads: reads their counters, stops them, and gives them another engine.
+//! Handle on running stages for other threads: reads their counters, stops them, and replaces their engine.
 
 use super::lcores::Readers;
 use super::{StageControl, StageOutcome, Stages};
@@ -14,15 +14,14 @@ use fib::{EngineError, EngineWriter};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often the control thread looks whether lcores have answered.
+/// How often the control thread polls for answers of lcores.
 const TICK: Duration = Duration::from_micros(50);
-/// How long lcores may take to show their counters. A busy one takes a batch, one that yields its CPU a few time slices.
+/// Time limit for lcores to report their counters. A busy lcore takes a batch, one that yields its CPU a few time slices.
 const LOOK_LIMIT: Duration = Duration::from_millis(500);
-/// How long lcores may take to change to another engine, and as long again to change back. Routes stand still meanwhile. A pipeline collects
-/// all batches in flight before.
+/// Time limit for lcores to change to another engine, and again to change back. Routes are not updated meanwhile. A pipeline first collects
+/// all batches in flight.
 const MOVE_LIMIT: Duration = Duration::from_secs(2);
 
-/// Lcores that have not answered in time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no answer from {}", lcores(.0))]
 pub(crate) struct NoAnswer(pub(crate) Vec<u32>);
@@ -33,7 +32,7 @@ fn lcores(numbers: &[u32]) -> String {
     format!("lcore{} {}", if numbers.len() == 1 { "" } else { "s" }, list.join(", "))
 }
 
-/// What an lcore is asked to fill: the outcomes so far of its stages. Both lists have room for all.
+/// A request for the outcomes so far of an lcore's stages. Both lists have capacity for all.
 #[derive(Debug)]
 pub(crate) struct Look {
     fresh: Vec<Latency>,
@@ -41,7 +40,7 @@ pub(crate) struct Look {
 }
 
 impl Look {
-    /// Adds the outcomes so far of `ended` and of `stages`, in place of whose latencies there are empty ones afterwards.
+    /// Adds the outcomes so far of `ended` and of `stages`, and replaces their latencies by empty ones.
     pub(crate) fn fill(mut self, ended: &mut [StageOutcome], stages: &mut Stages) -> Self {
         for outcome in ended {
             let latency = std::mem::replace(&mut outcome.latency, self.fresh.pop());
@@ -54,36 +53,30 @@ impl Look {
     }
 }
 
-/// What an lcore has counted.
 pub(crate) struct LcoreCounts {
-    /// The lcore.
     pub(crate) lcore: u32,
     /// The outcomes so far of its stages.
     pub(crate) outcomes: Vec<StageOutcome>,
-    /// `None` for what it has counted until now. If it did not answer, the age of the counters that it published last, which are without
-    /// cycles by pass.
+    /// `None` if the counts are current. If the lcore did not answer, the age of its published counters, which lack cycles by pass.
     pub(crate) age: Option<Duration>,
 }
 
-/// Where an lcore is asked for its counters, and for its queues of a port.
+/// Exchanges of counters and queues with one lcore.
 #[derive(Default)]
 pub(crate) struct LcoreLook {
-    /// The lcore.
     pub(crate) lcore: u32,
-    /// Stages that it started with.
     pub(crate) stages: usize,
-    /// The published counters of these stages.
     pub(crate) published: Vec<Arc<Published>>,
-    /// Where it is asked.
+    /// Requests for counters.
     pub(crate) swap: Swap<Look>,
-    /// Where it gives up and gets queues.
+    /// Requests to release or take over queues.
     pub(crate) queues: Swap<PortQueues>,
-    /// Counts once in so many turns of its loop, idle or not.
+    /// Beats at regular turns of the loop, idle or not.
     pub(crate) heartbeat: Heartbeat,
 }
 
 impl LcoreLook {
-    /// The counters that it published last.
+    /// The published counters.
     fn last(&self, tsc_hz: u64) -> LcoreCounts {
         let cycles = self.published.iter().map(|published| dpdk_ffi::tsc().saturating_sub(published.at()));
         #[expect(clippy::cast_precision_loss, reason = "less than 2^53, or weeks")]
@@ -96,75 +89,62 @@ impl LcoreLook {
     }
 }
 
-/// The direction of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
-    /// From the wire.
     Rx,
-    /// To the wire.
     Tx,
 }
 
-/// A queue, the lcore that uses it, and its counts.
 #[derive(Clone, Debug)]
 pub(crate) struct QueueUse {
-    /// The port's index.
     pub(crate) port: u16,
-    /// The queue of the port.
     pub(crate) queue: u16,
-    /// From or to the wire.
     pub(crate) direction: Direction,
-    /// The lcore.
     pub(crate) lcore: u32,
-    /// Its counts.
     pub(crate) count: Arc<QueueCount>,
 }
 
-/// What other threads share with the stages.
+/// State shared with the stages.
 #[derive(Clone, Default)]
 pub(crate) struct Handle {
     pub(super) control: Arc<StageControl>,
     pub(super) published: Arc<[Arc<Published>]>,
-    /// The published counters of the router, which are among those of `published` too.
+    /// The router's counters, which `published` includes.
     pub(super) router: Option<Arc<Published>>,
     pub(super) queues: Arc<[QueueUse]>,
-    /// By stage that looks up, then by VRF; none where there is one VRF alone.
+    /// By lookup stage, then by VRF; empty with a single VRF.
     pub(super) vrf_counts: Arc<[Vec<Arc<VrfCount>>]>,
     pub(super) readers: Arc<[Readers]>,
     pub(super) lcores: Arc<[Arc<LcoreLook>]>,
-    /// The latencies that were taken from the stages.
+    /// Latencies collected from the stages.
     pub(super) past: Arc<Mutex<Option<Latency>>>,
     pub(super) fault: Arc<EngineFault>,
     pub(super) watch: Arc<Watch>,
 }
 
 impl Handle {
-    /// Stops receiving; packets already received are drained.
     pub(crate) fn stop_rx(&self) {
         self.control.stop_rx();
     }
 
-    /// Whether receiving is to stop, after [`Self::stop_rx`] or a panic.
+    /// True after [`Self::stop_rx`] or a panic.
     pub(crate) fn is_stopping(&self) -> bool {
         self.control.is_stopping()
     }
 
-    /// Pauses receiving, or goes on with it.
     pub(crate) fn pause(&self, pauses: bool) {
         self.control.pause(pauses);
     }
 
-    /// Whether receiving is paused.
     pub(crate) fn is_paused(&self) -> bool {
         self.control.is_paused()
     }
 
-    /// Each lcore with stages, and its heartbeats so far. They go on while it is idle or paused, until its stages have ended.
+    /// Each lcore with stages, and its heartbeats so far. They continue while it is idle or paused, until its stages have ended.
     pub(crate) fn heartbeats(&self) -> impl Iterator<Item = (u32, u64)> {
         self.lcores.iter().map(|look| (look.lcore, look.heartbeat.count()))
     }
 
-    /// The sum of the published counters of all stages.
     pub(crate) fn counters(&self) -> Counters {
         let mut all = Counters::default();
         for published in &*self.published {
@@ -173,7 +153,6 @@ impl Handle {
         all
     }
 
-    /// The published counters of each lcore that runs stages.
     pub(crate) fn counters_by_lcore(&self) -> impl Iterator<Item = (u32, Counters)> {
         self.lcores.iter().map(|look| {
             let mut all = Counters::default();
@@ -182,7 +161,7 @@ impl Handle {
         })
     }
 
-    /// The packets and bytes that were received in each of so many VRFs; `all` is what [`Self::counters`] returned.
+    /// Packets and bytes received in each of `vrfs` VRFs; `all` is the result of [`Self::counters`].
     pub(crate) fn received_by_vrf(&self, vrfs: usize, all: &Counters) -> Vec<[u64; 2]> {
         if vrfs == 1 {
             return vec![[all.rx_packets, all.rx_bytes]];
@@ -197,18 +176,17 @@ impl Handle {
         sums
     }
 
-    /// The counters of the router; zeros when no port has an address.
+    /// The router's counters; zeros when no port has an address.
     pub(crate) fn router(&self) -> Counters {
         self.router.as_ref().map_or(Counters::default(), |published| published.read())
     }
 
-    /// The queues in use.
     pub(crate) fn queues(&self) -> &[QueueUse] {
         &self.queues
     }
 
-    /// The counters of every lcore now, with its cycles by pass; its latencies are in [`Self::past`] then. Of an lcore that has ended or
-    /// does not answer in time they are those that it published last.
+    /// The current counters of every lcore, with cycles by pass; moves its latencies to [`Self::past`]. For an lcore that has ended or does
+    /// not answer in time, the published counters.
     pub(crate) fn look(&self, tsc_hz: u64) -> Vec<LcoreCounts> {
         self.ask_latencies(tsc_hz);
         self.wait_while(LOOK_LIMIT, || self.lcores.iter().any(|look| look.swap.is_offered()));
@@ -222,28 +200,28 @@ impl Handle {
         seen
     }
 
-    /// How many lcores run stages.
     pub(crate) fn lcore_count(&self) -> usize {
         self.lcores.len()
     }
 
-    /// Asks the lcore `index`, by their order here, for its counters and latencies, and does not wait for them.
+    /// Requests counters and latencies from lcore number `index`, without waiting.
     pub(crate) fn ask_latency(&self, index: usize, tsc_hz: u64) {
         let Some(look) = self.lcores.get(index) else { return };
-        // What it gave before must not be lost with a new offer.
+        // An earlier answer must not be lost with a new offer.
         self.take(look);
-        // Clones write to all of their memory, so that recording meets no page for the first time.
+        // Clones write all of their memory, so that recording causes no page faults.
         let empty = Latency::new(tsc_hz);
         let fresh = (0..look.stages).map(|_| empty.clone()).collect();
         look.swap.offer(Look { fresh, outcomes: Vec::with_capacity(look.stages) });
     }
 
-    /// As [`Self::ask_latency`] of all lcores.
+    /// Like [`Self::ask_latency`], for all lcores.
     pub(crate) fn ask_latencies(&self, tsc_hz: u64) {
         (0..self.lcores.len()).for_each(|index| self.ask_latency(index, tsc_hz));
     }
 
-    /// Forgets the latencies that all lcores have given since [`Self::ask_latencies`]. Returns false, and does nothing, while one has not.
+    /// Discards the latencies that all lcores have reported since [`Self::ask_latencies`]. While an answer is outstanding, returns false
+    /// and does nothing.
     pub(crate) fn forget_latencies(&self) -> bool {
         if self.lcores.iter().any(|look| look.swap.is_offered()) {
             return false;
@@ -253,21 +231,20 @@ impl Handle {
         true
     }
 
-    /// Takes what the lcore `index` has given since [`Self::ask_latency`], if it has: its latencies are in [`Self::past`] then.
+    /// Collects the answer to [`Self::ask_latency`] and moves its latencies to [`Self::past`].
     pub(crate) fn take_latency(&self, index: usize) {
         if let Some(look) = self.lcores.get(index) {
             self.take(look);
         }
     }
 
-    /// Takes what all lcores have given.
     pub(super) fn take_latencies(&self) {
         (0..self.lcores.len()).for_each(|index| self.take_latency(index));
     }
 
-    /// The outcomes that an lcore has given, without their latencies, which are in [`Self::past`] then; `None` if it has not answered.
+    /// The outcomes reported by an lcore; moves their latencies to [`Self::past`]. `None` without an answer.
     fn take(&self, look: &LcoreLook) -> Option<Vec<StageOutcome>> {
-        // Held from before they are taken, so that nobody reads the past between.
+        // Locked before the answer is collected, so that no reader sees `past` between the two.
         let mut past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
         let Look { mut outcomes, .. } = look.swap.take_back().filter(|look| !look.outcomes.is_empty())?;
         for latency in outcomes.iter_mut().filter_map(|outcome| outcome.latency.take()) {
@@ -279,7 +256,6 @@ impl Handle {
         Some(outcomes)
     }
 
-    /// The latencies that were taken from the stages.
     pub(crate) fn past(&self) -> Option<Latency> {
         self.past.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -292,13 +268,13 @@ impl Handle {
         }
     }
 
-    /// Gives every stage that looks up a reader of `engine` for the packets of VRF `vrf`, between two batches, and waits until all have taken it or receiving is to
-    /// stop. After that no stage submits a batch to the engine before, except for the last ones of a topology that stops.
+    /// Offers every lookup stage a reader of `engine` for VRF `vrf`, and waits until all have accepted it or receiving is to stop. After
+    /// that no stage submits a batch to the previous engine, except the last ones of a topology that stops.
     ///
     /// # Errors
-    /// [`EngineError`] when `engine` cannot make a reader; no stage has got one then. [`NoAnswer`] when an lcore does not take its reader in
-    /// time: all stages go on with the readers that they had. A stage that does not take that back in time either does so before its
-    /// next batch.
+    /// [`EngineError`] when `engine` cannot make a reader; no stage has got one then. [`NoAnswer`] when an lcore does not accept its reader
+    /// in time: all stages return to their previous readers. A stage that does not accept that in time either does so before its next
+    /// batch.
     pub(crate) fn move_to(&self, vrf: usize, engine: &dyn EngineWriter) -> anyhow::Result<()> {
         self.all_have_readers()?;
         let reader = |stage: &Readers| engine.reader(stage.slots, stage.batch_max);
@@ -323,7 +299,7 @@ impl Handle {
         self.wait_while(MOVE_LIMIT, || self.readers.iter().any(|stage| stage.swap.is_offered()));
     }
 
-    /// Whether every stage has the reader that it was offered last, or receiving is to stop.
+    /// Whether every stage has accepted its last offer, or receiving is to stop.
     fn all_have_readers(&self) -> Result<(), NoAnswer> {
         let late = self.readers.iter().filter(|stage| stage.swap.is_offered());
         self.answered(late.map(|stage| stage.lcore).collect())
@@ -334,8 +310,8 @@ impl Handle {
         if late.is_empty() || self.is_stopping() { Ok(()) } else { Err(NoAnswer(late)) }
     }
 
-    /// Asks the stages to give up their queues of the port `index`, between two batches. Nothing polls the port when [`Self::take_queues`] says
-    /// that all have, unless receiving is to stop. Nothing else may be asked of queues before.
+    /// Asks the stages to release their queues of port `index` between two batches. No stage polls the port once [`Self::take_queues`]
+    /// succeeds, unless receiving is to stop. No other request about queues may be open.
     pub(crate) fn release_port(&self, index: u16) {
         for look in &*self.lcores {
             let room = |direction| self.queues_of(index, look.lcore, direction).count();
@@ -347,11 +323,11 @@ impl Handle {
         }
     }
 
-    /// Offers the queues of `port`, which is started again, to the stages that gave up theirs of the port `index`. [`Self::take_queues`] says when
-    /// all have them.
+    /// Offers the queues of `port`, which has restarted, to the stages that released queues of port `index`. [`Self::take_queues`] succeeds
+    /// once all have them.
     ///
     /// # Errors
-    /// When the port lacks one of them; no stage has got one then.
+    /// When the port lacks a queue; no stage has got one then.
     pub(crate) fn give_port(&self, index: u16, port: &Port) -> Result<(), DpdkError> {
         let queues = |look: &Arc<LcoreLook>| {
             let numbers = |direction| self.queues_of(index, look.lcore, direction);
@@ -368,14 +344,13 @@ impl Handle {
         Ok(())
     }
 
-    /// The numbers of the queues of a port that an lcore uses.
     fn queues_of(&self, port: u16, lcore: u32, direction: Direction) -> impl Iterator<Item = QueueId> {
         let is_one =
             move |used: &&QueueUse| (used.port, used.lcore, used.direction) == (port, lcore, direction);
         self.queues.iter().filter(is_one).map(|used| QueueId(used.queue))
     }
 
-    /// Releases the queues that stages gave up, once every lcore has answered or receiving is to stop. Does not wait.
+    /// Drops the released queues once every lcore has answered or receiving is to stop. Does not wait.
     ///
     /// # Errors
     /// [`NoAnswer`], with the lcores that have not answered yet.
@@ -386,17 +361,16 @@ impl Handle {
         Ok(())
     }
 
-    /// Stages that give verdicts, each of which counts on a lane of its own.
+    /// Number of stages that give verdicts, each with a lane for counts.
     pub(crate) fn lanes(&self) -> usize {
         self.readers.len()
     }
 
-    /// Where packets can be looked at.
     pub(crate) fn watch(&self) -> &Arc<Watch> {
         &self.watch
     }
 
-    /// Where the first error of the engine's lookups is recorded.
+    /// Records the first error of the engine's lookups.
     pub(crate) fn fault(&self) -> &Arc<EngineFault> {
         &self.fault
     }
@@ -421,7 +395,7 @@ mod tests {
         assert!((LOOK_LIMIT..LOOK_LIMIT * 100).contains(age), "{age:?}");
     }
 
-    /// An lcore that has sent so many packets answers what it is asked.
+    /// Answers the request as an lcore that has sent `packets` packets.
     fn answers(look: &LcoreLook, packets: u64) {
         look.swap.exchange(|mut look| {
             let mut latency = Latency::new(1_000_000_000);
@@ -444,7 +418,7 @@ mod tests {
         handle.take_latency(0);
         handle.take_latency(0);
         assert_eq!(count(), 5);
-        // Somebody else asks before they are taken, or the lcore has ended.
+        // A second request comes before the first is collected, or the lcore has ended.
         handle.ask_latency(0, 1_000_000_000);
         answers(&look, 7);
         handle.ask_latency(0, 1_000_000_000);
@@ -454,12 +428,12 @@ mod tests {
         assert_eq!(count(), 13);
     }
 
-    /// A stage on this lcore that looks up.
+    /// A lookup stage on this lcore.
     fn reads(lcore: u32) -> Readers {
         Readers { lcore, swap: Arc::default(), slots: 1, batch_max: 1 }
     }
 
-    /// The reader that a stage has at first, with 7 slots.
+    /// The initial reader of a stage, with 7 slots.
     fn own() -> VrfReader {
         VrfReader { vrf: 0, reader: FaultyEngine::new(&Arc::default()).reader(7, 1).unwrap() }
     }
@@ -469,7 +443,7 @@ mod tests {
         let handle = Handle { readers: Arc::new([reads(3), reads(5)]), ..Handle::default() };
         let (done, is_done) = crossbeam_channel::bounded(1);
         let mover = handle.clone();
-        // Not joined: without a limit it waits for ever.
+        // Not joined: without a limit it would wait forever.
         std::thread::spawn(move || {
             let faults = Arc::new(Faults::default());
             done.send(mover.move_to(0, &FaultyEngine::new(&faults))).unwrap();
@@ -490,7 +464,7 @@ mod tests {
         assert_eq!(moved.unwrap_err().to_string(), "no answer from lcore 5");
         assert_eq!((mine.reader.slots(), taken), (7, 2), "it has its own again");
         assert!(handle.readers.iter().all(|stage| !stage.swap.is_offered()));
-        // The next move finds both in order.
+        // The next move succeeds for both.
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for stage in &*handle.readers {

@@ -23,62 +23,46 @@ use fib::{EngineError, EngineReader, EngineWriter, Isa};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Everything that stages are built from.
 pub(crate) struct Parts<'a> {
-    /// DPDK.
     pub(crate) eal: &'a Eal,
-    /// The ports, started, by index.
     pub(crate) ports: &'a [Port],
-    /// The VRFs, by number.
     pub(crate) vrfs: Vec<VrfParts<'a>>,
-    /// The VRFs of each port.
     pub(crate) vrf_of: &'a [PortVrfs],
-    /// Sizes of bursts and batches.
     pub(crate) settings: Settings,
-    /// Where the engine's first error is recorded.
+    /// Records the engine's first error.
     pub(crate) fault: Arc<EngineFault>,
-    /// Where packets are looked at.
     pub(crate) watch: Arc<Watch>,
-    /// The way to the router; `None` when no port has an address.
+    /// Rings to the router; `None` when no port has an address.
     pub(crate) punts: Option<&'a PuntRings>,
 }
 
-/// What the packets of a VRF are looked up in.
+/// Engine and egress table of a VRF.
 pub(crate) struct VrfParts<'a> {
-    /// The engine, with its table.
     pub(crate) engine: &'a dyn EngineWriter,
-    /// The egress table.
     pub(crate) egress: Arc<ArcSwap<EgressTable>>,
     /// How long the engine may keep a batch before it is abandoned, microseconds.
     pub(crate) stall_us: u64,
 }
 
-/// Stages that are ready to run.
 pub(crate) struct BuiltStages {
-    /// The stages of each lcore.
     pub(crate) lcores: Vec<(u32, Stages)>,
-    /// The receiving ends of the channels between the stages.
     pub(crate) channels: Vec<Receiver<Travelling>>,
-    /// The handle for other threads.
     pub(crate) handle: Handle,
 }
 
-/// Why stages cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BuildError {
-    /// DPDK refused.
     #[error(transparent)]
     Dpdk(#[from] DpdkError),
-    /// The engine refused.
     #[error(transparent)]
     Engine(#[from] EngineError),
 }
 
-/// The most batches in an engine's slots: the GPU engines have at most 24 streams (GAMT, section 5.4.4), and each takes one batch.
+/// Most batches in an engine's slots: the GPU engines have at most 24 streams (GAMT, section 5.4.4), each with one batch.
 const IN_FLIGHT_MAX: usize = 24;
 
 impl Parts<'_> {
-    /// The stages of `plan`.
+    /// Builds the stages of `plan`.
     ///
     /// # Errors
     /// [`BuildError`] when a queue does not exist or the engine has no memory for readers.
@@ -101,39 +85,31 @@ impl Parts<'_> {
     }
 }
 
-/// Builds stages from parts.
 struct Builder<'a> {
     parts: Parts<'a>,
     plan: &'a LcorePlan,
     limits: RxLimits,
     tsc_hz: u64,
-    /// The stop flag of the receiving stages.
     control: Arc<StageControl>,
-    /// The published counters; each stage that counts adds its own.
     published: Vec<Arc<Published>>,
-    /// The stages that look up.
     readers: Vec<Readers>,
-    /// The queues that stages use.
     queues: Vec<QueueUse>,
-    /// The packets of each VRF, by stage that looks up; none where there is one VRF alone.
+    /// Packets of each VRF by lookup stage; empty with a single VRF.
     vrf_counts: Vec<Vec<Arc<VrfCount>>>,
-    /// The lcore whose stages are built.
+    /// The lcore whose stages are being built.
     lcore: u32,
 }
 
-/// A stage that looks up: how its readers are made, and where it is offered one of another engine.
+/// A lookup stage: parameters of its readers, and the exchange for a reader of another engine.
 pub(crate) struct Readers {
-    /// The lcore of the stage.
     pub(super) lcore: u32,
-    /// Where.
     pub(super) swap: Arc<ReaderSwap>,
-    /// Slots.
     pub(super) slots: u16,
     /// The largest batch, keys.
     pub(super) batch_max: usize,
 }
 
-/// The readers of a stage, one a VRF, and where another one is offered.
+/// The readers of a stage, one per VRF, and their exchange.
 type VrfReaders = (Vec<Box<dyn EngineReader>>, Arc<ReaderSwap>);
 
 impl Builder<'_> {
@@ -221,8 +197,8 @@ impl Builder<'_> {
     }
 
     fn engine_stage(&mut self, channels: &Channels) -> Result<EngineStage, BuildError> {
-        // Two slots a batch, one a family. A CPU engine answers at once. A device engine is kept busy by all batches of the inputs,
-        // up to the limit of its streams.
+        // Two slots per batch, one per family. A CPU engine answers at once. A device engine is kept busy by the batches of all inputs, up
+        // to the limit of its streams.
         let batches = (self.plan.inputs.len() * BATCHES_PER_INPUT).clamp(1, IN_FLIGHT_MAX);
         let slots = u16::try_from(batches * 2).unwrap_or(u16::MAX);
         let (readers, swap) = self.readers(slots)?;
@@ -261,7 +237,7 @@ impl Builder<'_> {
         })
     }
 
-    /// A reader of each VRF with `slots` slots, and where another engine's is offered in the place of one.
+    /// A reader with `slots` slots for each VRF, and the exchange that replaces one.
     fn readers(&mut self, slots: u16) -> Result<VrfReaders, EngineError> {
         let batch_max = self.limits.batch;
         let readers = self.parts.vrfs.iter().map(|vrf| vrf.engine.reader(slots, batch_max));
@@ -271,7 +247,6 @@ impl Builder<'_> {
         Ok((readers, swap))
     }
 
-    /// Where a stage that looks up counts the packets of each VRF.
     fn count_vrfs(&mut self) -> Vec<Option<Arc<VrfCount>>> {
         let vrfs = self.parts.vrfs.len();
         if vrfs == 1 {
@@ -312,12 +287,11 @@ impl Builder<'_> {
         ))
     }
 
-    /// The VRFs of the port of an input.
     fn vrfs_of(&self, input: usize) -> &PortVrfs {
         &self.parts.vrf_of[usize::from(self.plan.inputs[input].port)]
     }
 
-    /// What sorts the packets of an input by VLAN, if any of its port's are in another VRF.
+    /// Sorts the packets of an input by VLAN, if its port has VLANs in other VRFs.
     fn vlan_sort(&self, input: usize) -> Option<VlanSort> {
         VlanSort::new(self.parts.eal, self.vrfs_of(input), self.limits.batch)
     }
@@ -326,7 +300,7 @@ impl Builder<'_> {
         let level = match self.parts.settings.isa {
             Isa::Scalar => Level::Scalar,
             Isa::Avx2 => Level::Avx2,
-            // Knights Landing has AVX-512F, but not the rest of this level, and gets AVX2.
+            // Knights Landing has AVX-512F but lacks the rest of this level, and gets AVX2.
             Isa::Avx512f => Level::Avx512,
         };
         let packets = Burst::with_capacity(self.parts.eal, self.limits.batch).with_level(level);
@@ -349,8 +323,8 @@ impl Builder<'_> {
 
 type Channel = (Sender<Travelling>, Receiver<Travelling>);
 
-/// The channels of a pipeline; run-to-completion uses none. It is dropped after building, so that a receiver sees the disconnect
-/// when the last sending stage is gone.
+/// The channels of a pipeline; run-to-completion uses none. Dropped after building, so that a receiver sees the disconnect when the last
+/// sending stage has ended.
 struct Channels {
     /// The free list of each input.
     homes: Vec<Channel>,

@@ -3,16 +3,13 @@
 //! ```text
 //! free list -> RxStage -> (channel) -> EngineStage -> (channel) -> TxStage -> free list
 //! ```
-//! Batches are allocated at start and circulate. Each input queue has its own free list, so that a slow one takes no batches from
-//! others. Each channel has room for all batches, so a send never finds it full. An rx stage without a free batch does not poll,
-//! and its packets wait in the RX queue: that is the back-pressure. A tx stage never waits: packets for a full TX queue are dropped
-//! (`tx_full`), so slow sending causes no other losses.
+//! Batches are allocated at start and circulate. Each input queue has a free list, so that a slow queue takes no batches from others. Each
+//! channel has room for all batches, so a send never finds it full. An rx stage without a free batch does not poll, and its packets wait in
+//! the RX queue: that is the back-pressure. A tx stage never waits: packets for a full TX queue are dropped (`tx_full`).
 //!
-//! If the engine does not answer, packets are dropped (`engine_stall`), after `--stall-us` at most: see [`InFlight`]. A stage that
-//! panics ends the run (see [`super::running`]). Batches that no stage receives any more stay in the channels, and their packets
-//! are counted as held.
-//!
-//! Order: all batches of one input pass the same engine stage and the same tx stage. Those of different VRFs may overtake each other there.
+//! If the engine does not answer within `--stall-us`, packets are dropped (`engine_stall`): see [`InFlight`]. A stage that panics ends the
+//! run (see [`super::running`]); batches left in the channels count as held. Batches of one input and VRF stay in order: they pass the same
+//! engine stage and the same tx stage.
 
 use super::stage::{ORIGINATED_ONE_IN, REFRESH_ONE_IN};
 use super::{Stage, StageControl, StageOutcome, StageProgress};
@@ -32,54 +29,41 @@ use arc_swap::{ArcSwap, Cache};
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
 use std::sync::Arc;
 
-/// Batches for each input queue, and one more for each further VRF of its port's VLANs: enough for rx, engine and tx to hold one each, and
-/// for one to wait in each channel.
+/// Batches per input queue, plus one for each further VRF of its port's VLANs. Enough for rx, engine and tx to hold one each, and for one
+/// to wait in each channel.
 pub(crate) const BATCHES_PER_INPUT: usize = 8;
 
-/// A busy engine stage publishes its counters once in so many turns, and when it has become idle.
+/// A busy engine stage publishes its counters every 16 turns, and when it becomes idle.
 const PUBLISHED_ONE_IN: u32 = 16;
 
-/// A batch that travels between stages.
 pub(crate) type Travelling = Box<Batch>;
 
-/// Receives from one queue.
 pub(crate) struct RxStage {
-    /// The queue.
     pub(crate) rx: Rx,
-    /// Its index among all inputs.
+    /// Index among all inputs.
     pub(crate) input: usize,
     /// Batches returned by the tx stages.
     pub(crate) free: Receiver<Travelling>,
-    /// To the engine stage.
     pub(crate) to_engine: Sender<Travelling>,
-    /// The stop flag.
     pub(crate) control: Arc<StageControl>,
-    /// Its published counters.
     pub(crate) published: Arc<Published>,
-    /// Its counters.
     pub(crate) counters: Counters,
-    /// When it was busy last.
     pub(crate) clock: BusyClock,
-    /// The batch being filled.
     pub(crate) filling: Option<Travelling>,
-    /// How packets are sorted, when VLANs of the port are in other VRFs than the port.
+    /// Sorts packets by VRF, if the port has VLANs in other VRFs.
     pub(crate) vlans: Option<Box<VlanStock>>,
-    /// Polls so far.
     pub(crate) turn: u32,
 }
 
-/// What sorts the packets of a queue by the VRFs of their VLANs. Nothing is received before it has an empty batch for each of the other
-/// VRFs, so that a batch which goes on never waits for one.
+/// Sorts the packets of a queue by the VRFs of their VLANs. A batch is filled only when an empty batch for each other VRF is in stock, so
+/// that sending never waits for one.
 pub(crate) struct VlanStock {
     sort: VlanSort,
-    /// The number of the port's VRF.
     own: usize,
-    /// Empty batches.
     spare: Vec<Travelling>,
 }
 
 impl VlanStock {
-    /// For a port in the VRF with the number `own`.
     pub(crate) fn new(sort: VlanSort, own: usize) -> Self {
         Self { sort, own, spare: Vec::new() }
     }
@@ -95,7 +79,7 @@ impl VlanStock {
         Some(batch)
     }
 
-    /// Gives the packets of `batch` to `send`, those of each VRF in a batch of their own.
+    /// Calls `send` with a batch for each VRF that has packets in `batch`.
     fn send(&mut self, mut batch: Travelling, mut send: impl FnMut(Travelling)) {
         if self.sort.sort(&mut batch) {
             for index in 0..self.sort.others() {
@@ -118,7 +102,6 @@ impl VlanStock {
     }
 }
 
-/// Says whether a batch is in another VRF than its port.
 fn set_elsewhere(batch: &mut Batch, is_elsewhere: bool) {
     if let Some(punting) = &mut batch.punting {
         punting.is_elsewhere = is_elsewhere;
@@ -144,7 +127,7 @@ impl Stage for RxStage {
         if self.turn.is_multiple_of(REFRESH_ONE_IN) {
             batch.punting.iter_mut().for_each(PuntMarker::refresh);
         }
-        // Idle polls keep the batch: they hand nothing over.
+        // Idle polls keep the batch, so they are not hand-overs.
         if takes_another {
             watch.lap(&mut self.counters, StageName::HandOver, 0);
         }
@@ -207,37 +190,27 @@ impl Stage for RxStage {
 
 /// Looks up and gives the verdict for all inputs.
 pub(crate) struct EngineStage {
-    /// From the rx stages.
     pub(crate) from_rx: Receiver<Travelling>,
-    /// To the tx stages. All batches of an input go to the same one.
+    /// All batches of an input go to the same tx stage.
     pub(crate) to_tx: Vec<Sender<Travelling>>,
-    /// The tables of each VRF.
     pub(crate) vrfs: Vec<VrfInFlight>,
-    /// Where another engine's reader is offered.
     pub(crate) swap: Arc<ReaderSwap>,
-    /// Where packets are looked at.
     pub(crate) watch: Arc<Watch>,
-    /// Its lane of the counts by next hop.
+    /// Lane of the counts by next hop.
     pub(crate) lane: usize,
-    /// Its published counters.
     pub(crate) published: Arc<Published>,
-    /// Its counters: only cycles.
+    /// Cycles only.
     pub(crate) counters: Counters,
-    /// When it was busy last.
     pub(crate) clock: BusyClock,
-    /// Batches so far.
     pub(crate) turn: u32,
     /// Whether all rx stages have ended.
     pub(crate) closed: bool,
 }
 
-/// Where the packets of a VRF are looked up.
 pub(crate) struct VrfInFlight {
-    /// Batches in flight in the engine.
     pub(crate) in_flight: InFlight,
-    /// The egress table.
     pub(crate) egress: Cache<Arc<ArcSwap<EgressTable>>, Arc<EgressTable>>,
-    /// Its packets; `None` of the only VRF, whose packets are all.
+    /// Packet count; `None` for a single VRF, which has all packets.
     pub(crate) count: Option<Arc<VrfCount>>,
 }
 
@@ -256,7 +229,7 @@ impl Stage for EngineStage {
                 vrf,
                 reader: vrfs[vrf].in_flight.replace(reader),
             });
-        // The VRF of the next batch is not known before it is taken.
+        // The VRF of the next batch is unknown until it is received, so all engines must be ready.
         } else if !is_offered && !self.closed && self.vrfs.iter().all(|vrf| vrf.in_flight.is_ready()) {
             match self.from_rx.try_recv() {
                 Ok(batch) => {
@@ -283,8 +256,8 @@ impl Stage for EngineStage {
                 of_vrf.add(count as u64, batch.bytes);
             }
             watch.lap(&mut self.counters, StageName::Lookup, count);
-            // Loaded after the lookup. A new egress table is stored before the engine learns the new ids, so this one has every id
-            // in the answers.
+            // Loaded after the lookup. A new egress table is published before the engine learns the new ids, so this table has every id in
+            // the answers.
             let table = egress.load();
             verdict(&mut batch, table);
             if let Some(counts) = table.counts() {
@@ -326,7 +299,7 @@ impl Stage for EngineStage {
 }
 
 impl EngineStage {
-    /// Lets go of tables that were replaced.
+    /// Releases replaced tables.
     #[cold]
     fn refresh(&mut self) {
         for VrfInFlight { in_flight, egress, .. } in &mut self.vrfs {
@@ -335,7 +308,6 @@ impl EngineStage {
         }
     }
 
-    /// Whether no batch is in flight.
     fn is_empty(&self) -> bool {
         self.vrfs.iter().all(|vrf| vrf.in_flight.is_empty())
     }
@@ -343,22 +315,17 @@ impl EngineStage {
 
 /// Rewrites and sends.
 pub(crate) struct TxStage {
-    /// From the engine stage.
     pub(crate) from_engine: Receiver<Travelling>,
     /// The free list of each input.
     pub(crate) homes: Vec<Sender<Travelling>>,
-    /// The TX queues.
     pub(crate) tx: Tx,
-    /// Its published counters.
     pub(crate) published: Arc<Published>,
-    /// Its counters.
     pub(crate) counters: Counters,
-    /// Batches so far.
     pub(crate) turn: u32,
 }
 
 impl TxStage {
-    /// Sends packets of the router. Returns whether there were any.
+    /// Sends packets of the router. Returns whether it had some.
     fn originate(&mut self) -> bool {
         let worked = self.tx.originate(&mut self.counters);
         if worked {
@@ -453,7 +420,6 @@ mod tests {
             let stage = EngineStage {
                 from_rx,
                 to_tx: vec![to_tx],
-                // About a millisecond.
                 vrfs: vec![VrfInFlight {
                     in_flight: InFlight::new(reader, 2_000_000, Arc::default()),
                     egress: Cache::new(Arc::new(ArcSwap::from_pointee(egress))),
@@ -471,7 +437,6 @@ mod tests {
             Self { stage, rx: Some(rx), tx, faults }
         }
 
-        /// Sends batches of these sizes.
         fn send(&self, sizes: std::ops::Range<usize>) {
             for size in sizes {
                 let frame = |i| if i % 2 == 0 { V4::default().frame() } else { V6::default().frame() };
@@ -482,7 +447,6 @@ mod tests {
             }
         }
 
-        /// Polls until `done`.
         fn poll_until(&mut self, done: impl Fn(&Self, StageProgress) -> bool) {
             let end = Instant::now() + Duration::from_secs(20);
             loop {
@@ -494,7 +458,7 @@ mod tests {
             }
         }
 
-        /// Checks that all packets that came out were dropped for `reason`. Returns the number of packets of each batch.
+        /// Checks that all packets received from the stage were dropped for `reason`. Returns the number of packets of each batch.
         fn came(&self, reason: DropReason) -> Vec<usize> {
             let count = |batch: Travelling| {
                 assert_eq!(batch.drops.get(reason), batch.packets.len() as u64, "{:?}", batch.drops);
@@ -513,7 +477,7 @@ mod tests {
         let mut engine = lpm_phi::bloom::make(&EngineOptions::default()).unwrap();
         let mut rig = PipelineRig::new();
         drop(rig.stage.vrfs[0].in_flight.replace(engine.reader(4, 16).unwrap()));
-        // So many that the table is built anew.
+        // Enough routes to force a new table.
         let mut rib = Rib::new();
         for route in 0..10_240 {
             rib.set(IpPrefix::V4(Prefix4::truncating(route << 8, 24)), NextHopId::new(1).unwrap());

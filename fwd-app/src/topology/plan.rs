@@ -4,16 +4,13 @@ use super::TopologyKind;
 use super::queue_map::{QueueLcore, QueueMap, QueueMapError};
 use crate::error::ConfigError;
 
-/// An RX queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Input {
-    /// The port's index.
     pub(crate) port: u16,
-    /// The queue's index on the port.
     pub(crate) queue: u16,
 }
 
-/// A stage to be built. Inputs are indices into [`LcorePlan::inputs`]; a sender is identified by its TX queue.
+/// A stage to build. Inputs are indices into [`LcorePlan::inputs`]; a sender is identified by its TX queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Job {
     /// Rx to tx for these inputs; sends through TX queue `tx` of every port.
@@ -26,16 +23,12 @@ pub(crate) enum Job {
     Tx { tx: u16 },
 }
 
-/// Which stages run on which lcore.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LcorePlan {
-    /// The RX queues.
     pub(crate) inputs: Vec<Input>,
-    /// Lcores with their jobs; each lcore occurs once.
+    /// Each lcore occurs once.
     pub(crate) lcores: Vec<(u32, Vec<Job>)>,
-    /// Number of TX queues on each port.
     pub(crate) senders: u16,
-    /// Which lcore serves which queue.
     pub(crate) map: QueueMap,
 }
 
@@ -52,44 +45,35 @@ impl From<PlanError> for ConfigError {
     }
 }
 
-/// The ports and lcores that a plan may use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LcoreResources<'a> {
-    /// Number of ports.
     pub(crate) ports: usize,
-    /// The most TX queues that every port can have.
+    /// The most TX queues that every port supports.
     pub(crate) tx_queues_max: u16,
-    /// The lcores of EAL.
     pub(crate) lcores: &'a [u32],
     /// The main lcore, which also handles signals and statistics.
     pub(crate) main: u32,
 }
 
-/// Why there is no plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PlanError {
-    /// A tuple refers to a port that does not exist.
     #[error("--config names port {port}, but there are {ports} (0 to {last})", last = ports.saturating_sub(1))]
     NoPort { port: u16, ports: usize },
-    /// A tuple refers to an lcore that EAL does not have.
     #[error("--config names lcore {lcore}, but EAL has {known}; see its -l or --lcores")]
     NoLcore { lcore: u16, known: String },
-    /// More lcores would send than the ports have TX queues.
+    /// More sending lcores than TX queues per port.
     #[error("{lcores} lcores would send, but a port has only {limit} TX queues; give queues to fewer lcores")]
     Senders { lcores: u16, limit: u16 },
-    /// The ports and queues are not a valid map.
     #[error(transparent)]
     Map(#[from] QueueMapError),
-    /// There is no port.
     #[error("DPDK found no port; name one with -a PCI-ADDRESS or --vdev, or see `fwd-app check`")]
     NoPorts,
 }
 
 impl LcorePlan {
-    /// The plan for `config`, or without one, for queue 0 of every port, distributed over the lcores.
+    /// The plan for `config`; without it, for queue 0 of every port, distributed over the lcores.
     ///
-    /// The main lcore gets jobs only if the config names it or there is no other. A pipeline has at most `host.tx_queues_max`
-    /// senders.
+    /// The main lcore gets jobs only if the config names it or it is the only one. A pipeline has at most `host.tx_queues_max` senders.
     ///
     /// # Errors
     /// [`PlanError`] for ports and lcores that do not exist, and for more sending lcores than TX queues.
@@ -134,24 +118,22 @@ impl LcorePlan {
         }
     }
 
-    /// Which of `ports` ports an lcore receives from.
+    /// For each port, whether an lcore receives from it.
     pub(crate) fn receives(&self, ports: usize) -> Vec<bool> {
         (0..).map(|port| self.rx_queues(port) > 0).take(ports).collect()
     }
 
-    /// Number of RX queues of a port.
     pub(crate) fn rx_queues(&self, port: u16) -> u16 {
         count(&self.inputs.iter().filter(|input| input.port == port).collect::<Vec<_>>())
     }
 
-    /// Whether this is a pipeline: an engine stage of its own, with batches travelling between stages.
     pub(crate) fn is_pipeline(&self) -> bool {
         self.lcores.iter().any(|(_, jobs)| jobs.contains(&Job::Engine))
     }
 }
 
-/// Assigns the engine and the senders to the lcores that do not receive. The first looks up, the others send; a single one does
-/// both. Without any, the last receiving lcore does everything. Returns the number of senders.
+/// Assigns the engine and the senders to the lcores that do not receive: the first looks up, the others send; a single one does both.
+/// Without such lcores, the last receiving lcore does everything. Returns the number of senders.
 fn share(plan: &mut Vec<(u32, Vec<Job>)>, free: &[u32]) -> u16 {
     match free {
         [] => {
@@ -176,8 +158,8 @@ fn count<T>(items: &[T]) -> u16 {
     u16::try_from(items.len()).unwrap_or(u16::MAX)
 }
 
-/// Queue 0 of every port, round robin over all lcores but the main one, or on the main lcore if it is the only one. A pipeline
-/// receives on one lcore.
+/// Queue 0 of every port, round robin over all lcores except the main one, or on the main lcore if it is the only one. A pipeline receives
+/// on one lcore.
 fn deal(kind: TopologyKind, ports: usize, lcores: &[u32], main: u32) -> Result<QueueMap, QueueMapError> {
     let mut workers: Vec<u16> =
         lcores.iter().filter(|l| **l != main).filter_map(|l| u16::try_from(*l).ok()).collect();
@@ -259,7 +241,6 @@ mod tests {
         assert_eq!(plan.senders, 2);
         let worker = |inputs: &[usize], tx| vec![Job::Worker { inputs: inputs.to_vec(), tx }];
         assert_eq!(plan.lcores, [(1, worker(&[0, 2], 0)), (2, worker(&[1], 1))]);
-        // The main lcore works if the config names it.
         let plan =
             LcorePlan::new(RunToCompletion, Some(&self::config(&[(0, 0, 1)])), host(2, &[1], 1)).unwrap();
         assert_eq!(plan.lcores, [(1, worker(&[0], 0))]);

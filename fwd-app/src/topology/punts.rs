@@ -1,7 +1,7 @@
-//! The way of punts from the sending stages to the router, and of its own packets back to one of them.
+//! Rings of punts from the sending stages to the router, and of the router's packets to one stage.
 //!
-//! All sending stages share the rings to the router, one a class of punts. What the router sends comes by one ring to the first of
-//! them, so that packets of one neighbour keep their order and the other stages have nothing to poll.
+//! All sending stages share the rings to the router, one per class. The router sends through one ring to the first stage, so that packets
+//! of one neighbour stay in order and the other stages have nothing to poll.
 
 use crate::datapath::Published;
 use crate::datapath::punt::{PuntAddresses, PuntMarker};
@@ -12,43 +12,41 @@ use dpdk_ffi::{Burst, DpdkError, Eal, Ring, RingSync, SocketId};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Slots of each ring.
 pub(crate) const RING_SLOTS: u32 = 1024;
 
-/// Most packets that wait for one neighbour, and neighbours that are asked for at once on an interface.
+/// Most packets that wait for one neighbour, and most unresolved neighbours of an interface.
 pub(crate) const WAITING: (usize, usize) = (8, 128);
 
-/// Packets that the punts of so many interfaces can hold: in the rings, on their way back, waiting for neighbours.
+/// Most packets held by punts of `ports` interfaces: in the rings, on the way back, and waiting for neighbours.
 pub(crate) const fn held_max(ports: usize) -> usize {
     let rings = (PuntClass::ALL.len() + 1) * RING_SLOTS as usize;
     if ports == 0 { 0 } else { rings + waiting_max(ports) }
 }
 
-/// Most packets that wait for neighbours on this number of interfaces. The pool has mbufs for them.
+/// Most packets that wait for neighbours on `ports` interfaces. The pool has mbufs for them.
 pub(crate) const fn waiting_max(ports: usize) -> usize {
     ports * WAITING.0 * WAITING.1
 }
 
-/// The rings between the stages and the router, and what is for the router on each port.
+/// The rings between the stages and the router, and the local addresses of each port.
 pub(crate) struct PuntRings {
-    /// Rings of punts by class. The tag of an mbuf is a [`PuntTag`](crate::datapath::punt::PuntTag).
+    /// By class. The tag of an mbuf is a [`PuntTag`](crate::datapath::punt::PuntTag).
     pub(crate) rings: [Ring; PuntClass::ALL.len()],
-    /// By port: whether an answer of a neighbour may have been dropped since the router looked.
+    /// By port: whether a neighbour's answer may have been dropped since the router last checked.
     pub(crate) have_lost_answers: Arc<[AtomicBool]>,
-    /// Packets to be sent, with their ports as tags.
+    /// Packets of the router, with the egress port as tag.
     pub(crate) originated: Ring,
-    /// Packets of the router that drivers may keep: the descriptors of all queues that they leave by.
+    /// Router packets that drivers may hold: the descriptors of all their TX queues.
     pub(crate) kept_max: usize,
-    /// Set by the router when its pool runs low; the stage that sends has drivers free what has left.
+    /// Set by the router when its pool runs low: the sending stage makes drivers free sent mbufs.
     pub(crate) is_short: Arc<AtomicBool>,
-    /// The published counters of the router.
     pub(crate) published: Arc<Published>,
     /// By port; `None` where a port is no interface.
     ours: Vec<Option<Arc<ArcSwap<PuntAddresses>>>>,
 }
 
 impl PuntRings {
-    /// As [`Self::new`]; `None` when nothing is for the router on any port.
+    /// Like [`Self::new`]; `None` when no port is an interface.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -61,10 +59,10 @@ impl PuntRings {
         has_interfaces.then(|| Self::new(eal, ours, tx_descriptors)).transpose()
     }
 
-    /// Rings for ports where `ours` is for the router and whose TX queues have `tx_descriptors`.
+    /// Creates rings for ports with local addresses `ours` and `tx_descriptors`, both by port.
     ///
     /// # Errors
-    /// When there is no memory for the rings.
+    /// When no memory is left for the rings.
     pub(crate) fn new(
         eal: &Eal,
         ours: Vec<Option<Arc<ArcSwap<PuntAddresses>>>>,
@@ -109,7 +107,7 @@ impl PuntRings {
         })
     }
 
-    /// How batches from a port mark punts, when the rings are shared by those of `parts` batches.
+    /// The punt marker for a batch from `port`, one of `parts` batches that share the rings.
     pub(crate) fn punting(&self, port: u16, parts: usize) -> Option<PuntMarker> {
         let ours = self.ours.get(usize::from(port))?.as_ref()?;
         let ports = u16::try_from(self.ours.len()).unwrap_or(u16::MAX);

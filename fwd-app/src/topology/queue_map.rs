@@ -4,18 +4,13 @@ use crate::datapath::EgressError;
 use fib::PortRef;
 use std::fmt;
 
-/// An RX queue of a port, and the lcore that polls it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct QueueLcore {
-    /// The port's index.
     pub(crate) port: u16,
-    /// The RX queue's index on that port.
     pub(crate) queue: u16,
-    /// The lcore that polls the queue.
     pub(crate) lcore: u16,
 }
 
-/// Why a list of tuples is not a [`QueueMap`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum QueueMapError {
     /// Two lcores poll one queue: packets would be reordered, and DPDK forbids it.
@@ -23,22 +18,20 @@ pub(crate) enum QueueMapError {
         "queue {queue} of port {port} is given to lcore {first} and to lcore {second}; a queue has one lcore"
     )]
     TwoLcores { port: String, queue: u16, first: u16, second: u16 },
-    /// The same tuple occurs twice.
     #[error("({port},{queue},{lcore}) is there twice")]
     Twice { port: String, queue: u16, lcore: u16 },
-    /// The queues of a port must be 0, 1, .. without a gap, since DPDK numbers them so.
+    /// The queues of a port must be 0, 1, .. without a gap, as DPDK numbers them.
     #[error("port {port} has queue {queue} but no queue {missing}; its queues must be 0, 1, ..")]
     Hole { port: String, queue: u16, missing: u16 },
-    /// A port's lcores are chosen, and given.
+    /// A port has both `auto` and explicit lcores.
     #[error("port {port} has chosen lcores (auto) and others; it can have one of the two")]
     BesideAuto { port: String },
-    /// A port does not exist.
     #[error(transparent)]
     NoPort(#[from] EgressError),
 }
 
 impl QueueMapError {
-    /// The same about a port as it is written.
+    /// Replaces the port number by the port as written.
     pub(super) fn of_port(mut self, written: &PortRef) -> Self {
         match &mut self {
             Self::TwoLcores { port, .. }
@@ -51,12 +44,12 @@ impl QueueMapError {
     }
 }
 
-/// Which lcore serves which queue, in the given order. No queue occurs twice, and the queues of each port are `0..n`.
+/// The lcore of each queue, in the given order. No queue occurs twice, and the queues of each port are `0..n`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct QueueMap(Vec<QueueLcore>);
 
 impl QueueMap {
-    /// The map of these tuples.
+    /// Checks the tuples.
     ///
     /// # Errors
     /// [`QueueMapError`] for a queue that occurs twice, or a gap among the queues of a port.
@@ -84,12 +77,11 @@ impl QueueMap {
         Ok(Self(tuples))
     }
 
-    /// The tuples, in the given order.
     pub(crate) fn tuples(&self) -> &[QueueLcore] {
         &self.0
     }
 
-    /// The lcores, each once, in the order in which they first occur.
+    /// The lcores, each once, in order of first occurrence.
     pub(crate) fn lcores(&self) -> Vec<u16> {
         let mut lcores = Vec::new();
         for tuple in &self.0 {

@@ -1,12 +1,11 @@
-//! `--config` as it is written: ports by index or name, and ports whose lcores are chosen by where they are. It becomes a [`QueueMap`]
-//! when the ports and lcores are known.
+//! The value of `--config` as written: ports by index or name, and `auto` ports, whose lcores follow from their NUMA node. It becomes a
+//! [`QueueMap`] when the ports and lcores are known.
 
 use super::queue_map::{QueueLcore, QueueMap, QueueMapError};
 use crate::datapath::egress::{Named, find_port};
 use fib::PortRef;
 use std::fmt;
 
-/// What is said of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum QueueEntry {
     /// `(PORT,QUEUE,LCORE)`: this lcore polls this queue.
@@ -15,15 +14,14 @@ pub(crate) enum QueueEntry {
     Auto { port: PortRef },
 }
 
-/// A port whose queues are dealt.
 #[derive(Clone, Debug)]
 pub(crate) struct QueuePort {
-    /// Its name and the name of its device.
+    /// Name and device, either of which `--config` may use.
     pub(crate) name: String,
     pub(crate) device: String,
-    /// Its NUMA node; `None`: on none in particular.
+    /// NUMA node, if it has one.
     pub(crate) node: Option<u32>,
-    /// The most RX queues that it may have.
+    /// The most RX queues that it supports.
     pub(crate) queues_max: u16,
 }
 
@@ -37,23 +35,19 @@ impl Named for QueuePort {
     }
 }
 
-/// The ports and lcores among which queues are dealt.
 #[derive(Clone, Debug)]
 pub(crate) struct QueueSite<'a> {
-    /// The ports, by index.
+    /// By index.
     pub(crate) ports: &'a [QueuePort],
     /// The lcores that may poll queues, and their NUMA nodes.
     pub(crate) lcores: &'a [(u16, u32)],
-    /// The most queues that a port is given.
     pub(crate) queues_max: u16,
 }
 
-/// The value of `--config`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct QueueSpec(Vec<QueueEntry>);
 
 impl QueueEntry {
-    /// The port.
     pub(crate) fn port(&self) -> &PortRef {
         match self {
             Self::Queue { port, .. } | Self::Auto { port } => port,
@@ -62,7 +56,7 @@ impl QueueEntry {
 }
 
 impl QueueSpec {
-    /// These entries; what can be wrong whatever the ports are is checked here.
+    /// Makes the checks that do not depend on the ports.
     ///
     /// # Errors
     /// [`QueueMapError`].
@@ -80,12 +74,11 @@ impl QueueSpec {
         Ok(Self(entries))
     }
 
-    /// The entries, in the given order.
     pub(crate) fn entries(&self) -> &[QueueEntry] {
         &self.0
     }
 
-    /// The lcores that are named, each once.
+    /// The lcores named explicitly, sorted.
     pub(crate) fn lcores(&self) -> Vec<u16> {
         let named = self.0.iter().filter_map(|entry| match entry {
             QueueEntry::Queue { lcore, .. } => Some(*lcore),
@@ -97,18 +90,17 @@ impl QueueSpec {
         lcores
     }
 
-    /// Which lcore serves which queue of the ports at `site`. A port with chosen lcores gets those of its NUMA node that nothing else
-    /// uses, and shares them with the other such ports of the node; where its node has none left, those of other nodes; where no lcore
-    /// is left, one that is used.
+    /// Assigns an lcore to each queue of the ports at `site`. An `auto` port gets the unused lcores of its NUMA node, shared with the other
+    /// `auto` ports of the node; if the node has none left, lcores of other nodes; if no lcore is left, a used one.
     ///
     /// # Errors
-    /// [`QueueMapError`] for a port that does not exist, and for one that is named in two ways.
+    /// [`QueueMapError`] for a port that does not exist, and for a port with both `auto` and explicit lcores.
     pub(crate) fn resolve(&self, site: &QueueSite<'_>) -> Result<QueueMap, QueueMapError> {
         let mut tuples = Vec::with_capacity(self.0.len());
         let mut chosen: Vec<(u16, Option<u32>)> = Vec::new();
         for entry in &self.0 {
             match entry {
-                // Whether there is a port of this index is seen with the plan.
+                // The plan checks the index.
                 QueueEntry::Queue { port: PortRef::Index(port), queue, lcore } => {
                     tuples.push(QueueLcore { port: *port, queue: *queue, lcore: *lcore });
                 }
@@ -129,7 +121,7 @@ impl QueueSpec {
         let mut free = site.lcores.to_vec();
         free.retain(|(lcore, _)| !tuples.iter().any(|tuple| tuple.lcore == *lcore));
         let mut nodes: Vec<Option<u32>> = chosen.iter().map(|(_, node)| *node).collect();
-        // Ports on no node come last, and take what is left.
+        // Ports without a node come last and get the remaining lcores.
         nodes.sort_unstable_by_key(|node| (node.is_none(), *node));
         nodes.dedup();
         let has_lcores =
@@ -151,7 +143,7 @@ impl QueueSpec {
     }
 }
 
-/// The queues among `entries`, as those of port `port`.
+/// The queues of `entries`, for port `port`.
 fn numbers(entries: &[&QueueEntry], port: u16) -> Vec<QueueLcore> {
     let number = |entry: &&QueueEntry| match entry {
         QueueEntry::Queue { queue, lcore, .. } => Some(QueueLcore { port, queue: *queue, lcore: *lcore }),
@@ -166,7 +158,7 @@ impl QueueSite<'_> {
         Ok(find_port(port, self.ports, || "--config".to_owned())?.unwrap_or_default())
     }
 
-    /// Deals `lcores` to `ports`, a queue for each, and any lcore to a port for which none is left.
+    /// Assigns `lcores` to `ports`, one queue per lcore. A port left without an lcore shares one.
     fn deal(&self, ports: &[u16], lcores: Vec<u16>) -> Vec<QueueLcore> {
         let mut tuples: Vec<QueueLcore> = Vec::new();
         let queues =
@@ -224,7 +216,7 @@ mod tests {
         QueueEntry::Auto { port: PortRef::parse(port) }
     }
 
-    /// The map for ports `p0`, `p1`, .. of these nodes, of 16 queues each, in the syntax of `--config`.
+    /// The map for ports `p0`, `p1`, .. on these nodes, of 16 queues each, in the syntax of `--config`.
     fn resolved(entries: Vec<QueueEntry>, nodes: &[Option<u32>], lcores: &[(u16, u32)]) -> String {
         let ports: Vec<_> = nodes.iter().enumerate().map(|(i, node)| port(i, *node, 16)).collect();
         let site = QueueSite { ports: &ports, lcores, queues_max: 16 };
@@ -264,14 +256,14 @@ mod tests {
         );
         // Two ports of a node share its lcores, and no lcore is used twice.
         assert_eq!(map(both(), &[Some(0), Some(0)]), "(0,0,1),(0,1,3),(1,0,2)");
-        // What others use is not free.
+        // Lcores used by others are not free.
         assert_eq!(map(vec![queue("p1", 0, 2), auto("p0")], &[Some(0), Some(0)]), "(1,0,2),(0,0,1),(0,1,3)");
     }
 
     #[test]
     fn a_port_whose_node_has_none_gets_what_is_left() {
         let both = || vec![auto("p0"), auto("p1")];
-        // Node 2 has no lcores; node 1 is served first, though its port comes later.
+        // Node 2 has no lcores; node 1 is served first, although its port comes later.
         assert_eq!(resolved(both(), &[Some(2), Some(1)], &[(1, 0), (2, 1)]), "(1,0,2),(0,0,1)");
         assert_eq!(resolved(both(), &[None, Some(1)], &[(1, 0), (2, 1)]), "(1,0,2),(0,0,1)");
         // Fewer lcores than ports: they are shared.

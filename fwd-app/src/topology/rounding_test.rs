@@ -1,4 +1,4 @@
-//! Bursts and batches of `run` over a driver that rounds down, as the vector functions of ice and i40e do.
+//! Bursts and batches over a driver that rounds requests down, as the vector functions of ice and i40e do.
 
 use super::{Settings, TopologyKind};
 use crate::datapath::rx::Rx;
@@ -26,7 +26,7 @@ rusty_fork_test! {
             let name = format!("rounding{number}");
             let port = RingPort::from_rings(eal, &name, &[ring("rx")], &[ring("tx")], SocketId::ANY).unwrap();
             port.configure(&PortConfig::default(), std::slice::from_ref(&pool)).unwrap();
-            // 661 is no multiple of 8: what comes before the end of the table is an odd number.
+            // 661 is not a multiple of 8, so a burst that ends at the end of the table is odd.
             let mut ready = Burst::with_capacity(eal, 661);
             pool.copy_burst(&mut ready, &vec![[0; 64]; 661]).unwrap();
             dpdk_ffi::testing::receive_rounding_down(&port, QueueId(0), ready, PACKETS, 8).unwrap();
@@ -46,7 +46,7 @@ rusty_fork_test! {
             let mut rx = Rx::new(queue, 0, limits, Arc::default());
             let mut batch = Batch::new(Burst::with_capacity(eal, limits.batch));
             let (mut counters, mut idle) = (Counters::default(), 0);
-            // A batch that waits for more is due after no time at all, at a poll that brings nothing.
+            // With `flush_us` 0 a waiting batch is due at the first poll that receives nothing.
             while idle < 3 {
                 let came = rx.poll(&mut batch, &mut counters);
                 idle = if came == 0 { idle + 1 } else { 0 };

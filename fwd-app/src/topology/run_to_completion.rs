@@ -20,33 +20,28 @@ use std::sync::Arc;
 /// A busy lcore publishes its counters every 16 batches, an idle one at each turn.
 const PUBLISHED_ONE_IN: u64 = 16;
 
-/// A queue and the batch that collects its packets.
 pub(crate) struct Input {
-    /// The queue.
     pub(crate) rx: Rx,
-    /// Its batch, empty between two bursts unless a batch is larger than a burst.
+    /// Empty between two bursts unless a batch is larger than a burst.
     pub(crate) batch: Batch,
-    /// How its packets are sorted, when VLANs of its port are in other VRFs than the port.
+    /// Sorts packets by VRF, if the port has VLANs in other VRFs.
     pub(crate) vlans: Option<Box<VlanBatches>>,
 }
 
-/// The batches of a queue's packets in other VRFs than that of its port.
+/// Batches for packets of other VRFs than the port's.
 pub(crate) struct VlanBatches {
-    /// Which packets these are.
     pub(crate) sort: VlanSort,
-    /// A batch for each of the VRFs, empty between two bursts.
+    /// One per VRF, empty between two bursts.
     pub(crate) others: Vec<Batch>,
 }
 
 impl Input {
-    /// Packets that it has.
     fn held(&self) -> usize {
         let others = self.vlans.iter().flat_map(|vlans| &vlans.others);
         others.chain([&self.batch]).map(|batch| batch.packets.len()).sum()
     }
 }
 
-/// The stage that does everything for its inputs.
 pub(crate) struct Worker {
     inputs: Vec<Input>,
     path: InputPath,
@@ -57,32 +52,24 @@ pub(crate) struct Worker {
 
 /// All steps after rx and parse.
 pub(crate) struct InputPath {
-    /// The tables of each VRF.
     pub(crate) vrfs: Vec<VrfTables>,
-    /// The TX queues.
     pub(crate) tx: Tx,
-    /// The counters of the worker.
     pub(crate) counters: Counters,
-    /// Their published copy.
     pub(crate) published: Arc<Published>,
-    /// Where packets are looked at.
     pub(crate) watch: Arc<Watch>,
-    /// Its lane of the counts by next hop.
+    /// Lane of the counts by next hop.
     pub(crate) lane: usize,
 }
 
-/// Where the packets of a VRF are looked up.
 pub(crate) struct VrfTables {
-    /// The engine's reader.
     pub(crate) lookup: Lookup,
-    /// The egress table.
     pub(crate) egress: Cache<Arc<ArcSwap<EgressTable>>, Arc<EgressTable>>,
-    /// Its packets; `None` of the only VRF, whose packets are all.
+    /// Packet count; `None` for a single VRF, which has all packets.
     pub(crate) count: Option<Arc<VrfCount>>,
 }
 
 impl Worker {
-    /// A worker for `inputs`, which is stopped by `control` and gets other engines' readers by `swap`.
+    /// `control` stops the worker; `swap` offers readers of other engines.
     pub(crate) fn new(
         inputs: Vec<Input>,
         path: InputPath,
@@ -92,7 +79,7 @@ impl Worker {
         Self { inputs, path, control, swap, turn: 0 }
     }
 
-    /// Lets go of tables that were replaced.
+    /// Releases replaced tables.
     #[cold]
     fn refresh(&mut self) {
         for VrfTables { lookup, egress, .. } in &mut self.path.vrfs {
@@ -103,7 +90,6 @@ impl Worker {
         batches.filter_map(|batch| batch.punting.as_mut()).for_each(PuntMarker::refresh);
     }
 
-    /// Packets that it has.
     fn held(&self) -> u64 {
         let waiting: usize = self.inputs.iter().map(Input::held).sum();
         (waiting + self.path.tx.held()) as u64
@@ -125,7 +111,7 @@ impl Stage for Worker {
         if self.turn.is_multiple_of(REFRESH_ONE_IN) {
             self.refresh();
         }
-        // All inputs of a turn, so that no input is left out.
+        // All inputs of a turn are timed, so that no input is left out.
         let is_timed = self.turn.is_multiple_of(TIMED_ONE_IN);
         for Input { rx, batch, vlans } in &mut self.inputs {
             let mut watch = Stopwatch::start(is_timed);
@@ -177,7 +163,7 @@ impl Stage for Worker {
 }
 
 impl InputPath {
-    /// Takes a batch that has not been parsed through all steps, its packets of other VRFs in batches of their own; afterwards all are empty.
+    /// Forwards an unparsed batch, sorted into batches by VRF. All are empty afterwards.
     #[inline(never)]
     fn forward_by_vlan(&mut self, batch: &mut Batch, vlans: &mut VlanBatches, watch: &mut Stopwatch) {
         let VlanBatches { sort, others } = vlans;
@@ -193,7 +179,7 @@ impl InputPath {
         }
     }
 
-    /// Takes a batch through the remaining steps; afterwards it is empty.
+    /// Takes a batch through the remaining steps; it is empty afterwards.
     #[inline(always)]
     fn forward(&mut self, batch: &mut Batch, watch: &mut Stopwatch) {
         let (counters, count) = (&mut self.counters, batch.packets.len());
@@ -205,8 +191,8 @@ impl InputPath {
         }
         lookup.run(batch);
         watch.lap(counters, StageName::Lookup, count);
-        // Loaded after the lookup. A new egress table is stored before the engine learns the new ids, so this one has every id in
-        // the answers.
+        // Loaded after the lookup. A new egress table is published before the engine learns the new ids, so this table has every id in the
+        // answers.
         let table = egress.load();
         verdict(batch, table);
         if let Some(counts) = table.counts() {
@@ -220,8 +206,8 @@ impl InputPath {
         watch.lap(counters, StageName::Rewrite, count);
         self.tx.send(batch, counters);
         watch.lap(counters, StageName::Tx, count);
-        // Publishing is rare because the readers of the counters need no better resolution; but who counts the frames that leave must not
-        // take fragments for packets.
+        // Publishing is rare because readers need no better resolution. Fragments are published at once: a reader that counts sent frames
+        // must not take them for packets.
         if counters.batches.is_multiple_of(PUBLISHED_ONE_IN) || counters.fragmented != fragmented {
             self.published.publish(counters);
         }

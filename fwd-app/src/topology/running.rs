@@ -1,12 +1,12 @@
 //! Runs stages on lcores until all are done, and collects their counters.
 //!
-//! A panic in a stage is a broken invariant. Its lcore catches the panic, stops receiving everywhere ([`StageControl::stop_rx`]),
-//! collects the counters of the stage and the packets it held, and goes on with its other stages. In a pipeline, a stage that
-//! receives from the dead one sees its channel disconnect; batches sent to the dead one stay in the channel. So every lcore drains
-//! and ends, and the report has the panic.
+//! A panic in a stage is a broken invariant. Its lcore catches the panic, stops receiving everywhere ([`StageControl::stop_rx`]), collects
+//! the counters of the stage and its held packets, and continues with its other stages. In a pipeline, a stage that receives from the dead
+//! stage sees its channel disconnect; batches sent to the dead stage stay in the channel. So every lcore drains and ends, and the report
+//! has the panic.
 //!
-//! [`Running`] stops the stages and joins the lcores when it is dropped: neither an error nor a panic of the main lcore leaves
-//! stages running while EAL is shut down.
+//! [`Running`] stops the stages and joins the lcores on drop: neither an error nor a panic of the main lcore leaves stages running while
+//! EAL is shut down.
 
 use super::handle::{Handle, LcoreLook};
 use super::lcores::BuiltStages;
@@ -19,27 +19,26 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Turns between two runs of `housekeeping`, which looks at signals and clocks: about 10 to 500 us.
+/// Turns between two calls of `housekeeping`, which checks signals and clocks: about 10 to 500 us.
 const HOUSEKEEPING_TURNS: u32 = 256;
-/// How long the main lcore sleeps between two runs of `housekeeping` when it has no stages left.
+/// Sleep of the main lcore between two calls of `housekeeping` when it has no stages left.
 const NAP: Duration = Duration::from_millis(1);
 
 /// Turns without work before an lcore sleeps.
 const AWAKE_TURNS: u32 = 64;
 
-/// What an lcore does when no stage has work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Idle {
-    /// Polls again at once: the lcore has its own CPU.
+    /// Polls again at once: the lcore has a dedicated CPU.
     Spin,
     /// Lets other threads run: lcores share CPUs.
     Yield,
-    /// Sleeps after [`AWAKE_TURNS`] turns without work: 1 us, then twice as long each time, up to this.
+    /// Sleeps after [`AWAKE_TURNS`] turns without work: 1 us, then twice the previous sleep, up to this.
     Sleep(Duration),
 }
 
 impl Idle {
-    /// For lcores that sleep `longest_us` at most, or never if it is 0; `share_cpus` says that there are more of them than CPUs.
+    /// Sleeps of at most `longest_us`, or none if it is 0; `share_cpus` says that lcores outnumber CPUs.
     pub(crate) fn new(longest_us: u32, share_cpus: bool) -> Self {
         match longest_us {
             0 if share_cpus => Self::Yield,
@@ -65,18 +64,15 @@ fn nap(number: u32) -> Duration {
     Duration::from_micros(1 << (number - 1).min(20))
 }
 
-/// The final state of the stages of one lcore.
 #[derive(Debug, Default)]
 struct Ended {
     outcomes: Vec<StageOutcome>,
-    /// The message of the first panic.
     panic: Option<String>,
 }
 
 /// The stages of one lcore, polled round robin; a stage that is done is removed.
 struct Lcore {
     stages: Stages,
-    /// The stage that is being polled.
     at: usize,
     ended: Ended,
     control: Arc<StageControl>,
@@ -88,7 +84,7 @@ impl Lcore {
         Self { stages, at: 0, ended: Ended::default(), control: Arc::clone(control), look }
     }
 
-    /// Polls until all stages are done. Every [`HOUSEKEEPING_TURNS`] turns it counts a heartbeat and calls `housekeeping`.
+    /// Polls until all stages are done. Counts a heartbeat and calls `housekeeping` every [`HOUSEKEEPING_TURNS`] turns.
     fn run(&mut self, idle: Idle, mut housekeeping: impl FnMut()) {
         let (mut turn, mut idle_turns) = (0_u32, 0_u32);
         while !self.stages.is_empty() {
@@ -151,8 +147,7 @@ impl Lcore {
         worked
     }
 
-    /// Collects the outcome of a stage, also of one that panicked: its counters are then those of its last update, which is once a
-    /// batch.
+    /// Collects the outcome of a stage. A panicked stage has the counters of its last update, at most a batch old.
     fn finish(&mut self, stage: Box<dyn Stage>) {
         match catch_unwind(AssertUnwindSafe(|| stage.finish())) {
             Ok(outcome) => self.ended.outcomes.push(outcome),
@@ -160,7 +155,7 @@ impl Lcore {
         }
     }
 
-    /// Records a panic and makes the other stages stop: nothing more is received.
+    /// Records a panic and stops receiving, so that the other stages end.
     #[cold]
     fn note(&mut self, panic: &(dyn Any + Send)) {
         self.control.stop_rx();
@@ -168,28 +163,26 @@ impl Lcore {
     }
 }
 
-/// The outcomes of all stages.
 #[derive(Debug)]
 pub(crate) struct Finished {
-    /// One for each stage, and one for the channels between them.
+    /// One per stage, and one for the channels between them.
     pub(crate) outcomes: Vec<StageOutcome>,
     /// The first [`DpdkError::Panicked`]; the main lcore's takes precedence.
     pub(crate) panicked: Option<DpdkError>,
 }
 
-/// Stages running on their lcores. Dropping it stops all of them and waits for them to end.
+/// Stages running on their lcores. Dropping it stops every stage and waits for its end.
 pub(crate) struct Running {
     main: LcoreId,
-    /// The main lcore's stages.
     mine: Lcore,
     jobs: Vec<LcoreJob<Ended>>,
-    /// Kept to the end: batches sent to a stage that panicked stay here and are counted as held.
+    /// Kept to the end: batches sent to a panicked stage stay here and count as held.
     channels: Vec<Receiver<Travelling>>,
     handle: Handle,
 }
 
 impl Running {
-    /// Launches the stages of every lcore but the main one; those run when [`Self::poll`] or [`Self::run`] is called.
+    /// Launches the stages of all lcores except the main one, whose stages run in [`Self::poll`] and [`Self::run`].
     ///
     /// # Errors
     /// [`DpdkError`] when an lcore is busy; the stages launched before it have ended by then.
@@ -215,7 +208,6 @@ impl Running {
         Ok(running)
     }
 
-    /// The handle for other threads.
     pub(crate) fn handle(&self) -> &Handle {
         &self.handle
     }
@@ -225,13 +217,12 @@ impl Running {
         self.mine.poll()
     }
 
-    /// Whether every stage has ended.
     pub(crate) fn is_finished(&self) -> bool {
         self.mine.stages.is_empty() && self.jobs.iter().all(LcoreJob::is_finished)
     }
 
-    /// Runs the main lcore's stages, then waits for the other lcores, calling `housekeeping` regularly. A panic in `housekeeping`
-    /// stops all stages as a panic in a stage does; it is not called after that.
+    /// Runs the main lcore's stages, then waits for the other lcores, calling `housekeeping` regularly. A panic in `housekeeping` stops all
+    /// stages, and it is not called again.
     pub(crate) fn run(mut self, idle: Idle, mut housekeeping: impl FnMut()) -> Finished {
         let (handle, mut panic) = (self.handle.clone(), None);
         let mut keep = || {
@@ -272,7 +263,7 @@ impl Running {
         }
         let waiting = self.channels.iter().flat_map(Receiver::try_iter);
         let held = waiting.map(|batch| batch.packets.len() as u64).sum();
-        // What an lcore gave last may be left there.
+        // The last answer of an lcore may not be collected yet.
         self.handle.take_latencies();
         outcomes.push(StageOutcome { held, latency: self.handle.past(), ..StageOutcome::default() });
         Finished { outcomes, panicked: first }
@@ -318,7 +309,7 @@ mod tests {
         }
     }
 
-    /// Finds no work this often, then it is done.
+    /// Idle for this many polls, then done.
     struct Quiet(u32);
 
     impl Stage for Quiet {
@@ -418,7 +409,7 @@ mod tests {
         ];
         let mut lcore = Lcore::new(stages, Arc::default(), &control);
         lcore.run(Idle::Yield, || ());
-        // The second one to panic also panics in `finish`, so it has no outcome.
+        // The second panicking stage also panics in `finish`, so it has no outcome.
         let held: Vec<_> = lcore.ended.outcomes.iter().map(|outcome| outcome.held).collect();
         assert_eq!((held.len(), held.iter().sum::<u64>(), control.is_stopping()), (3, 7, true));
         assert_eq!(lcore.ended.panic.as_deref(), Some("an invariant, broken on purpose"));
@@ -430,14 +421,14 @@ mod tests {
         let naps: Vec<_> = (1..=9).map(|number| nap(number).min(longest).as_micros()).collect();
         assert_eq!(naps, [1, 2, 4, 8, 16, 32, 64, 100, 100]);
         assert!(nap(u32::MAX) > longest);
-        // 200 turns without work are 136 sleeps, 126 of the longest.
+        // 200 idle turns are 136 sleeps, 126 of the longest.
         let mut lcore = Lcore::new(vec![Box::new(Quiet(200))], Arc::default(), &Arc::default());
         let start = Instant::now();
         lcore.run(Idle::Sleep(Duration::from_millis(1)), || ());
         assert!(start.elapsed() > Duration::from_millis(126));
     }
 
-    /// Stages ready to run, without channels between them.
+    /// Stages ready to run, without channels.
     fn built(lcores: Vec<(u32, Stages)>, control: &Arc<StageControl>) -> BuiltStages {
         BuiltStages {
             lcores,
@@ -446,7 +437,7 @@ mod tests {
         }
     }
 
-    /// Stages on the main lcore and two others; one of them ends only when the main lcore's stage is gone.
+    /// Stages on the main lcore and two others; one of them ends only after the main lcore's stage is dropped.
     fn entangled(control: &Arc<StageControl>) -> Vec<(u32, Stages)> {
         let (sender, receiver) = bounded(1);
         vec![

@@ -3,46 +3,40 @@
 use crate::datapath::port_queues::PortQueues;
 use crate::datapath::{Counters, Latency};
 
-/// A busy stage that sends looks for packets of the router once in so many turns, an idle one at each.
+/// Turns between two checks of a busy sending stage for packets of the router; an idle one checks at each turn.
 pub(crate) const ORIGINATED_ONE_IN: u32 = 16;
 
-/// A stage looks for newer tables once in so many turns, idle or not, and for tables that it has no packets for too: the control thread
-/// frees a table that was replaced when no stage has it any more. That is every few milliseconds, and costs a few loads.
+/// Turns between two refreshes of all tables of a stage, idle or not: the control thread frees a replaced table only when no stage holds
+/// it. That is every few milliseconds, at the cost of a few loads.
 pub(crate) const REFRESH_ONE_IN: u32 = 4096;
 
-/// The result of a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StageProgress {
-    /// Packets moved.
     Worked,
-    /// There was nothing to do.
     Idle,
-    /// The stage is drained: it will never have work again.
+    /// The stage is drained and will not have work again.
     Done,
 }
 
-/// A part of the forwarder that runs on one lcore.
 pub(crate) trait Stage: Send {
-    /// Does a bounded amount of work, never waits.
+    /// Does a bounded amount of work and never waits.
     fn poll(&mut self) -> StageProgress;
 
-    /// Returns the counters so far, and the latencies, in whose place it goes on with `fresh`. Neither allocates nor frees.
+    /// Returns the counters so far, and the latencies, which `fresh` replaces. Neither allocates nor frees.
     fn look(&mut self, fresh: Option<Latency>) -> StageOutcome;
 
-    /// Gives its queues of a port to `queues`, or takes them from there if it has none. Neither allocates nor frees.
+    /// Exchanges the queues of a port: hands them over to `queues`, or takes them back. Neither allocates nor frees.
     fn exchange(&mut self, _queues: &mut PortQueues) {}
 
-    /// Returns the counters, after the stage is done or has panicked, and releases its queues.
+    /// Called after the stage is done or has panicked: returns the counters and releases the queues.
     fn finish(self: Box<Self>) -> StageOutcome;
 }
 
-/// The final state of a stage.
 #[derive(Debug, Default)]
 pub(crate) struct StageOutcome {
-    /// Its counters.
     pub(crate) counters: Counters,
-    /// Its latencies, if it sends.
+    /// Sending stages only.
     pub(crate) latency: Option<Latency>,
-    /// Packets that it still held; 0 if it was done.
+    /// Packets still held; 0 if it was done.
     pub(crate) held: u64,
 }
