@@ -1,5 +1,4 @@
-//! The structural rules of this repository, as tests: which crate and which module may use which, where unsafe code may live, and
-//! the form of source files.
+//! The structural rules of this repository, as tests: imports of crates and modules, places of unsafe code, and the form of source files.
 
 #![expect(clippy::unwrap_used, reason = "a test fails loudly")]
 
@@ -8,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Each crate, and those of our crates that it may import, as in `ARCHITECTURE.md`.
+/// The imports that each crate may have, as in `ARCHITECTURE.md`.
 const IMPORTS: [(&str, &[&str]); 10] = [
     ("fib", &[]),
     ("dpdk-ffi", &[]),
@@ -21,7 +20,7 @@ const IMPORTS: [(&str, &[&str]); 10] = [
     ("fwd-app", &["dpdk-ffi", "fib", "lpm-core", "lpm-cpu", "lpm-gpu", "lpm-phi"]),
     ("lpm-bench", &["dpdk-ffi", "fib", "lpm-core", "lpm-cpu", "lpm-gpu", "lpm-phi"]),
 ];
-/// The fuzz targets: a workspace of their own that may import every crate, and that no crate imports.
+/// The fuzz targets: a separate workspace that may import every crate, and that no crate imports.
 const FUZZ: (&str, &str, &[&str]) = (
     "fwd-app-fuzz",
     "fwd-app/fuzz",
@@ -29,7 +28,6 @@ const FUZZ: (&str, &str, &[&str]) = (
 );
 /// Crates that every crate may import in its tests: `fib` has the conformance suite of engines, `mockcuda` is the mock GPU driver.
 const IN_TESTS: [&str; 3] = ["fib", "lpm-core", "mockcuda"];
-/// Where unsafe code may live.
 const UNSAFE: [&str; 11] = [
     "dpdk-ffi/",
     "lpm-cpu/src/host/v4/kernel/",
@@ -43,16 +41,14 @@ const UNSAFE: [&str; 11] = [
     "lpm-gpu/src/mamt/kernel/",
     "lpm-gpu/mockcuda/",
 ];
-/// The most lines of a source file.
 const LINES_MAX: usize = 700;
-/// The most types with one name.
 const SAME_NAMES_MAX: usize = 3;
 
 fn top() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// `cargo metadata` of the workspace in the folder `workspace`, without its libraries.
+/// `cargo metadata` of the workspace in the folder `workspace`, without dependencies.
 fn metadata(workspace: &Path) -> Value {
     metadata_with(workspace, &["--no-deps"])
 }
@@ -68,17 +64,16 @@ fn metadata_with(workspace: &Path, arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Every Rust source file in the folders of the crates, by its path from the root of the repository.
 fn sources() -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
-    // A crate within the folder of another one is found with it.
+    // This finds crates within the folder of another crate too.
     let mut folders: Vec<PathBuf> =
         IMPORTS.iter().map(|(name, _)| top().join(name)).filter(|folder| folder.is_dir()).collect();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
-                // cargo-fuzz, run by hand, builds inside its crate.
+                // Builds of cargo-fuzz, which is run by hand, are inside its crate.
                 if !path.ends_with("target") {
                     folders.push(path);
                 }
@@ -138,7 +133,7 @@ fn fuzz_targets_import_only_what_they_may() {
 /// Whether a licence expression (SPDX; old crates write `/` for `OR`) has an alternative that is allowed as a whole.
 fn allows(allowed: &[&str], license: &str) -> bool {
     let license = license.replace(['(', ')'], "").replace('/', " OR ");
-    // In no crate here `AND` joins more than one group of alternatives.
+    // No crate here joins more than one group of alternatives with `AND`.
     let every = license.split(" AND ");
     every.map(|part| part.split(" OR ")).all(|mut any| any.any(|name| allowed.contains(&name.trim())))
 }
@@ -169,7 +164,7 @@ fn libraries_come_from_crates_io_with_licenses_that_deny_toml_allows() {
 
 #[test]
 fn unsafe_code_stays_where_it_may_live() {
-    // The words are concatenated so that this file does not contain them.
+    // Concatenated, so that this file does not contain the words.
     let words = [concat!("uns", "afe {"), concat!("uns", "afe fn"), concat!("uns", "afe impl")];
     for (name, text) in sources() {
         if UNSAFE.iter().any(|folder| name.starts_with(folder)) {
@@ -203,8 +198,9 @@ fn a_file_says_what_it_is_for_and_is_one_room() {
 
 /// The modules of `fwd-app`, lowest first, and the modules that each may use.
 ///
-/// The direction is `commands -> {console, harness, metrics, report} -> forwarder -> routes -> neighbours -> ports -> topology -> datapath`: the
-/// harness drives a forwarder, a report describes one, and neither uses the other. Only the commands use the command line (`cli`).
+/// The direction is `commands -> {console, harness, metrics, report} -> forwarder -> routes -> neighbours -> ports -> topology ->
+/// datapath`: the harness drives a forwarder, a report describes one, and neither uses the other. Only the commands use the command line
+/// (`cli`).
 const MODULES: [(&str, &[&str]); 19] = [
     ("error", &[]),
     ("notice", &[]),
@@ -262,14 +258,13 @@ const MODULES: [(&str, &[&str]); 19] = [
     ("main", &[]),
 ];
 
-/// The module of `fwd-app` that a source file belongs to, given its path from the root of the repository.
 fn module_of(name: &str) -> Option<&str> {
     let path = name.strip_prefix("fwd-app/src/")?;
     path.split('/').next()?.trim_end_matches(".rs").into()
 }
 
-/// The modules of its own crate that a line of code names: the `x` of each `crate::x`. A list of modules (`crate::{x, y}`) yields
-/// the name "", which no module may use, so that each line names only one module.
+/// The modules of the same crate named in a line of code: the `x` of each `crate::x`. A list of modules (`crate::{x, y}`) yields the name
+/// "", which no module may use, so that each line names only one module.
 fn modules_named(line: &str) -> Vec<&str> {
     let code = line.split("//").next().unwrap_or_default();
     let is_name = |c: char| c.is_alphanumeric() || c == '_';
@@ -280,7 +275,7 @@ fn modules_named(line: &str) -> Vec<&str> {
         .collect()
 }
 
-/// The violations in a source file of `fwd-app`: line numbers and names of modules that its own module may not use.
+/// The violations in a source file of `fwd-app`: line numbers and names of forbidden modules.
 fn wrong_direction<'a>(module: &str, text: &'a str) -> Vec<(usize, &'a str)> {
     let may = MODULES.iter().find(|(known, _)| *known == module).map(|(_, may)| *may);
     let allowed = |named: &str| named == module || may.is_some_and(|may| may.contains(&named));
@@ -301,7 +296,7 @@ fn modules_use_only_those_below_them() {
         let Some(module) = module_of(&name) else { continue };
         assert!(MODULES.iter().any(|(known, _)| *known == module), "{name}: a new module needs a row here");
         assert_eq!(wrong_direction(module, &text), [], "{name}");
-        // Other top-level modules must be named with `crate::`, so that this test sees them: `super::` must not reach the top.
+        // Top-level modules must be named with `crate::`, which this test checks: `super::` must not reach the top.
         let product = text.split("mod tests {").next().unwrap_or_default();
         let folders = name.trim_end_matches("/mod.rs").matches('/').count() - 1;
         let beyond = "super::".repeat(folders);
@@ -340,12 +335,12 @@ fn a_module_with_submodules_is_a_folder() {
     }
 }
 
-/// The name of the type that a line of code declares, but for associated types and aliases.
+/// The type declared in a line of code, except associated types and aliases.
 fn type_declared(line: &str) -> Option<&str> {
     let mut words = line.split_whitespace().skip_while(|word| word.starts_with("pub"));
     let kind = words.next()?;
     let name = words.next().filter(|_| ["struct", "enum", "trait", "union"].contains(&kind))?;
-    // A macro's parameter has no name of its own.
+    // The name in a macro is a parameter.
     name.split(|c: char| !c.is_alphanumeric() && c != '_').next().filter(|name| !name.is_empty())
 }
 
@@ -365,7 +360,7 @@ fn the_name_of_a_type_says_which_one_it_is() {
 
 #[test]
 fn the_forwarder_prints_in_one_way() {
-    // `eprintln!` and similar macros panic when stderr is closed and block when its reader is slow: see `report/console.rs`.
+    // `eprintln!` and similar macros panic when stderr is closed and block when its reader is slow; `report/console.rs` avoids both.
     for (name, text) in sources().into_iter().filter(|(name, _)| name.starts_with("fwd-app/src/")) {
         let product = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
         for (number, line) in product.lines().enumerate() {

@@ -1,4 +1,4 @@
-//! `check` on the host that runs the tests: whatever it finds, text, JSON and exit code agree.
+//! `check` on the host of the tests: text, JSON and exit code agree on any host.
 
 use crate::support::fwd;
 use serde_json::Value;

@@ -2,7 +2,6 @@
 
 use crate::support::{ScratchFolder, fwd, fwd_env};
 
-/// The file of the documentation.
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/fwd-app.example.toml");
 
 #[test]
@@ -23,7 +22,7 @@ fn each_value_has_its_origin() {
     ] {
         assert!(out.lines().any(|there| there == line), "no '{line}' in:\n{out}");
     }
-    // What was printed is a file that says the same.
+    // The printed configuration is a file of the same meaning.
     let again = scratch.file("again.toml", &out);
     let shown = fwd(&["config", "--config-file", &again]).ok();
     let strip = |text: &str| {
@@ -63,7 +62,7 @@ fn a_command_line_becomes_a_file() {
         &["config", "--from-flags", "--", "run"],
         &["config", "--from-flags", "--", "fwd-app", "run"],
     ] {
-        // The environment is not part of the line.
+        // The command line excludes the environment.
         let out = fwd_env(&[start, &line].concat(), "", &[("FWD_APP_RX_BURST", "8")]).ok();
         assert_eq!(sorted(&out), sorted(&wanted), "{out}");
         fwd(&["config", "--config-file", &scratch.file("f.toml", out)]).ok();
@@ -105,7 +104,7 @@ fn a_mistake_starts_nothing() {
         let wanted = format!("wrong.toml{message}");
         let out = fwd(&["config", "--config-file", &file]).fails(2, &[&wanted]);
         assert_eq!(out.stdout, "");
-        // EAL, which would fail with these words, is not reached.
+        // Fails before EAL starts, which would reject the argument.
         let run =
             ["run", "--config-file", &file, "--ctl", &scratch.path("x.sock"), "--", "--no-such-argument"];
         fwd(&run).fails(2, &[&wanted]);
@@ -114,14 +113,14 @@ fn a_mistake_starts_nothing() {
     fwd(&["run", "--config-file", &absent, "--fib", &fib]).fails(2, &["absent.toml: No such file"]);
     fwd_env(&["run", "--fib", &fib], "", &[("FWD_APP_RX_BRUST", "1")])
         .fails(2, &["did you mean 'FWD_APP_RX_BURST'"]);
-    // A replay reads the file that it is given: routes and an option of its own.
+    // A replay reads its own options and routes from the file.
     let file = scratch.file("replay.toml", format!("{sources}[harness]\nloops = 0\n"));
     fwd(&["replay", "t.pcap", "--config-file", &file]).fails(2, &[":4: harness.loops: invalid value '0'"]);
 }
 
 #[test]
 fn the_example_is_a_configuration() {
-    // The user frr is known where FRR's package is.
+    // The user frr exists only where FRR is installed.
     let scratch = ScratchFolder::new();
     let text = std::fs::read_to_string(EXAMPLE).unwrap();
     let file = scratch.file("example.toml", text.replace("fpm-user = \"frr\"", "fpm-user = \"root\""));

@@ -1,4 +1,4 @@
-//! `ctl` from outside, with a socket of the test's own or with none: exit codes, output, scripts, the prompt. `completions`.
+//! `ctl` with a socket of the test or without a forwarder: exit codes, output, scripts, the prompt. `completions`.
 
 use crate::support::{ScratchFolder, fwd, fwd_stdin};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
-/// A forwarder that gives each connection one of `replies` and keeps the requests.
+/// A mock forwarder that serves one reply per connection and records the requests.
 fn forwarder(path: &str, replies: &'static [&'static str]) -> thread::JoinHandle<Vec<String>> {
     let listener = UnixListener::bind(path).unwrap();
     thread::spawn(move || {
@@ -90,20 +90,19 @@ fn a_list_is_asked_for_part_by_part_and_compared_with_a_file() {
     std::fs::write(&file, &listed).unwrap();
     let diff = |file: &str| fwd(&["ctl", "--socket", &socket, "route", "diff", file]);
     assert_eq!(diff(&file).ok(), "");
-    // The same port by its name.
     std::fs::write(&file, listed.replace("dev 1", "dev uplink")).unwrap();
     assert_eq!(diff(&file).ok(), "");
     std::fs::write(&file, "10.0.0.0/8 8\n").unwrap();
     let out = diff(&file).fails(1, &["1 of the file are not in service, 2 in service are not in the file"]);
     assert_eq!(out.stdout, "- 10.0.0.0/8 8\n+ 10.0.0.0/8 7\n+ 2001:db8::/32 via fe80::1 dev 1\n");
-    // The forwarder refuses to go on: what came before has been printed.
+    // The forwarder refuses to continue: earlier lines have been printed.
     let out = fwd(&["ctl", "--socket", &socket, "route", "list"]).fails(1, &["fwd-app: no"]);
     assert_eq!(out.stdout, "10.0.0.0/8 7\n# local 10.0.0.1/32\n");
     let asked = forwarder.join().unwrap();
     assert_eq!(asked[1], "{\"line\":\"route list after 10.0.0.1/32\",\"json\":false}\n");
     assert_eq!(asked[3], "{\"line\":\"show port info all\",\"json\":true}\n");
     assert_eq!(asked[4], asked[0], "the diff asks for the list");
-    // What is wrong with the file is said before a forwarder is asked.
+    // An unreadable file is reported before the forwarder is contacted.
     diff(&scratch.path("absent.txt")).fails(1, &["absent.txt"]);
 }
 
@@ -117,14 +116,13 @@ fn a_script_stops_at_the_first_error() {
     assert_eq!((out.stdout.as_str(), forwarder.join().unwrap().len()), ("done\n", 2));
 }
 
-/// What a terminal has shown and a test has not yet looked at.
 struct Screen {
     shown: Receiver<Vec<u8>>,
     text: String,
 }
 
 impl Screen {
-    /// Waits until `wanted` is shown, and forgets all up to its end.
+    /// Waits for `wanted` and discards the output up to its end.
     fn until(&mut self, wanted: &str) {
         loop {
             if let Some(at) = self.text.find(wanted) {
@@ -138,7 +136,7 @@ impl Screen {
     }
 }
 
-/// `ctl` with these words on a terminal of its own: the process, the terminal, its keyboard and its screen.
+/// Starts `ctl` with these words on a new terminal: the process, the terminal, its keyboard and its screen.
 fn on_terminal(scratch: &ScratchFolder, words: &[&str]) -> (Child, File, File, Screen) {
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&master).unwrap();
@@ -158,7 +156,7 @@ fn on_terminal(scratch: &ScratchFolder, words: &[&str]) -> (Child, File, File, S
         .unwrap();
     let keys = File::from(master);
     let (mut output, (sender, shown)) = (keys.try_clone().unwrap(), channel());
-    // It ends with the terminal, when this test has ended.
+    // Ends with the terminal, after the test.
     thread::spawn(move || {
         let mut bytes = [0; 4096];
         while let Ok(count @ 1..) = output.read(&mut bytes) {
@@ -196,10 +194,10 @@ fn top_draws_over_itself_and_leaves_the_terminal_as_it_was() {
         let (mut child, terminal, mut keys, mut screen) = on_terminal(&scratch, &["top"]);
         screen.until("\x1b[?1049h");
         screen.until("first");
-        // Neither lines nor echo while it runs, and both afterwards.
+        // Neither line mode nor echo while it runs, and both afterwards.
         let modes = || tcgetattr(&terminal).unwrap().local_modes;
         assert!(!modes().intersects(LocalModes::ICANON | LocalModes::ECHO));
-        // A forwarder that refuses or is away is asked again.
+        // `ctl` asks again after a refusal or a failed connection.
         screen.until("\x1b[H");
         screen.until("second");
         assert!(child.try_wait().unwrap().is_none());
@@ -256,11 +254,10 @@ fn completions_are_scripts_of_the_shells() {
     fwd(&["completions", "cmd"]).fails(2, &["cmd", "bash"]);
 }
 
-/// What bash offers at the end of a command line, with the script of `completions`.
 fn bash_offers(line: &[&str]) -> Vec<String> {
     let program = Path::new(env!("CARGO_BIN_EXE_fwd-app"));
     let folders = format!("{}:{}", program.parent().unwrap().display(), std::env::var("PATH").unwrap());
-    // As bash calls the function of `complete -F`: command, word, word before.
+    // The arguments that bash passes to the function of `complete -F`: command, word, previous word.
     let script = r#"
         source <(fwd-app completions bash)
         COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMP_TYPE=9

@@ -89,7 +89,7 @@ fn an_engine_or_instruction_set_that_is_not_there() {
     );
     assert_eq!(out.stdout, "");
     with("--isa", "sse9").fails(2, &["'sse9'", "scalar, avx2, avx512f"]);
-    // The engine is made before a table is read, so a missing table does not hide the wrong engine name.
+    // The engine name is checked before a table is read, so a missing table does not hide a wrong name.
     fwd(&["lookup", "--fib", "/absent", "--engine", "warp", "10.0.0.1"]).fails(2, &["'warp'"]);
     with("--engine-arg", "nonsense").fails(2, &["NAME=VALUE"]);
     with("--engine-arg", "warp=9").fails(2, &["warp=9", "engine host"]);
@@ -146,7 +146,7 @@ fn a_bad_address_on_the_command_line_is_bad_usage() {
     let scratch = ScratchFolder::new();
     let fib = scratch.file("routes.txt", "0.0.0.0/0 5\n");
     for bad in ["300.1.1.1", "nonsense", "10.0.0.0/8", "1.2.3", "fe80::1%eth0", ""] {
-        // The wrong address is reported before the table's file is opened.
+        // The address is checked before the table's file is opened.
         for fib in [&fib, "/absent"] {
             let wanted = format!("'{bad}' is not an IPv4 or IPv6 address");
             let out = fwd(&["lookup", "--fib", fib, "1.1.1.1", bad]).fails(2, &[&wanted]);
@@ -168,7 +168,7 @@ fn bad_update_streams() {
     ask(&scratch.path("absent")).fails(1, &["absent"]);
     ask(&scratch.path("")).fails(1, &["directory"]);
     fwd(&["lookup", "--fib", &fib, "--updates-limit", "3", "1.1.1.1"]).fails(2, &["--updates"]);
-    // An id that was assigned to a gateway cannot be used as a bare id: an id with two meanings would give wrong answers.
+    // A gateway's id cannot be used as a bare id: an id with two meanings would give wrong answers.
     let via = scratch.file("via.txt", "10.0.0.0/8 via 192.0.2.1 dev 0\n");
     let taken = scratch.file("taken.txt", "a 11.0.0.0/8 1\n");
     fwd(&["lookup", "--fib", &via, "--updates", &taken, "11.0.0.1"]).fails(1, &["taken.txt:1", "192.0.2.1"]);
@@ -220,7 +220,6 @@ fn output_that_cannot_be_written() {
     to("/dev/full").fails(1, &["cannot write /dev/full", "No space left"]);
 }
 
-/// Runs the program with `/dev/full` as stdout or stderr; returns its exit code and stderr.
 fn on_a_full_disk(args: &[&str], is_stdout: bool) -> (Option<i32>, String) {
     let full = || Stdio::from(File::options().write(true).open("/dev/full").unwrap());
     let (stdout, stderr) = if is_stdout { (full(), Stdio::piped()) } else { (Stdio::piped(), full()) };

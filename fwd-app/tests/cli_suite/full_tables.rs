@@ -6,7 +6,7 @@ use fib::{conformance, feed};
 use std::io::Read as _;
 use std::path::Path;
 
-/// The text of a compressed file. Only the decompression is the library's; the trie parses the lines itself.
+/// The text of a compressed file. Only the decompression uses the library; the trie has its own parser.
 pub(crate) fn text(path: &str) -> String {
     let mut text = String::new();
     feed::open(Path::new(path)).unwrap().read_to_string(&mut text).unwrap();
@@ -32,7 +32,7 @@ fn full_tables_after_a_real_update_stream() {
     touched.sort_unstable();
     touched.dedup();
     let mut probes: Vec<_> = touched.iter().flat_map(|route| edges(*route)).collect();
-    // Every route is looked up with `FWD_CONFORMANCE=full`, else every 32nd.
+    // Every route with `FWD_CONFORMANCE=full`, else every 32nd.
     probes.extend(model.probes(if conformance::Options::from_env().full { 1 } else { 32 }));
     probes.extend(random_addresses(200_000, 8));
     check_engines(&[&v4, &v6], &["--updates", &updates], &probes, &model);
@@ -48,7 +48,6 @@ fn an_mrt_rib_that_is_cut_gives_what_is_whole() {
     assert!(out.stderr.contains("warning") && out.stderr.contains("cut short"), "{}", out.stderr);
     let model = RouteModel::of_text(&std::fs::read_to_string(&routes).unwrap());
     assert!(model.routes.len() > 1000);
-    // The MRT file itself and its text give the same answers.
     let mut probes = model.probes(1);
     probes.extend(random_addresses(10_000, 9));
     check_engines(&[&rib], &[], &probes, &model);

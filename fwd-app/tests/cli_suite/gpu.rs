@@ -1,7 +1,7 @@
 //! The GPU engines from outside: answers over the mock driver, messages without a GPU, and `--fallback`.
 //!
-//! `libmockcuda.so` has the driver's SONAME, so preloading it makes it the driver of the process; the program is not aware of it.
-//! With `LPM_GPU=real` the answers come from the host's own driver.
+//! `libmockcuda.so` has the driver's SONAME, so preloading it makes it the driver of the process. With `LPM_GPU=real` the answers come from
+//! the host's driver.
 
 use crate::full_tables::text;
 use crate::support::{Output, ScratchFolder, check_answers, data, fwd, fwd_env, lines};
@@ -11,13 +11,12 @@ use std::net::IpAddr;
 
 const ENGINES: [&str; 3] = ["gamt", "gale", "sail-gpu"];
 
-/// The mock driver, which cargo builds beside the tests.
 fn mock() -> String {
     let path = lpm_gpu::cu::testing::library().expect("mockcuda is a dependency of these tests");
     path.to_str().unwrap().to_owned()
 }
 
-/// The environment variables that select the driver under test; `None`, with a message, if there is no such driver.
+/// Environment variables of the driver under test; `None`, with a message, if it is missing.
 fn driver() -> Option<Vec<(&'static str, String)>> {
     if std::env::var("LPM_GPU").is_ok_and(|which| which == "real") {
         let found = fwd(&["check", "--json"]).stdout;
@@ -30,20 +29,17 @@ fn driver() -> Option<Vec<(&'static str, String)>> {
     Some(vec![("LD_PRELOAD", mock())])
 }
 
-/// Runs the program with `environment`.
 fn with(environment: &[(&'static str, String)], args: &[&str], input: &str) -> Output {
     let environment: Vec<_> = environment.iter().map(|(name, value)| (*name, value.as_str())).collect();
     fwd_env(args, input, &environment)
 }
 
-/// Runs the program over the mock driver, with these of the mock's switches set.
 fn mocked(switches: &[(&'static str, &str)], args: &[&str], input: &str) -> Output {
     let mut environment = vec![("LD_PRELOAD", mock())];
     environment.extend(switches.iter().map(|(name, value)| (*name, (*value).to_owned())));
     with(&environment, args, input)
 }
 
-/// Looks up `addresses` with every GPU engine, and compares with the model.
 fn check(fib: &[&str], more: &[&str], addresses: &[IpAddr], model: &RouteModel) {
     let Some(driver) = driver() else { return };
     let input = lines(addresses);
@@ -95,7 +91,7 @@ fn routes_of_every_length_and_every_mode_of_the_device() {
 fn full_tables() {
     let (Some(v4), Some(v6)) = (data("v4-202401.txt.xz"), data("v6-202401.txt.xz")) else { return };
     let model = RouteModel::of_text(&(text(&v4) + &text(&v6)));
-    // The edges of every twelfth route, and of all routes longer than /64: the device searches 64 bits, and the host finishes those.
+    // The edges of every twelfth route, and of all routes longer than /64: the device searches 64 bits, and the host the rest.
     let mut probes = model.probes(12);
     let deep = model.routes.keys().filter(|(first, len)| first.is_ipv6() && *len > 64);
     probes.extend(deep.flat_map(|route| edges(*route)));
@@ -123,7 +119,7 @@ fn without_a_gpu_there_is_one_clear_line_and_exit_code_3() {
         }
     }
     if no_driver {
-        // In every command the engine is made before the routes are read; `replay` looks for its trace even earlier.
+        // All commands make the engine before they read routes; `replay` looks for its trace even earlier.
         fwd(&["replay", "/absent.pcap", "--fib", "/absent", "--engine", "gamt"]).fails(1, &["/absent.pcap"]);
         fwd(&["lookup", "--fib", "/absent", "--engine", "gamt", "10.0.0.1"]).fails(3, &["no CUDA driver"]);
         fwd(&["run", "--fib", "/absent", "--engine", "gamt"]).fails(3, &["no CUDA driver"]);
@@ -168,7 +164,7 @@ fn options_that_do_not_fit_are_bad_usage() {
     }
 }
 
-/// Whether the run switched to the fallback; it must warn at most once.
+/// Whether the run switched to the fallback. It must warn at most once.
 fn switched(out: &Output) -> bool {
     let count = out.stderr.lines().filter(|line| line.contains("answers from now on")).count();
     assert!(count <= 1, "warned more than once: {}", out.stderr);
@@ -245,7 +241,7 @@ fn a_device_that_is_too_slow_or_hangs_is_given_up() {
     let text = "0.0.0.0/1 1\n128.0.0.0/2 2\n::/2 3\n8000::/1 4\n";
     let fib = scratch.file("routes.txt", text);
     let model = RouteModel::of_text(text);
-    // Enough addresses that operation 60 happens during lookups, and not before.
+    // Enough addresses that operation 60 falls into the lookups.
     let probes = random_addresses(200_000, 4);
     let input = lines(&probes);
     let args = ["lookup", "--fib", &fib, "--engine", "gamt", "--fallback", "oracle", "--stall-us", "1000"];

@@ -1,20 +1,18 @@
-//! The command line from outside: the built program, its output, its exit codes.
+//! The command line from outside: the built program, its output, its exit codes. One binary, so that it links once.
 //!
-//! One binary for all of it, so that it links once.
-//!
-//! | module | what it tests |
+//! | module | tests |
 //! |---|---|
 //! | `lookup` | answers of every engine, and input and output of `lookup` |
 //! | `full_tables` | the same on full-size tables, if `FWD_DATA` names their folder |
 //! | `fib` | `fib stat`, `convert` and `generate` |
-//! | `check` | `check`: what it finds on this host |
+//! | `check` | `check` on this host |
 //! | `gpu` | the GPU engines over the mock driver, and `--fallback` |
 //! | `config` | `config` and configuration files |
 //! | `ctl` | `ctl` without a forwarder, and `completions` |
 //! | `errors`, `help` | messages, exit codes, `--help` |
-//! | `mrt` | not a test: a small MRT file |
-//! | `trie` | not a test: a longest-prefix match that shares no code with the program, to compare answers with |
-//! | `support` | not a test: runs the program, manages scratch files |
+//! | `mrt` | helper: a small MRT file |
+//! | `trie` | helper: a longest-prefix match that shares no code with the program, to compare answers with |
+//! | `support` | helper: runs the program, manages scratch files |
 
 #[cfg(test)]
 mod check;

@@ -1,11 +1,11 @@
-//! A small MRT TABLE_DUMP_V2 file (RFC 6396), by the writer that the tests of `fib` have.
+//! A small MRT TABLE_DUMP_V2 file (RFC 6396), written like in the tests of `fib`.
 
 #[path = "../../../fib/tests/feeds/mrt_writer.rs"]
 mod mrt_writer;
 
 use mrt_writer::{as_path, attribute, nlri, octets, origin, peer_index_table, record};
 
-/// One peer, then one RIB_IPV4_UNICAST record a route, each with one entry: a prefix and its gateway.
+/// One peer, then a RIB_IPV4_UNICAST record per route, with one entry: a prefix and its gateway.
 pub(crate) fn table(routes: &[(&str, &str)]) -> Vec<u8> {
     let rib = |(prefix, gateway): &(&str, &str)| {
         let attributes = [origin(), as_path(&[64_500], 4), attribute(3, &octets(gateway))].concat();

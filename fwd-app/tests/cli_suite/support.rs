@@ -7,7 +7,6 @@ use std::net::IpAddr;
 use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
-/// The result of a run of the program.
 pub(crate) struct Output {
     pub(crate) code: i32,
     pub(crate) stdout: String,
@@ -15,13 +14,12 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// The output of a run that must have succeeded.
     pub(crate) fn ok(self) -> String {
         assert_eq!(self.code, 0, "{}", self.stderr);
         self.stdout
     }
 
-    /// Checks that the run failed with `code`, and that its stderr contains every part of `wanted`.
+    /// Checks that the run failed with `code` and that its stderr contains every part of `wanted`.
     pub(crate) fn fails(self, code: i32, wanted: &[&str]) -> Self {
         assert_eq!(self.code, code, "{}", self.stderr);
         for part in wanted {
@@ -31,29 +29,27 @@ impl Output {
     }
 }
 
-/// Runs `fwd-app args..` with nothing on stdin.
 pub(crate) fn fwd(args: &[&str]) -> Output {
     fwd_stdin(args, "")
 }
 
-/// Runs `fwd-app args..` with `input` on stdin, and checks what must hold for every run.
+/// Runs `fwd-app args..` with `input` on stdin, and checks the properties of every run.
 pub(crate) fn fwd_stdin(args: &[&str], input: &str) -> Output {
     fwd_env(args, input, &[])
 }
 
-/// Starts `fwd-app args..` with these additional environment variables and a pipe at each of its streams.
+/// Starts `fwd-app args..` with additional environment variables and a pipe at each of its streams.
 pub(crate) fn start(args: &[&str], environment: &[(&str, &str)]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fwd-app"));
     command.args(args).envs(environment.iter().copied());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// The same, with additional environment variables.
 pub(crate) fn fwd_env(args: &[&str], input: &str, environment: &[(&str, &str)]) -> Output {
     let mut child = start(args, environment);
     let mut stdin = child.stdin.take().unwrap();
     let input = input.as_bytes().to_vec();
-    // A run that fails early leaves its input unread, which is not a failure of the test.
+    // A run that fails early leaves its input unread, which is no failure of the test.
     let writer = std::thread::spawn(move || drop(stdin.write_all(&input)));
     let output = child.wait_with_output().unwrap();
     writer.join().unwrap();
@@ -71,7 +67,6 @@ pub(crate) fn fwd_env(args: &[&str], input: &str, environment: &[(&str, &str)]) 
     Output { code, stdout: String::from_utf8(output.stdout).unwrap(), stderr }
 }
 
-/// A folder that is deleted at the end of the test.
 pub(crate) struct ScratchFolder(TempDir);
 
 impl ScratchFolder {
@@ -79,19 +74,17 @@ impl ScratchFolder {
         Self(tempfile::tempdir().unwrap())
     }
 
-    /// The path of `name`, which may not exist yet.
     pub(crate) fn path(&self, name: &str) -> String {
         self.0.path().join(name).to_str().unwrap().to_owned()
     }
 
-    /// Creates a file and returns its path.
     pub(crate) fn file(&self, name: &str, contents: impl AsRef<[u8]>) -> String {
         let path = self.path(name);
         fs::write(&path, contents).unwrap();
         path
     }
 
-    /// Generates a table of both families with `routes` routes, and a stream of `updates` updates of it. Returns their paths.
+    /// Generates a table of both families and an update stream for it. Returns their paths.
     pub(crate) fn generated(&self, routes: &str, updates: &str) -> [String; 2] {
         let [fib, stream] = ["routes.txt", "updates.txt"].map(|name| self.path(name));
         fwd(&["fib", "generate", "--family", "both", "--routes", routes, "--seed", "5", "-o", &fib]).ok();
@@ -99,14 +92,13 @@ impl ScratchFolder {
         [fib, stream]
     }
 
-    /// The names of the files in the folder.
     pub(crate) fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(self.0.path()).unwrap();
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
     }
 }
 
-/// Every engine with every instruction set that this host can run.
+/// Every engine with every instruction set of this host.
 pub(crate) fn setups() -> Vec<[&'static str; 2]> {
     let mut setups = vec![
         ["oracle", "scalar"],
@@ -136,7 +128,6 @@ pub(crate) fn has_avx512f() -> bool {
     ["avx512f", "avx512cd"].iter().all(|wanted| flags.split(' ').any(|flag| flag == *wanted))
 }
 
-/// Checks that the answers of `lookup` are the model's, for each address, in order.
 pub(crate) fn check_answers(stdout: &str, addresses: &[IpAddr], model: &RouteModel, what: &str) {
     assert_eq!(stdout.lines().count(), addresses.len(), "{what}: lines");
     for (line, address) in stdout.lines().zip(addresses) {
@@ -146,12 +137,10 @@ pub(crate) fn check_answers(stdout: &str, addresses: &[IpAddr], model: &RouteMod
     }
 }
 
-/// The input of `lookup`: an address a line.
 pub(crate) fn lines(addresses: &[IpAddr]) -> String {
     addresses.iter().map(|address| format!("{address}\n")).collect()
 }
 
-/// Looks `addresses` up with every engine and instruction set, and compares with the model.
 pub(crate) fn check_engines(fib: &[&str], more: &[&str], addresses: &[IpAddr], model: &RouteModel) {
     let input = lines(addresses);
     for [engine, isa] in setups() {

@@ -1,4 +1,4 @@
-//! A binary trie, one bit a step: the last next hop on the path is the answer. It parses the text formats itself.
+//! A binary trie with one bit per level: the last next hop on the path is the answer. It has its own parser of the text formats.
 
 use fib::random::SplitMix64;
 use std::collections::HashMap;
@@ -44,10 +44,8 @@ impl BinaryTrie {
     }
 }
 
-/// A prefix: its first address and its length.
 pub(crate) type Route = (IpAddr, u32);
 
-/// Both families, and the routes themselves.
 pub(crate) struct RouteModel {
     v4: BinaryTrie,
     v6: BinaryTrie,
@@ -65,7 +63,6 @@ fn width(address: IpAddr) -> u32 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
-/// The address `first` plus `offset`, wrapping within its family.
 fn offset(first: IpAddr, offset: i128) -> IpAddr {
     match first {
         #[expect(clippy::cast_possible_truncation, reason = "wraps at the end of the address space")]
@@ -74,13 +71,12 @@ fn offset(first: IpAddr, offset: i128) -> IpAddr {
     }
 }
 
-/// Reads `ADDRESS/LENGTH`.
 pub(crate) fn route(text: &str) -> Route {
     let (address, len) = text.split_once('/').unwrap();
     (address.parse().unwrap(), len.parse().unwrap())
 }
 
-/// The addresses at which an answer may change: the first and the last of the prefix, and their neighbours outside it.
+/// Addresses at which an answer may change: the first and the last of the prefix, and their neighbours outside it.
 pub(crate) fn edges((first, len): Route) -> [IpAddr; 4] {
     let host_bits = width(first) - len;
     let last = if host_bits == 0 { 0 } else { (u128::MAX >> (128 - host_bits)).cast_signed() };
@@ -93,7 +89,6 @@ impl RouteModel {
         Self { v4: BinaryTrie::new(), v6: BinaryTrie::new(), routes: HashMap::new() }
     }
 
-    /// A model of lines `PREFIX ID`.
     pub(crate) fn of_text(text: &str) -> Self {
         let mut model = Self::new();
         for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
@@ -114,7 +109,6 @@ impl RouteModel {
         }
     }
 
-    /// Applies a line `a PREFIX ID` or `w PREFIX`.
     pub(crate) fn update(&mut self, line: &str) {
         let words: Vec<_> = line.split(' ').collect();
         match words.as_slice() {
@@ -135,7 +129,7 @@ impl RouteModel {
     }
 }
 
-/// The text of a table with a route of each length of both families, each within the one before; with the largest next hop.
+/// A table with a nested route of each length in both families, and the largest next hop.
 pub(crate) fn every_length() -> String {
     let mut text = String::new();
     for len in 0..=128_u32 {
@@ -149,7 +143,7 @@ pub(crate) fn every_length() -> String {
     text
 }
 
-/// Pseudo-random addresses of both families (SplitMix64): most of the IPv6 ones in 2000::/3.
+/// Pseudo-random addresses of both families (SplitMix64); most IPv6 addresses are in 2000::/3.
 pub(crate) fn random_addresses(count: usize, seed: u64) -> Vec<IpAddr> {
     let mut seed = SplitMix64(seed);
     let mut next = || seed.u64();

@@ -1,4 +1,4 @@
-//! A running forwarder that tests steer over its control socket.
+//! A running forwarder that tests control over its socket.
 
 use crate::run::{eal, run_command};
 use crate::signals::send;
@@ -8,21 +8,18 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-/// The parameters of a `net_pcap` port that receives the mixed capture again and again.
+/// Parameters of a `net_pcap` port that receives the mixed capture in a loop.
 pub(crate) fn endless_mix() -> String {
     format!("rx_pcap={},infinite_rx=1", bundled("mix.pcap").display())
 }
 
-/// A forwarder with its control socket.
 pub(crate) struct Steered {
-    /// `None` once it has ended.
     pub(crate) child: Option<Child>,
     pub(crate) socket: PathBuf,
     json: PathBuf,
 }
 
 impl Drop for Steered {
-    /// A test that failed leaves no forwarder behind.
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill().and_then(|()| child.wait());
@@ -31,7 +28,7 @@ impl Drop for Steered {
 }
 
 impl Steered {
-    /// Waits until the one that `child` is answers; `None` if DPDK does not start here.
+    /// Waits until the forwarder `child` answers; `None` if DPDK does not start here.
     pub(crate) fn wait_for(mut child: Child, folder: &Path) -> Option<Self> {
         let (socket, json) = (folder.join("ctl"), folder.join("summary.json"));
         let end = Instant::now() + Duration::from_secs(60);
@@ -51,7 +48,7 @@ impl Steered {
         }
     }
 
-    /// A replay that would last for hours, under an update stream, at a rate that any CPU does.
+    /// A replay of hours under an update stream, at a rate that any CPU sustains.
     pub(crate) fn replay(folder: &Path, extra: &[&str]) -> Option<Self> {
         let updates = folder.join("updates.txt");
         std::fs::write(&updates, changes(3)).unwrap();
@@ -60,14 +57,14 @@ impl Steered {
         Self::churned(command, &updates, folder)
     }
 
-    /// A replay that would last for hours, verified, while `updates` are applied again and again.
+    /// A verified replay of hours under `updates` in a loop.
     pub(crate) fn churned(mut command: Command, updates: &Path, folder: &Path) -> Option<Self> {
         command.args(["--verify", "--loops", "1000000000", "--update-loops", "1000000", "--updates"]);
         command.arg(updates).arg("--json").arg(folder.join("summary.json"));
         Self::wait_for(command.arg("--ctl").arg(folder.join("ctl")).spawn().unwrap(), folder)
     }
 
-    /// `run` with the routes of `text`, in the file more.txt, over ports that receive the mixed capture again and again.
+    /// `run` with the routes of `text`, in the file more.txt, over ports that receive the mixed capture in a loop.
     pub(crate) fn run(folder: &Path, name: &str, text: &str) -> Option<Self> {
         let routes = folder.join("more.txt");
         std::fs::write(&routes, text).unwrap();
@@ -84,14 +81,14 @@ impl Steered {
         Self::over(folder, name, &[&["--fib", table.to_str().unwrap()], extra].concat(), &vdevs)
     }
 
-    /// `run` with these options over these devices, by a worker lcore.
+    /// `run` with these options over these devices, on one worker lcore.
     pub(crate) fn over(folder: &Path, name: &str, options: &[&str], vdevs: &[String]) -> Option<Self> {
         let mut eal = eal("(0-1)@(0-1)", name);
         eal.iter_mut().filter(|word| *word == "256").for_each(|word| *word = "512".to_owned());
         let ctl = folder.join("ctl");
         let options = [&["--ctl", ctl.to_str().unwrap()], options].concat();
         let mut command = run_command(&folder.join("summary.json"), &options, &eal, vdevs);
-        // These tests mostly wait for answers, so idle lcores sleep. They poll in the tests of `run` and in most smoke scripts.
+        // These tests mostly wait for answers, so idle lcores sleep. Lcores poll in the tests of `run` and in most smoke scripts.
         Self::wait_for(command.env("FWD_APP_IDLE_US", "1000").spawn().unwrap(), folder)
     }
 
@@ -100,14 +97,12 @@ impl Steered {
         command.arg(&self.socket).args(words.split(' ')).output().unwrap()
     }
 
-    /// The answer to `words`, which must not be refused.
     pub(crate) fn ask(&self, words: &str) -> Value {
         let output = self.output(words);
         assert_eq!(output.status.code(), Some(0), "{words}: {}", stderr(&output));
         serde_json::from_slice(&output.stdout).unwrap_or(Value::Null)
     }
 
-    /// The answer to `words` as text, of a command that succeeds.
     pub(crate) fn ask_text(&self, words: &str) -> String {
         let mut command = fwd_app(&["ctl", "--timeout", "60", "--socket"]);
         let output = command.arg(&self.socket).args(words.split(' ')).output().unwrap();
@@ -115,19 +110,16 @@ impl Steered {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// The message with which `words` are refused.
     pub(crate) fn refuses(&self, words: &str) -> String {
         let output = self.output(words);
         assert_eq!(output.status.code(), Some(1), "{words}: {}", stderr(&output));
         stderr(&output)
     }
 
-    /// Asks `words` until the answer is as `wanted`.
     pub(crate) fn ask_until(&self, words: &str, wanted: impl Fn(&Value) -> bool) {
         self.ask_within(Duration::from_secs(30), words, wanted);
     }
 
-    /// Asks `words` until the answer is as `wanted`, for as long as `limit`.
     pub(crate) fn ask_within(&self, limit: Duration, words: &str, wanted: impl Fn(&Value) -> bool) {
         let end = Instant::now() + limit;
         loop {
@@ -140,7 +132,6 @@ impl Steered {
         }
     }
 
-    /// What it holds of this host's memory, bytes.
     pub(crate) fn resident_bytes(&self) -> u64 {
         let status = format!("/proc/{}/status", self.child.as_ref().unwrap().id());
         let status = std::fs::read_to_string(status).unwrap();
@@ -148,12 +139,10 @@ impl Steered {
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
     }
 
-    /// Has it read its files again.
     pub(crate) fn hang_up(&self) {
         send(self.child.as_ref().unwrap(), "-HUP");
     }
 
-    /// Ends it; returns its summary and what it wrote to stderr.
     pub(crate) fn end(mut self) -> (Value, String) {
         let child = self.child.take().unwrap();
         send(&child, "-TERM");

@@ -1,4 +1,4 @@
-//! IPv4 packets above the MTU of the port they leave by: their fragments, put together again, are the packets that came.
+//! IPv4 packets above the MTU of their egress port: the fragments reassemble to the received packets.
 
 use crate::ports::{PortBench, SHORT};
 use crate::support::{
@@ -10,13 +10,11 @@ fn word(bytes: &[u8], at: usize) -> usize {
     usize::from(bytes[at]) << 8 | usize::from(bytes[at + 1])
 }
 
-/// Writes the header checksum of the IPv4 packet in a frame.
 fn sum(frame: &mut [u8]) {
     let at = ip_at(frame);
     sum_v4(&mut frame[at..]);
 }
 
-/// A frame with this identification, flags with offset, and options.
 fn special(mut frame: Vec<u8>, id: u16, flags: u16, options: &[u8]) -> Vec<u8> {
     let at = ip_at(&frame);
     frame.splice(at + 20..at + 20, options.iter().copied());
@@ -29,13 +27,13 @@ fn special(mut frame: Vec<u8>, id: u16, flags: u16, options: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Puts the fragments of each packet together, by identification; each must fit the MTU. Of the header, what the first one has.
+/// Reassembles the fragments of each packet, by identification, with the header of the first. Each must fit the MTU.
 fn reassembled(frames: &[Vec<u8>], mtu_bytes: usize) -> BTreeMap<usize, Vec<u8>> {
     let mut packets: BTreeMap<usize, Vec<&Vec<u8>>> = BTreeMap::new();
     for frame in frames {
         let at = ip_at(frame);
         let bytes = word(frame, at + 2);
-        // The shortest frame that leaves has 60 bytes.
+        // The shortest frame sent has 60 bytes.
         assert!(
             bytes <= mtu_bytes
                 && frame.len() == (at + bytes).max(60)
@@ -67,7 +65,7 @@ fn reassembled(frames: &[Vec<u8>], mtu_bytes: usize) -> BTreeMap<usize, Vec<u8>>
             assert_eq!(header[12..20], first[at + 12..at + 20]);
             whole.extend(payload);
         }
-        // As it would have left in one: the last fragment knows whether more follow.
+        // Only the last fragment has the packet's own "more fragments".
         let more = pieces.last().unwrap()[at + 6] & 0x20;
         whole[at + 6] = whole[at + 6] & !0x20 | more;
         let bytes = u16::try_from(whole.len() - at).unwrap();
@@ -78,10 +76,10 @@ fn reassembled(frames: &[Vec<u8>], mtu_bytes: usize) -> BTreeMap<usize, Vec<u8>>
     packets.into_iter().map(whole).collect()
 }
 
-/// Router alert and record route: the first is copied to every fragment, the second is not.
+/// Router alert, which is copied to every fragment, and record route, which is not.
 const OPTIONS: [u8; 12] = [0x94, 4, 0, 0, 7, 7, 4, 0, 0, 0, 0, 0];
 
-/// Frames of 1,501 bytes and more to `10.0.0.9`, all of which may be fragmented; their identifications are 1, 2, ..
+/// Frames of at least 1,501 bytes to `10.0.0.9` without "don't fragment", with identifications 1, 2, ..
 fn long_frames() -> Vec<Vec<u8>> {
     let frame = |bytes, tags: &[u16]| v4_frame(0xc000_0201, 10 << 24 | 9, bytes, tags);
     let frames = [
@@ -90,10 +88,9 @@ fn long_frames() -> Vec<Vec<u8>> {
         special(frame(1519, &[0x8100]), 3, 0, &[]),
         special(frame(2900, &[0x88a8, 0x8100]), 4, 0, &OPTIONS),
         special(frame(4000, &[]), 5, 0, &OPTIONS),
-        // A fragment itself, in the middle and at the end of its datagram.
+        // Fragments themselves: in the middle and at the end of a datagram.
         special(frame(1600, &[]), 6, 0x2000 | 100, &[]),
         special(frame(1600, &[]), 7, 200, &OPTIONS),
-        // Longer than one mbuf.
         special(frame(9014, &[]), 8, 0, &[]),
         special(frame(60_014, &[]), 9, 0, &OPTIONS),
     ];
@@ -130,7 +127,7 @@ fn a_replay_fragments_as_the_oracle_says() {
             sum(&mut wanted);
             assert_eq!(whole[&id], wanted, "{topology}: packet {id}");
         }
-        // Fragments but the first have the options with the copied flag, and no others.
+        // Later fragments have only the options with the copied flag.
         let later = |frame: &&Vec<u8>| {
             word(frame, ip_at(frame) + 4) == 5 && word(frame, ip_at(frame) + 6) & 0x1fff > 0
         };
@@ -141,7 +138,7 @@ fn a_replay_fragments_as_the_oracle_says() {
     }
 }
 
-/// A port without addresses, and no other thread: a packet is still not lost because a link is smaller.
+/// No packet is lost because of a smaller MTU, even without addresses and other threads.
 #[test]
 fn a_port_with_a_smaller_mtu_gets_fragments() {
     let bench = PortBench::new();

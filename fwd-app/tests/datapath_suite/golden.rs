@@ -1,4 +1,4 @@
-//! The golden results in `pcap/`: every packet's verdict, port and bytes, computed by an independent forwarder in Python.
+//! The golden results in `pcap/`: verdict, port and bytes of every packet, computed by an independent forwarder in Python.
 
 use crate::support::{bundled, drops, number, read_pcap, read_records, replay, write_pcap_of};
 use serde_json::Value;
@@ -22,7 +22,7 @@ fn golden_of(name: &str) -> Value {
     serde_json::from_slice(&std::fs::read(bundled(name)).unwrap()).unwrap()
 }
 
-/// Replays `capture` and compares with the first `count` entries of `golden`, or with all of them for `None`.
+/// Replays `capture` and compares with the first `count` entries of `golden`, or with all.
 fn compare(capture: &str, golden: &str, count: Option<usize>, extra: &[&str]) {
     let golden = golden_of(golden);
     let entries: Vec<_> =
@@ -30,7 +30,6 @@ fn compare(capture: &str, golden: &str, count: Option<usize>, extra: &[&str]) {
     compare_packets(&bundled(capture), &golden, &entries, extra);
 }
 
-/// Replays `capture` and compares with `entries` of `golden`.
 fn compare_packets(capture: &Path, golden: &Value, entries: &[&Value], extra: &[&str]) {
     let scratch = tempfile::tempdir().unwrap();
     let out = scratch.path().join("out");
@@ -90,7 +89,7 @@ fn the_mix_in_every_capture_format() {
     compare("mix-be.pcapng", "mix.golden.json", Some(200), &["--batch", "256", "--flush-us", "0"]);
 }
 
-/// The frame as a capture of another link type has it, with the same packet: `None` if that cannot say what the frame holds.
+/// The frame with another link type; `None` if the link type cannot express the frame.
 fn of_link(link: u32, frame: &[u8]) -> Option<Vec<u8>> {
     let (kind, packet) = (&frame[12..14], &frame[14..]);
     let family: u32 = match kind {
@@ -137,7 +136,7 @@ fn the_same_packets_of_other_links_and_packed() {
     }
 }
 
-/// At full speed, unseen: nothing but counts tells what became of the packets, which come round several times.
+/// At full speed nothing captures the packets, which are replayed several times: only counts are compared.
 #[test]
 fn packets_that_lie_ready_have_the_golden_counts() {
     const LOOPS: u64 = 9;

@@ -1,8 +1,8 @@
-//! GPU engines in the datapath, over the mock driver: every packet's result is correct in both topologies, while routes change, and
-//! when the device fails under load.
+//! GPU engines in the datapath, over the mock driver: every packet's result is correct in both topologies, while routes change, and when
+//! the device fails under load.
 //!
-//! `libmockcuda.so` is preloaded in place of the driver; see `cli_suite/gpu.rs`. The mock interprets the kernels, so batches and
-//! traces are small, and `--stall-us` is long where no stall is intended.
+//! `libmockcuda.so` is preloaded as the driver, as in `cli_suite/gpu.rs`. The mock interprets the kernels, so batches and traces are small,
+//! and `--stall-us` is long where no stall is intended.
 
 use crate::support::{
     bundled, changes, drops, mix_command, number, ran, read_pcap, replay as replay_on_cpu, replay_command,
@@ -17,12 +17,11 @@ const ENGINES: [&str; 3] = ["gamt", "gale", "sail-gpu"];
 /// Far longer than a batch takes on a busy host.
 const PATIENT: [&str; 2] = ["--stall-us", "60000000"];
 
-/// A replay over the mock driver that exits with code 0. Returns its JSON and stderr; `None` where DPDK does not start.
+/// A replay over the mock driver with exit code 0. Returns its JSON and stderr; `None` where DPDK does not start.
 fn replay(trace: &Path, routes: &Path, switches: &[(&str, &str)], extra: &[&str]) -> Option<(Value, String)> {
     replay_to(0, trace, routes, switches, extra)
 }
 
-/// As [`replay`], with this exit code.
 fn replay_to(
     code: i32,
     trace: &Path,
@@ -37,7 +36,7 @@ fn replay_to(
     Some((summary, said))
 }
 
-/// Replays the mix; its 2000 packets must get the same results as with any other engine.
+/// Replays the mix; its 2000 packets must have the same results as with any other engine.
 fn mix(switches: &[(&str, &str)], extra: &[&str]) -> Option<(Value, String)> {
     let (summary, said) = replay(&bundled("mix.pcap"), &bundled("routes.txt"), switches, extra)?;
     let loops = extra.iter().position(|word| *word == "--loops").map_or(1, |i| extra[i + 1].parse().unwrap());
@@ -80,8 +79,8 @@ fn every_mode_of_the_device_and_a_latency_target() {
     assert!((1..=65_536).contains(&number(&summary, "/setup/batch")));
 }
 
-/// A run-to-completion lcore waits for its own batch, at most for `--stall-us`. Then the packets of that batch are dropped, with a
-/// message, and the lcore goes on. A test of `lpm-gpu` checks that answers are accepted again once the device recovers.
+/// A run-to-completion lcore waits for its batch for at most `--stall-us`. Then the packets of that batch are dropped, with a message, and
+/// the lcore continues. A test of `lpm-gpu` checks that answers are accepted again once the device recovers.
 #[test]
 fn a_batch_that_stalls_where_its_lcore_waits_costs_its_packets_alone() {
     // Far longer than a busy host keeps the lcore off its CPU: an answer that arrives before the next poll is in time.
@@ -157,7 +156,7 @@ fn a_full_table_under_a_real_update_stream() {
     }
 }
 
-/// A replay with `--fallback bloom` under a fault. Returns whether it switched, and how many packets were looked up again.
+/// A replay with `--fallback bloom` under a fault. Returns whether it switched, and the number of repeated lookups.
 fn with_fault(switches: &[(&str, &str)], engine: &str, topology: &str) -> Option<(bool, u64)> {
     let extra =
         ["--engine", engine, "--fallback", "bloom", "--batch", "64", "--loops", "3", "--topology", topology];
@@ -223,7 +222,7 @@ fn a_device_slower_than_the_stall_limit_costs_packets_and_nothing_else() {
     let scratch = tempfile::tempdir().unwrap();
     let json = scratch.path().join("summary.json");
     let mut command = mix_command();
-    // Every batch is abandoned long before its answer is ready, so soon every slot belongs to an abandoned batch.
+    // Every batch is abandoned long before its answer, so soon every slot belongs to an abandoned batch.
     command.env("LD_PRELOAD", library().unwrap()).env("MOCKCUDA_DELAY_US", "200000");
     command.args(["--engine", "gamt", "--stall-us", "1000", "--loops", "40", "--json"]).arg(&json);
     let Some(output) = ran(wait(command.spawn().unwrap(), Duration::from_secs(20))) else { return };
@@ -240,7 +239,7 @@ fn without_a_fallback_a_lost_device_costs_packets_and_says_so() {
     let switches = [("MOCKCUDA_FAIL_CALL", "cuLaunchKernel:20:700")];
     for topology in ["pipeline", "run-to-completion"] {
         let extra = ["--loops", "20", "--batch", "32", "--engine", "gamt", "--topology", topology];
-        // A packet dropped because of the device is not a mismatch.
+        // A packet dropped because of the device is no mismatch.
         let Some((summary, said)) = replay_to(1, &trace, &routes, &switches, &extra) else { return };
         assert!(number(&summary, "/packets/drops/engine_stall") > 0, "{said}");
         assert!(summary["engine"]["error"].as_str().unwrap().contains("700"), "{said}");

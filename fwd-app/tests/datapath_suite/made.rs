@@ -1,4 +1,4 @@
-//! Packets that are made, sizes, and traces whose destinations are mapped into the table.
+//! Generated packets, their sizes, and traces whose destinations are mapped into the table.
 
 use crate::support::{
     bundled, dropped, drops, fwd_app, ip_at, number, ran, read_pcap, replay, replay_mix, report, stderr,
@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
-/// A replay of packets that are made for the bundled routes.
 fn made(kind: &str, extra: &[&str]) -> Command {
     let mut command = fwd_app(&["replay", "--no-huge", "--generate", kind]);
     command.arg("--fib").arg(bundled("routes.txt")).args(extra);
@@ -33,7 +32,7 @@ fn packets_of_each_kind_have_routes_and_are_verified() {
         assert_eq!((&trace["generated"], &trace["file"]), (&wanted, &format!("generated {kind}").into()));
         assert_eq!(number(&summary, "/verify/checked"), number(&summary, "/packets/rx"));
         if kind == "uniform" {
-            // The table has few of all addresses.
+            // The table covers few addresses.
             assert!(drops(&summary).iter().all(|(reason, _)| reason == "no_route"), "{summary}");
         } else {
             assert_eq!(dropped(&summary), 0, "{kind}: {summary}");
@@ -51,7 +50,7 @@ fn packets_above_the_mtu_are_fragmented_or_too_long_by_their_family() {
     assert!(too_long.abs_diff(150) < 60, "{too_long}");
 }
 
-/// Without `--verify` the packets lie ready in mbufs; the same seed makes the same packets.
+/// Without `--verify` the packets are prepared in mbufs; the same seed gives the same packets.
 #[test]
 fn a_seed_is_a_trace() {
     let folder = tempfile::tempdir().unwrap();
@@ -72,13 +71,11 @@ fn a_seed_is_a_trace() {
     };
     assert_eq!(std::fs::read(&one).unwrap(), std::fs::read(&same).unwrap());
     assert_ne!(std::fs::read(&one).unwrap(), std::fs::read(&other).unwrap());
-    // What is saved is a trace as any other.
     let summary = replay(&one, &bundled("routes.txt"), &["--verify", "--rate", "original"]).unwrap();
     assert_eq!((number(&summary, "/packets/tx"), dropped(&summary)), (3000, 0));
     assert!(summary["trace"].get("generated").is_none());
 }
 
-/// How many of `frames` there are of each length.
 fn lengths(frames: &[(u64, Vec<u8>)]) -> BTreeMap<usize, usize> {
     let mut counts = BTreeMap::new();
     frames.iter().for_each(|(_, frame)| *counts.entry(frame.len()).or_default() += 1);
@@ -109,7 +106,7 @@ fn an_imix_is_what_it_says_to_a_thousandth() {
     assert_eq!(number(&summary, "/packets/rx_bytes"), (bytes - 4 * total) as u64);
 }
 
-/// The frames of the mixed capture with destinations that have no route, as an anonymiser leaves them.
+/// The mixed capture with destinations without a route, as after anonymisation.
 fn anonymised() -> Vec<Vec<u8>> {
     let mut frames: Vec<_> = read_pcap(&bundled("mix.pcap")).into_iter().map(|(_, frame)| frame).collect();
     for frame in &mut frames {
@@ -126,7 +123,6 @@ fn anonymised() -> Vec<Vec<u8>> {
     frames
 }
 
-/// Source and destination of a frame.
 fn addresses(frame: &[u8]) -> (&[u8], &[u8]) {
     let at = ip_at(frame);
     if frame[at] >> 4 == 4 {
@@ -161,14 +157,14 @@ fn an_anonymised_trace_hits_the_table() {
     let one = remapped("1", &[]);
     assert_eq!(one, remapped("1", &["--spread", "--loops", "3"]));
     assert_ne!(one, remapped("2", &[]));
-    // An address becomes one address, sources and all else stay.
+    // The mapping of destinations is a function; sources and all other bytes are unchanged.
     let mut map = BTreeMap::new();
     for (before, after) in frames.iter().zip(&one) {
         assert_eq!((before.len(), addresses(before).0), (after.len(), addresses(after).0));
         let to = addresses(after).1.to_vec();
         assert_eq!(*map.entry(addresses(before).1.to_vec()).or_insert(to.clone()), to);
     }
-    // The table has many routes to one address.
+    // Several routes of the table may map to the same address.
     let distinct = map.values().collect::<BTreeSet<_>>().len();
     assert!(map.len() > 500 && distinct * 10 > map.len() * 7, "{} addresses became {distinct}", map.len());
 }
@@ -184,7 +180,7 @@ fn a_trace_gets_sizes_and_cut_packets_are_filled() {
     assert_eq!(number(&summary, "/trace/sizes/longer"), 0);
     assert_eq!(number(&summary, "/packets/tx") + dropped(&summary), 2000);
 
-    // As a capture with a snap length has it.
+    // A capture with a snap length.
     let cut = folder.path().join("cut.pcap");
     let whole: Vec<_> = read_pcap(&bundled("mix.pcap")).into_iter().map(|(_, frame)| frame).collect();
     write_pcap(&cut, &whole.iter().map(|frame| frame[..frame.len().min(96)].to_vec()).collect::<Vec<_>>());

@@ -1,23 +1,23 @@
 //! `replay` and `run` from outside: the program is started, fed captures and signalled, and its files and JSON are checked.
 //!
-//! | module | what it tests |
+//! | module | tests |
 //! |---|---|
 //! | `golden` | the golden results in `pcap/`, packet by packet |
 //! | `rewriter` | byte-exact output captures, against an independent rewriter |
 //! | `topologies` | both topologies, batch sizes, more lcores than CPUs, order, a slow TX side |
 //! | `pacing` | rates, latency from the intended send time, the report's files |
-//! | `made` | packets that are made, and traces that are changed |
+//! | `made` | generated packets, and changed traces |
 //! | `trials` | warm-up, ramps, rates in percent, and searches for a rate |
-//! | `reports` | what a report says of its run, and reports beside each other |
+//! | `reports` | contents of reports, and comparisons of reports |
 //! | `updates` | routes that change while packets flow |
 //! | `signals` | SIGTERM drains, a second one ends at once |
-//! | `terminal` | a stderr or stdout that is closed, or that nobody reads |
+//! | `terminal` | a closed or blocked stderr or stdout |
 //! | `refusals` | requests that cannot be fulfilled: messages and exit codes |
 //! | `run` | `run` over `net_null` and `net_pcap` ports |
-//! | `forwarder` | a running forwarder, for the tests that steer it |
-//! | `rates` | `show rates` against the counters of packets that are known |
-//! | `metrics` | what `--metrics` serves is what `ctl` says |
-//! | `routes` | the routes in service, as they are listed and compared |
+//! | `forwarder` | helper: a running forwarder that tests control |
+//! | `rates` | `show rates` against the packet counters |
+//! | `metrics` | `--metrics` against `ctl` |
+//! | `routes` | lists and comparisons of the routes in service |
 //! | `reload` | an MTU that changes while packets flow |
 //! | `sockets` | garbage on every socket while packets flow, and routes over FPM |
 //! | `stream` | a real update stream at 100,000 updates a second with each engine, if `FWD_DATA` names its folder |
@@ -25,7 +25,7 @@
 //! | `ports` | the ports of `run`: queues, mbufs, chains, neighbours; the DPDK release |
 //! | `fragments` | IPv4 packets above the MTU of a port |
 //! | `taps` | `--tap`: frames to and from the kernel |
-//! | `vrfs` | VRFs: each with its own routes, while all of them change |
+//! | `vrfs` | VRFs with separate routes, all changing |
 //! | `gpu` | GPU engines over the mock driver: both topologies, updates, faults, `--fallback` |
 //! | `full_tables` | full-size tables, if `FWD_DATA` names their folder |
 

@@ -1,4 +1,4 @@
-//! `--metrics` of a running forwarder: what it serves is what `ctl` says.
+//! `--metrics` of a running forwarder agrees with `ctl`.
 
 use crate::forwarder::{Steered, endless_mix};
 use crate::support::{fwd_app, number, stderr};
@@ -7,12 +7,10 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-/// An address that nobody listens at.
 fn free_address() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
-/// The body of what is served at `path`.
 fn get(address: SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -24,13 +22,11 @@ fn get(address: SocketAddr, path: &str) -> String {
     body.to_owned()
 }
 
-/// The value of a sample.
 fn sample(text: &str, name: &str) -> u64 {
     let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     found.unwrap_or_else(|| panic!("no {name} in:\n{text}")).parse().unwrap()
 }
 
-/// Asks until `is_wanted`.
 fn until<T>(what: &str, ask: impl Fn() -> T, is_wanted: impl Fn(&T) -> bool) -> T {
     let end = Instant::now() + Duration::from_secs(60);
     loop {
@@ -78,7 +74,7 @@ fn metrics_and_page_have_what_ctl_shows() {
         (1, 1)
     );
 
-    // Latencies are taken from the lcores every few seconds, whoever else asks for them.
+    // Latencies are collected from the lcores every few seconds, independently of `ctl`.
     let sent = number(&forwarder.ask("show latency"), "/count");
     let text = until("latencies", metrics, |text| {
         text.contains("fwd_latency_seconds") && sample(text, "fwd_latency_seconds_count") == sent
@@ -93,7 +89,6 @@ fn metrics_and_page_have_what_ctl_shows() {
     assert_eq!((&rates[0]["rx"], &rates[0]["name"]), (&shown["ports"][0]["rx"], &shown["ports"][0]["name"]));
     assert!(get(address, "/").starts_with("<!doctype html>"));
 
-    // Nobody else can have the port.
     let taken = fwd_app(&["run", "--fib", "/dev/null", "--metrics", &address.to_string()]).output().unwrap();
     assert_eq!(taken.status.code(), Some(2), "{}", stderr(&taken));
     assert!(

@@ -1,5 +1,5 @@
-//! The ports of `run`: queues, mbufs, chains, gateways without a neighbour, and the messages when a port lacks something; and the
-//! DPDK release that the program was compiled for.
+//! The ports of `run`: queues, mbufs, chains, gateways without a neighbour, and messages about missing features of a port; and the DPDK
+//! release that the program was compiled for.
 
 use crate::run::{eal, run_command, summary};
 use crate::support::{bundled, drops, number, ran, read_pcap, stderr, v4_frame, write_pcap};
@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use tempfile::TempDir;
 
-/// A scratch folder with captures and routes, and the `run`s over them.
 pub(crate) struct PortBench(TempDir);
 
 impl PortBench {
@@ -28,7 +27,6 @@ impl PortBench {
         format!("net_pcap{port},rx_pcap={},tx_pcap={}", receives.display(), out.display())
     }
 
-    /// The frames that a port sent.
     pub(crate) fn sent(&self, port: usize) -> Vec<Vec<u8>> {
         read_pcap(&self.path(&format!("out{port}.pcap"))).into_iter().map(|(_, frame)| frame).collect()
     }
@@ -44,13 +42,12 @@ impl PortBench {
         self.command(routes, options, vdevs).output().unwrap()
     }
 
-    /// The JSON of a run that succeeded.
     pub(crate) fn summary(&self, output: &Output) -> Value {
         summary(output, &self.path("summary.json"))
     }
 }
 
-/// Options to forward from port 0 on lcore 0 for half a second.
+/// Forwards from port 0 on lcore 0 for half a second.
 pub(crate) const SHORT: [&str; 4] = ["--config", "(0,0,0)", "--duration", "0.5"];
 
 #[test]
@@ -67,7 +64,7 @@ fn a_gateway_without_a_neighbour_gets_no_packet() {
     let summary = bench.summary(&output);
     assert_eq!(drops(&summary), [("no_neighbour".to_owned(), 2)]);
     assert!(stderr(&output).contains("1 of 2 gateways have no neighbour"), "{}", stderr(&output));
-    // Bare ids and l3fwd rules refer to no neighbour: the MAC is derived from the number.
+    // Bare ids and l3fwd rules need no neighbour: the MAC is derived from the number.
     let macs = |port| bench.sent(port).iter().map(|frame| frame[..6].to_vec()).collect::<Vec<_>>();
     assert_eq!(macs(0), [[2, 0, 0, 0, 0, 7]]);
     assert_eq!(macs(1), [[2, 0xaa, 0, 0, 0, 2], [2, 0, 0, 0, 0, 2]]);
@@ -121,7 +118,7 @@ fn too_few_mbufs_are_refused_with_the_least_that_work() {
     assert_eq!(output.status.code(), Some(2), "{text}");
     let (_, least) = text.split_once("at least ").unwrap_or_else(|| panic!("{text}"));
     let least: u32 = least.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap();
-    // One RX ring and two TX rings of 1024, two batches, what the caches of two threads may hold.
+    // One RX ring and two TX rings of 1024, two batches, and the mempool caches of two threads.
     assert!((3 * 1024..8191).contains(&least), "{least}");
     assert_eq!(run(&["--mbufs", &(least - 1).to_string()]).status.code(), Some(2));
     bench.summary(&run(&["--mbufs", &least.to_string()]));
@@ -130,7 +127,6 @@ fn too_few_mbufs_are_refused_with_the_least_that_work() {
     assert_eq!(run(&["--mbufs", "0"]).status.code(), Some(2));
 }
 
-/// A library to preload, made of these lines of C.
 fn preload(bench: &PortBench, source: &str) -> PathBuf {
     let (file, library) = (bench.path("preload.c"), bench.path("libpreload.so"));
     std::fs::write(&file, source).unwrap();
@@ -143,7 +139,7 @@ fn preload(bench: &PortBench, source: &str) -> PathBuf {
     library
 }
 
-/// A library to preload that hides the offer of each device to send chains. It depends on DPDK's release which drivers make one.
+/// A preload library that hides the chain support of devices. The drivers with chain support depend on the DPDK release.
 fn without_chains(bench: &PortBench) -> PathBuf {
     preload(
         bench,
@@ -184,7 +180,7 @@ fn a_chain_goes_to_no_port_that_does_not_take_chains() {
     assert_eq!((number(&summary, "/packets/rx"), number(&summary, "/packets/tx")), (3, 2));
     assert_eq!(drops(&summary), [("mtu_exceeded".to_owned(), 1)]);
     assert_eq!(bench.sent(0).iter().map(Vec::len).collect::<Vec<_>>(), [1514, 1518]);
-    // The bytes counted as sent by such a port are those that left.
+    // Only bytes that were sent count as sent.
     assert_eq!(number(&summary, "/packets/tx_bytes"), 1514 + 1518);
 
     // Tagged jumbo frames fit one mbuf, up to the largest mbuf.
@@ -196,14 +192,14 @@ fn a_chain_goes_to_no_port_that_does_not_take_chains() {
     let longest = [&SHORT[..], &["--max-pkt-len", "20000", "--rx-queue-size", "64", "--tx-queue-size", "64"]];
     let output = run(&longest.concat());
     let summary = bench.summary(&output);
-    // The longer one is above the MTU of 16,362 bytes, and leaves as fragments that fit an mbuf each.
+    // The longer one exceeds the MTU of 16,362 bytes and leaves as fragments that fit an mbuf.
     assert_eq!(drops(&summary), [], "{}", stderr(&output));
     assert_eq!(number(&summary, "/packets/fragmented"), 1);
     assert_eq!(bench.sent(0).iter().map(Vec::len).collect::<Vec<_>>(), [16_000, 34 + 16_336, 34 + 630]);
     assert!(stderr(&output).contains("takes no chains"), "{}", stderr(&output));
 }
 
-/// The device decides, not its driver: `net_pcap` offers to send chains in some releases of DPDK.
+/// Chain support is a property of the device: `net_pcap` supports chains in some releases of DPDK.
 #[test]
 fn a_chain_goes_whole_to_a_port_that_takes_chains_and_in_fragments_to_others() {
     let bench = PortBench::new();
@@ -223,13 +219,13 @@ fn a_chain_goes_whole_to_a_port_that_takes_chains_and_in_fragments_to_others() {
         let is_whole = text.contains("TX MULTI_SEGS;");
         assert!(is_whole != text.contains("takes no chains") && !(is_whole && preloaded.is_some()), "{text}");
         assert_eq!(drops(&summary), [], "{text}");
-        // An mbuf holds an Ethernet header, two tags and an IP packet of 2,026 bytes, the payload of a fragment in units of 8.
+        // An mbuf holds an Ethernet header, two tags and an IP packet of 2,026 bytes. Payloads of fragments are multiples of 8.
         let wanted = if is_whole { vec![4000] } else { vec![34 + 2000, 34 + 1966] };
         assert_eq!(bench.sent(0).iter().map(Vec::len).collect::<Vec<_>>(), wanted, "{text}");
     }
 }
 
-/// A library to preload that reports `version` as the version of DPDK.
+/// A preload library that reports `version` as the version of DPDK.
 fn dpdk_of(bench: &PortBench, version: &str) -> PathBuf {
     preload(bench, &format!("const char *rte_version(void) {{ return \"{version}\"; }}\n"))
 }
@@ -291,7 +287,7 @@ fn ports_that_another_driver_owns_are_not_taken_and_ports_are_chosen() {
     }
 }
 
-/// `net_ring` offers chains both ways.
+/// `net_ring` supports chains in both directions.
 #[test]
 fn no_port_is_asked_for_chains_that_its_frames_do_not_need() {
     let bench = PortBench::new();

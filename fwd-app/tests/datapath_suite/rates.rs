@@ -1,16 +1,15 @@
-//! `show rates` of a running forwarder: what it says a second is what its counters say.
+//! `show rates` of a running forwarder agrees with its counters.
 
 use crate::forwarder::{Steered, endless_mix};
 use crate::support::{bundled, number};
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-/// The number at this path.
 fn rate(rates: &Value, path: &str) -> f64 {
     rates.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("no rate {path}: {rates}"))
 }
 
-/// Two samples, one after the other, both with rates and less than ten seconds after the first.
+/// Two consecutive samples with rates, the second within ten seconds of the first.
 fn two_in_a_row(forwarder: &Steered) -> [Value; 2] {
     let (end, mut before) = (Instant::now() + Duration::from_secs(60), Value::Null);
     while Instant::now() < end {
@@ -28,7 +27,7 @@ fn two_in_a_row(forwarder: &Steered) -> [Value; 2] {
     panic!("no samples in a row: {before}");
 }
 
-/// Whether a rate is that of `count` in so many seconds; both are of the same samples, so it is exact.
+/// Whether `rate` is `count` in this many seconds. Both are of the same samples, so the comparison is exact.
 fn is_exact(rate: f64, count: u64, seconds: f64) -> bool {
     let count = f64::from(u32::try_from(count).unwrap());
     (rate * seconds - count).abs() <= 1e-6 * count.max(1.0)
@@ -39,7 +38,6 @@ fn rates_are_what_the_counters_say_and_end_with_the_packets() {
     for (topology, name) in [("run-to-completion", "rates"), ("pipeline", "rates-pipeline")] {
         let scratch = tempfile::tempdir().unwrap();
         let table = bundled("routes.txt");
-        // All packets are received in the VRF red.
         let vrf_fib = format!("red={}", table.display());
         let extra = ["--topology", topology, "--vrf", "red=0", "--vrf-fib", &vrf_fib];
         let Some(forwarder) = Steered::run_with(scratch.path(), name, &endless_mix(), &extra) else { return };
@@ -76,7 +74,6 @@ fn rates_are_what_the_counters_say_and_end_with_the_packets() {
         });
         let ended = forwarder.ask("show rates");
         assert!(rate(&ended, "/ports/0/rx_pps_10s") > 0.0, "{ended}");
-        // Every packet was counted in its VRF.
         assert_eq!(number(&ended, "/vrfs/1/rx"), number(&ended, "/rx"));
         let stats = forwarder.ask("show stats");
         assert_eq!(number(&ended, "/vrfs/1/rx_bytes"), number(&stats, "/packets/rx_bytes"));
@@ -94,7 +91,7 @@ fn a_paced_replay_has_the_rates_of_its_rings() {
     assert!(is_exact(rate(&now, "/ports/0/rx_pps_1s"), grown, seconds) && grown > 0, "{before} {now}");
     let [port, vrf] = ["/ports/0/rx_pps_10s", "/vrfs/0/rx_pps_10s"].map(|path| rate(&now, path));
     assert!(port > 0.0 && vrf > 0.0, "{now}");
-    // Cleared counters start anew: no rate is made of a counter that went back.
+    // Cleared counters restart: no rate is computed from a counter that decreased.
     forwarder.ask("clear port stats 0");
     forwarder.ask_until("show rates", |rates| rates["ports"][0]["rx_pps_1s"].is_null());
     forwarder.ask_until("show rates", |rates| rates["ports"][0]["rx_pps_1s"].as_f64() > Some(0.0));

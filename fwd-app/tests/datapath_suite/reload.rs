@@ -1,11 +1,10 @@
-//! What a reload changes while packets flow: an MTU, and what is refused.
+//! Reload while packets flow: an MTU, and refused changes.
 
 use crate::forwarder::Steered;
 use crate::support::{number, sum_v4, v4_frame, write_pcap};
 use serde_json::Value;
 use std::path::Path;
 
-/// Writes a file whose port 1 has this MTU, or none.
 fn configure(folder: &Path, mtu: Option<u16>) {
     let mtu = mtu.map_or(String::new(), |mtu| format!("mtu = {mtu}\n"));
     let port = |device: &str, more: &str| format!("[[port]]\ndevice = \"{device}\"\n{more}");
@@ -14,13 +13,13 @@ fn configure(folder: &Path, mtu: Option<u16>) {
     std::fs::write(folder.join("edge.toml"), text).unwrap();
 }
 
-/// Packets dropped as too long, packets sent, and fragments, of an answer to `show stats`.
+/// From a reply to `show stats`: packets dropped as too long, packets sent, and fragments.
 fn figures(stats: &Value) -> (u64, u64, u64) {
     let count = |name: &str| number(stats, &format!("/packets/{name}"));
     (count("drops/mtu_exceeded"), count("tx"), count("originated"))
 }
 
-/// Waits until some packets more have been sent. Returns what has been dropped as too long meanwhile, and the fragments.
+/// Waits until more packets have been sent. Returns the packets dropped as too long meanwhile, and the fragments.
 fn after_a_while(forwarder: &Steered) -> (u64, u64) {
     let before = figures(&forwarder.ask("show stats"));
     forwarder.ask_until("show stats", |stats| figures(stats).1 > before.1 + 100_000);
@@ -31,7 +30,7 @@ fn after_a_while(forwarder: &Steered) -> (u64, u64) {
 fn reload(forwarder: &Steered, folder: &Path, mtu: Option<u16>) -> Value {
     configure(folder, mtu);
     let answer = forwarder.ask("reload");
-    // Counters of batches from before are published soon.
+    // Counters of earlier batches are published soon.
     std::thread::sleep(std::time::Duration::from_millis(200));
     answer
 }
@@ -78,7 +77,7 @@ fn an_mtu_is_lowered_and_raised_while_packets_flow() {
     assert_eq!(shown["values"]["port.net_null1.mtu"], 1350);
     assert!(shown["origins"]["port.net_null1.mtu"].as_str().unwrap().ends_with("edge.toml:5"), "{shown}");
 
-    // More than an mbuf holds is refused, and nothing else of the file is applied.
+    // An MTU above the mbuf is refused, and nothing else of the file is applied.
     configure(folder, Some(9000));
     std::fs::write(folder.join("routes.txt"), "11.0.0.0/8 2\n").unwrap();
     let why = forwarder.refuses("reload");

@@ -1,4 +1,4 @@
-//! What a report says of its run: the work and its hashes, the host, latency by size, pictures; and reports beside each other.
+//! Contents of reports: the work and its hashes, the host, latency by size, pictures; and comparisons of reports.
 
 use crate::support::{
     check_schema, fwd_app, number, ran, replay, replay_command, replay_mix, report, stderr, v4_frame,
@@ -9,18 +9,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// The hash `name` of the work of a report.
 fn hash<'a>(summary: &'a Value, name: &str) -> &'a str {
     summary["ran"]["work"][name].as_str().unwrap_or_else(|| panic!("no {name} in {summary}"))
 }
 
-/// Frames of three classes of size, to destinations with a route.
 fn sizes() -> Vec<Vec<u8>> {
     let frame = |(at, bytes): (u32, usize)| v4_frame(0x0a00_0001 + at, 0xcb00_7101, bytes, &[]);
     (0..300).zip([60, 590, 1514].into_iter().cycle()).map(frame).collect()
 }
 
-/// A folder with a trace of [`sizes`], and routes for it.
 fn scratch() -> (TempDir, PathBuf, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let (trace, routes) = (folder.path().join("trace.pcap"), folder.path().join("routes.txt"));
@@ -29,7 +26,7 @@ fn scratch() -> (TempDir, PathBuf, PathBuf) {
     (folder, trace, routes)
 }
 
-/// A replay that compares itself with `old`; its exit code and what it printed.
+/// A replay with a comparison to `old`; returns its exit code and output.
 fn compared(trace: &Path, routes: &Path, old: &Path, extra: &[&str]) -> Option<(i32, String, String)> {
     let mut command = replay_command(trace, routes);
     let output = ran(command.args(extra).arg("--compare").arg(old).output().unwrap())?;
@@ -37,7 +34,7 @@ fn compared(trace: &Path, routes: &Path, old: &Path, extra: &[&str]) -> Option<(
     Some((output.status.code().unwrap(), printed, stderr(&output)))
 }
 
-/// A replay that writes its report to `path`; whether DPDK starts here.
+/// A replay that writes its report to `path`; returns false if DPDK does not start here.
 fn write_report(path: &Path, trace: &Path, routes: &Path, extra: &[&str]) -> bool {
     let mut command = replay_command(trace, routes);
     let output = ran(command.args(extra).arg("--json").arg(path).output().unwrap());
@@ -89,7 +86,7 @@ fn the_same_routes_and_packets_have_the_same_hashes_in_other_files() {
     std::fs::write(&same, "203.0.113.0/24 1\n10.0.0.0/8 9\n2001:db8::/32 3\n").unwrap();
     let other = replay(&trace, &same, &[]).unwrap();
     assert_ne!(hash(&base, "table_hash"), hash(&other, "table_hash"));
-    // Of updates, the routes that they began with.
+    // With updates, the initial routes are hashed.
     let updates = folder.path().join("updates.txt");
     std::fs::write(&updates, "a 203.0.113.0/25 5\n").unwrap();
     let updated = replay(&trace, &routes, &["--updates", updates.to_str().unwrap()]).unwrap();
@@ -106,7 +103,7 @@ fn packets_sent_at_a_rate_are_timed_by_their_size() {
     assert_eq!(counts, [(&json!(64), 1000), (&json!(1024), 1000), (&json!(1518), 1000)]);
     let total: u64 = sizes.iter().map(|size| number(size, "/latency_ns/count")).sum();
     assert_eq!((total, number(&summary, "/latency_ns/count")), (3000, 3000));
-    // At full speed there is no time from which a packet could be timed one by one.
+    // Packets at full speed have no intended send time, so they have no individual latency.
     let fast = replay(&trace, &routes, &[]).unwrap();
     assert!(fast.get("latency_by_size").is_none());
 }
@@ -156,7 +153,7 @@ fn a_replay_is_compared_with_an_earlier_one() {
     );
     let (code, text, said) = compared(&trace, &routes, &old, &rate).unwrap();
     assert!(code == 0 && text.contains("new/old") && text.contains("which has no spread"), "{text}{said}");
-    // Two files, and nothing is run.
+    // With two files nothing is run.
     assert!(write_report(&new, &trace, &routes, &[&rate[..], &["--engine", "oracle"]].concat()));
     let path = folder.path().join("compared.json");
     let output = fwd_app(&["compare"]).arg(&old).arg(&new).arg("--json").arg(&path).output().unwrap();
@@ -201,7 +198,7 @@ fn a_comparison_with_other_work_is_refused_before_packets_flow() {
 
 #[test]
 fn damaged_reports_do_not_pass_the_schema() {
-    // Enough bursts that some are timed by stage, also where the lcore gets few turns.
+    // Enough bursts that some are timed by stage, even on an lcore with few turns.
     let Some(summary) = replay_mix(&["--rate", "100kpps", "--loops", "20"]) else { return };
     assert_eq!(check_schema(&summary), Ok(()));
     for (pointer, value) in [

@@ -1,11 +1,11 @@
-//! Byte-exact output captures, against a forwarder written here: a linear scan over all routes, one packet at a time.
+//! Byte-exact output captures, against an independent forwarder: a linear scan over all routes, one packet at a time.
 
 use crate::support::{bundled, ip_at, number, read_pcap, replay, sum_v4, v4_frame, v6_frame, write_pcap};
 use fib::random::SplitMix64;
 use std::net::IpAddr;
 use std::path::Path;
 
-/// A route: family, prefix as the top bits of 128, its length, its id.
+/// A route: family, prefix in the top bits of 128, length, id.
 pub(crate) type Route = (bool, u128, u32, u32);
 
 pub(crate) fn routes(path: &Path) -> Vec<Route> {
@@ -31,7 +31,7 @@ fn longest(routes: &[Route], v6: bool, key: u128) -> Option<u32> {
     routes.iter().filter(covers).max_by_key(|(_, _, len, _)| *len).map(|(_, _, _, id)| *id)
 }
 
-/// The port and the bytes of the forwarded frame; `None` for packets without a route. Only for packets that pass every check.
+/// Port and bytes of the forwarded frame; `None` for packets without a route. Only for packets that pass every check.
 pub(crate) fn forward(frame: &[u8], routes: &[Route], ports: u32) -> Option<(usize, Vec<u8>)> {
     let ip = ip_at(frame);
     let v6 = frame[ip - 2..ip] == [0x86, 0xdd];
@@ -89,7 +89,7 @@ fn the_bundled_mix_byte_for_byte() {
     compare(&bundled("mix.pcap"), 1, 7, &["--batch", "1"]);
 }
 
-/// Packets to random addresses within the prefixes of the table, both families, all sizes, some tagged.
+/// Packets to random addresses within the prefixes of the table: both families, all sizes, some tagged.
 fn generated(count: usize) -> Vec<Vec<u8>> {
     let routes = routes(&bundled("routes.txt"));
     let mut state = SplitMix64(7);

@@ -1,4 +1,4 @@
-//! The routes in service: listed, read again by another forwarder, compared with files, in great number.
+//! The routes in service: listed, loaded by another forwarder, compared with files, in large numbers.
 
 use crate::forwarder::Steered;
 use crate::support::{fwd_app, number, read_pcap, stderr, v4_frame, v6_frame, write_pcap};
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// Routes of every kind, in the order of a list.
+/// Routes of every kind, in list order.
 const EVERY_KIND: &str = "\
 0.0.0.0/0 16777215
 10.0.0.0/8 7
@@ -34,19 +34,17 @@ unreachable 2001:db8:2::/48
 2001:db8:3::1/128 dev net_null1
 ";
 
-/// The same as they are listed: ports without a name of their user's by number.
+/// The same as listed: unnamed ports by number.
 fn every_kind_listed() -> String {
     EVERY_KIND.replace("dev net_null", "dev ")
 }
 
-/// A forwarder with these routes and two ports that receive nothing.
 fn start(folder: &Path, name: &str, routes: &Path, options: &[&str]) -> Option<Steered> {
     let vdevs = ["net_null0,no-rx=1".to_owned(), "net_null1,no-rx=1".to_owned()];
     let options = [&["--fib", routes.to_str().unwrap()], options].concat();
     Steered::over(folder, name, &options, &vdevs)
 }
 
-/// `ctl` with these words.
 fn ctl(forwarder: &Steered, words: &[&str]) -> Output {
     fwd_app(&["ctl", "--timeout", "60", "--socket"]).arg(&forwarder.socket).args(words).output().unwrap()
 }
@@ -62,14 +60,14 @@ fn what_is_listed_is_read_again_as_the_same_routes() {
     let path = |name: &str| scratch.path().join(name);
     let address = ["--address", "0=192.0.2.254/24", "--address", "1=2001:db8:7::1/64"];
     let (first, second) = (path("first.txt"), path("second.txt"));
-    // In another order, of which the list knows nothing.
+    // The order of the file does not matter.
     let mut lines: Vec<_> = EVERY_KIND.lines().collect();
     lines.reverse();
     std::fs::write(&first, lines.join("\n")).unwrap();
     let list = |name: &str, routes: &Path| {
         let forwarder = start(scratch.path(), name, routes, &address)?;
         let listed = text(&ctl(&forwarder, &["route", "list"]));
-        // Those of addresses are in no file; the diff is of the others then.
+        // Routes of addresses are in no file, so the diff covers the others.
         let of_files = text(&ctl(&forwarder, &["route", "list", "source", "files"]));
         assert_eq!(
             text(&ctl(&forwarder, &["route", "diff", first.to_str().unwrap(), "source", "files"])),
@@ -108,7 +106,7 @@ fn the_list_has_sources_and_the_difference_to_a_file_is_a_failure() {
     assert_eq!((differs.status.code(), String::from_utf8_lossy(&differs.stdout).as_ref()), (Some(1), wanted));
     assert!(stderr(&differs).contains("2 of the file are not in service, 2 in service are not in the file"));
     assert_eq!(diff(&["source", "ctl"]).status.code(), Some(1));
-    // A table in another format; a file that is not there; a source that is not there.
+    // A table in another format; a missing file; an unknown source.
     let json = scratch.path().join("routes.json");
     let convert = ["fib", "convert", routes.to_str().unwrap(), "--to", "json", "-o", json.to_str().unwrap()];
     assert!(fwd_app(&convert).status().unwrap().success());
@@ -160,7 +158,7 @@ fn many_routes_are_listed_in_little_memory_and_a_reader_that_stops_holds_up_nobo
     let Some(forwarder) = start(scratch.path(), "list-million", &routes, &["--engine", "oracle"]) else {
         return;
     };
-    // What a part takes is taken once.
+    // Memory for a part of the list is allocated once.
     assert_eq!(text(&ctl(&forwarder, &["route", "list", "10.0.0.0/16", "longer"])).lines().count(), 1024);
     let before = forwarder.resident_bytes();
     let listed = ctl(&forwarder, &["route", "list"]);
@@ -178,7 +176,7 @@ fn many_routes_are_listed_in_little_memory_and_a_reader_that_stops_holds_up_nobo
         "{line}"
     );
     let clients = || forwarder.ask("show feeds")[1]["clients"].as_u64().unwrap();
-    // Each of ours is one, so the reader does not come again.
+    // Each `ctl` is a client, so the reader does not reconnect.
     let end = Instant::now() + Duration::from_secs(30);
     loop {
         let seen = clients();
@@ -189,12 +187,12 @@ fn many_routes_are_listed_in_little_memory_and_a_reader_that_stops_holds_up_nobo
         assert!(Instant::now() < end, "the reader does not stop");
     }
     assert!(forwarder.resident_bytes().saturating_sub(before) < MORE_BYTES);
-    // It goes on where it was, and gets all of them.
+    // The list continues at the same place and is complete.
     let mut rest = String::new();
     lines.read_to_string(&mut rest).unwrap();
     assert_eq!(rest.lines().count(), ROUTES as usize - 1);
     assert!(reader.wait().unwrap().success());
-    // One that goes away in the middle is no failure.
+    // A client that disconnects early is no failure.
     let mut command = fwd_app(&["ctl", "route", "list", "--socket"]);
     let mut reader = command.arg(&forwarder.socket).stdout(Stdio::piped()).spawn().unwrap();
     drop(reader.stdout.take());
@@ -219,8 +217,7 @@ neigh fe80::1 lladdr 02:00:00:00:00:11 dev 0
 neigh fe80::2 lladdr 02:00:00:00:00:12 dev 1
 ";
 
-/// A forwarder with the routes of [`PATHS`] whose first port receives `frames`. Port 1 has an address. What leaves by port P is in
-/// outP.pcap.
+/// A forwarder with the routes of [`PATHS`] whose first port receives `frames`. Port 1 has an address. Port P writes to outP.pcap.
 fn start_paths(folder: &Path, name: &str, frames: &[Vec<u8>]) -> Option<Steered> {
     let path = |name: &str| folder.join(name).display().to_string();
     std::fs::write(path("routes.txt"), PATHS).unwrap();
@@ -254,7 +251,7 @@ fn an_address_has_its_source_its_neighbour_and_why_its_packets_are_dropped() {
         ("15.1.1.1", "files - - blackhole - - - -"),
         ("198.51.100.1", "addresses - - - - - - -"),
     ] {
-        // The router asks for the one that is missing: its state is a matter of time.
+        // The router resolves the missing neighbour, so its state varies.
         let found = neighbour(address);
         assert!(found.starts_with(wanted), "{address}: {found}");
     }
@@ -275,7 +272,6 @@ fn an_address_has_its_source_its_neighbour_and_why_its_packets_are_dropped() {
         neighbours.lines().skip(1).map(|line| line.trim_start().starts_with("0  net_pcap0")).collect();
     assert!(of_first.is_sorted_by(|a, b| a >= b) && of_first[1] && !of_first[2], "{neighbours}");
     assert_eq!(text(&ctl(&forwarder, &["show", "drops"])), "no drops\n");
-    // All reasons, and the schema.
     assert_eq!(forwarder.ask("show drops").as_object().unwrap().len(), 18 + 1);
     forwarder.end();
 }
@@ -283,12 +279,12 @@ fn an_address_has_its_source_its_neighbour_and_why_its_packets_are_dropped() {
 #[test]
 fn a_flow_is_said_to_take_the_path_that_its_packets_take() {
     let scratch = tempfile::tempdir().unwrap();
-    // Their ports are the first bytes of the payload: 1 and 515.
+    // The ports are the first bytes of the payload: 1 and 515.
     let v4 = (0..100).map(|n| v4_frame(0xc000_0200 + n, 0x0a01_0203 + n % 7, 100, &[]));
     let v6 = (0..100).map(|n| v6_frame(0x2001_0db9 << 96 | n, 0x2001_0db8 << 96 | 7, 100, &[]));
     let frames: Vec<_> = v4.chain(v6).collect();
     let Some(forwarder) = start_paths(scratch.path(), "flows", &frames) else { return };
-    // Port and MAC of each flow, by its source address.
+    // Port and MAC of each flow, by source address.
     let mut said = BTreeMap::new();
     let mut ask = |source: IpAddr, destination: IpAddr| {
         let route = forwarder.ask(&format!("route get {destination} from {source} proto udp ports 1,515"));
@@ -311,7 +307,7 @@ fn a_flow_is_said_to_take_the_path_that_its_packets_take() {
             sent.insert(source, (Value::from(port), Value::from(mac)));
         }
     }
-    // What the router asks of neighbours is no flow.
+    // The router's own requests to neighbours are no flows.
     sent.retain(|source, _| said.contains_key(source));
     assert_eq!(sent, said);
     let first = said.values().filter(|(port, _)| *port == 0).count();

@@ -12,7 +12,6 @@ pub(crate) fn eal(lcores: &str, prefix: &str) -> Vec<String> {
     words.map(str::to_owned).to_vec()
 }
 
-/// The program's `run`.
 pub(crate) fn run_command(json: &Path, options: &[&str], eal: &[String], vdevs: &[String]) -> Command {
     let mut command = fwd_app(&["run", "--json"]);
     command.arg(json).args(options).arg("--").args(eal);
@@ -20,7 +19,6 @@ pub(crate) fn run_command(json: &Path, options: &[&str], eal: &[String], vdevs: 
     command
 }
 
-/// The same with the bundled routes.
 pub(crate) fn run(json: &Path, options: &[&str], eal: &[String], vdevs: &[String]) -> Command {
     let routes = bundled("routes.txt");
     run_command(json, &[&["--fib", routes.to_str().unwrap()], options].concat(), eal, vdevs)
@@ -88,7 +86,7 @@ fn null_ports_until_a_signal() {
     Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
     let Some(output) = ran(child.wait_with_output().unwrap()) else { return };
     let summary = summary(&output, &json);
-    // net_null's packets are zeros: no ethertype.
+    // net_null's packets are zeros, without an ethertype.
     assert_eq!(number(&summary, "/packets/rx"), number(&summary, "/packets/drops/not_ip"));
     assert!(number(&summary, "/packets/rx") > 0);
     let text = stderr(&output);
@@ -133,7 +131,7 @@ fn an_eal_argument_that_is_wrong_is_a_failure() {
     let scratch = tempfile::tempdir().unwrap();
     let json = scratch.path().join("summary.json");
     let output = run(&json, &[], &["--no-such-option".to_owned()], &[]).output().unwrap();
-    // EAL of DPDK 25.11 and newer says so and ends the process itself, with -EINVAL.
+    // EAL of DPDK 25.11 and newer ends the process itself, with -EINVAL.
     if stderr(&output).contains("ARGPARSE: unknown argument --no-such-option") {
         assert_eq!(output.status.code(), Some(234));
         return;

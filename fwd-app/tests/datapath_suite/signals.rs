@@ -1,5 +1,4 @@
-//! SIGTERM and SIGINT: receiving stops, packets in the forwarder drain, the summary is printed; a second signal ends the process at
-//! once.
+//! SIGTERM and SIGINT: receiving stops, packets in the forwarder drain, the summary is printed; a second signal ends the process at once.
 
 use crate::support::{json, mix_command, number, ran, stderr, wait};
 use std::path::Path;
@@ -11,12 +10,11 @@ pub(crate) fn send(child: &Child, signal: &str) {
     assert!(status.success());
 }
 
-/// A replay that would last for hours.
 fn endless(json: &Path, extra: &[&str]) -> Child {
     mix_command().args(["--loops", "1000000000", "--json"]).arg(json).args(extra).spawn().unwrap()
 }
 
-/// Waits until packets flow: some time after the threads of its lcores exist.
+/// Waits until packets flow: a while after the lcore threads exist.
 pub(crate) fn wait_until_it_runs(child: &Child) {
     let end = Instant::now() + Duration::from_secs(60);
     let tasks = format!("/proc/{}/task", child.id());
@@ -56,7 +54,7 @@ fn a_signal_drains_and_prints_the_summary() {
 fn a_second_signal_ends_at_once() {
     let scratch = tempfile::tempdir().unwrap();
     let json = scratch.path().join("summary.json");
-    // A sink that never receives anything keeps the drain waiting.
+    // A sink that never receives keeps the drain waiting.
     let mut child = endless(&json, &["--tx-slow", "4000000000"]);
     wait_until_it_runs(&child);
     send(&child, "-TERM");

@@ -1,6 +1,6 @@
-//! Garbage on every socket of a forwarder while packets flow, and routes that zebra announces.
+//! Garbage on every socket of a forwarder while packets flow, and routes announced by zebra.
 //!
-//! The ports send into named pipes, and each frame is compared as it comes: in the order of the capture, none missing, byte for byte.
+//! The ports send into named pipes. Each frame is compared at once: in the order of the capture, complete, byte for byte.
 
 use crate::forwarder::{Steered, endless_mix};
 use crate::rewriter::{Route, forward, routes};
@@ -18,17 +18,14 @@ use std::process::Command;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Ports of the forwarder.
 const PORTS: usize = 4;
-/// How many bytes a forwarder may grow by under all strangers. Clients of the control socket cost a line and a reply each, 16 at most;
-/// the FPM listener has two connections with a frame of 64 KB each at most, and 64 reads wait for the control thread.
+/// Most bytes by which a forwarder may grow under all clients. At most 16 control clients cost a line and a reply each; the FPM listener
+/// has at most two connections with a frame of 64 KB each, and 64 reads wait for the control thread.
 const GROWTH_MAX: u64 = 64 << 20;
 
-/// What a port has sent.
 #[derive(Debug, Default)]
 struct Sent {
     frames: usize,
-    /// The first frame that was not as wanted, with its number.
     wrong: Option<(usize, Vec<u8>)>,
 }
 
@@ -39,7 +36,7 @@ struct Pipes {
 }
 
 impl Pipes {
-    /// Pipes in `folder`, of which number N is to get the frames `wanted[N]` again and again, from the first one on if `from_first`.
+    /// Pipes in `folder`. Pipe N must receive the frames `wanted[N]` in a loop, starting with the first one if `from_first`.
     fn new(folder: &Path, wanted: Vec<Vec<Vec<u8>>>, from_first: bool) -> Self {
         let paths: Vec<_> = (0..wanted.len()).map(|port| folder.join(format!("port{port}"))).collect();
         assert!(Command::new("mkfifo").args(&paths).status().unwrap().success());
@@ -51,7 +48,7 @@ impl Pipes {
         Self { paths, readers }
     }
 
-    /// Devices of which the first receives the mixed capture again and again.
+    /// Devices, the first of which receives the mixed capture in a loop.
     fn devices(&self, nothing: &Path) -> Vec<String> {
         let device = |(port, pipe): (usize, &PathBuf)| {
             let rx = if port == 0 { endless_mix() } else { format!("rx_pcap={}", nothing.display()) };
@@ -60,19 +57,17 @@ impl Pipes {
         self.paths.iter().enumerate().map(device).collect()
     }
 
-    /// What came, once the forwarder has ended.
     fn end(self) -> Vec<Sent> {
         self.readers.into_iter().map(|reader| reader.join().unwrap()).collect()
     }
 }
 
-/// Reads a capture until its end and compares its frames with `wanted`, which come round again and again, from the first one on or from
-/// any.
+/// Reads a capture to its end and compares its frames with `wanted` in a loop, starting with the first or with any frame.
 fn compare(path: &Path, wanted: &[Vec<u8>], from_first: bool) -> Sent {
     let mut file = BufReader::with_capacity(1 << 20, File::open(path).unwrap());
     let (mut header, mut record, mut frame) = ([0; 24], [0; 16], Vec::new());
     let mut sent = Sent::default();
-    // Where in `wanted` the first frame may have been.
+    // Candidates for the first frame, as indices of `wanted`.
     let mut starts: Vec<usize> = if from_first { vec![0] } else { (0..wanted.len()).collect() };
     if file.read_exact(&mut header).is_err() {
         return sent;
@@ -92,7 +87,7 @@ fn compare(path: &Path, wanted: &[Vec<u8>], from_first: bool) -> Sent {
     sent
 }
 
-/// What becomes of each frame of the mixed capture under `routes`: the port that it leaves by and its bytes.
+/// The egress port and bytes of each frame of the mixed capture under `routes`.
 fn fates(routes: &[Route]) -> Vec<Option<(usize, Vec<u8>)>> {
     let frames = read_pcap(&bundled("mix.pcap"));
     let fate = |(_, frame): &(u64, Vec<u8>)| {
@@ -103,31 +98,27 @@ fn fates(routes: &[Route]) -> Vec<Option<(usize, Vec<u8>)>> {
     frames.iter().map(fate).collect()
 }
 
-/// The frames that each port sends.
 fn by_port(fates: &[Option<(usize, Vec<u8>)>]) -> Vec<Vec<Vec<u8>>> {
     let mut ports = vec![Vec::new(); PORTS];
     fates.iter().flatten().for_each(|(port, frame)| ports[*port].push(frame.clone()));
     ports
 }
 
-/// A capture without packets in `folder`.
 fn nothing(folder: &Path) -> PathBuf {
     let path = folder.join("nothing.pcap");
     std::fs::write(&path, &std::fs::read(bundled("mix.pcap")).unwrap()[..24]).unwrap();
     path
 }
 
-/// The feed of this kind, as `show feeds` has it.
 fn feed<'a>(feeds: &'a Value, kind: &str) -> &'a Value {
     feeds.as_array().unwrap().iter().find(|feed| feed["feed"] == kind).unwrap()
 }
 
-/// Where zebra connects to.
 fn fpm_address(forwarder: &Steered) -> SocketAddr {
     feed(&forwarder.ask("show feeds"), "fpm")["name"].as_str().unwrap().parse().unwrap()
 }
 
-/// The frame that announces a route over the loopback interface, by a gateway if there is one.
+/// The frame that announces a route over the loopback interface, optionally by a gateway.
 fn announce(prefix: &str, gateway: Option<Ipv4Addr>) -> Vec<u8> {
     let index = std::fs::read_to_string("/sys/class/net/lo/ifindex").unwrap();
     let mut attributes = vec![RouteAttribute::Oif(index.trim().parse().unwrap())];
@@ -135,7 +126,7 @@ fn announce(prefix: &str, gateway: Option<Ipv4Addr>) -> Vec<u8> {
     fpm_frame(&route_bytes(prefix.parse().unwrap(), RouteType::Unicast, attributes))
 }
 
-/// Asks until nobody takes any more and reads nothing. Returns the client and how many bytes were taken.
+/// Writes requests without reading replies until the forwarder stops reading. Returns the client and the number of bytes written.
 fn one_that_never_reads(socket: &Path) -> (UnixStream, usize) {
     let mut client = UnixStream::connect(socket).unwrap();
     client.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
@@ -165,7 +156,7 @@ fn garbage_on_every_socket_changes_nothing_for_packets() {
     assert_eq!(sources, serde_json::json!(["ctl", "fpm", "files"]), "in the order of the command line");
     let address = fpm_address(&forwarder);
     let mut zebra = TcpStream::connect(address).unwrap();
-    // No packet of the capture goes there.
+    // No packet of the capture has such a destination.
     zebra.write_all(&announce("240.1.0.0/16", None)).unwrap();
     let zebras_routes = |wanted: u64| {
         forwarder.ask_until("show feeds", |feeds| number(feed(feeds, "fpm"), "/routes") == wanted);
@@ -183,7 +174,7 @@ fn garbage_on_every_socket_changes_nothing_for_packets() {
             let mut before: Option<TcpStream> = None;
             strangers(STRANGERS, &announce("240.2.0.0/16", None), |number| {
                 let stranger = TcpStream::connect(address).unwrap();
-                // The one before is closed when this one is there: so they stay within the backlog.
+                // Waits until the previous connection is closed, so that they stay within the backlog.
                 if let Some(mut before) = before.take().filter(|_| number % 50 == 0) {
                     before.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
                     let closed = before.read(&mut [0]);
@@ -197,12 +188,11 @@ fn garbage_on_every_socket_changes_nothing_for_packets() {
             });
         });
     });
-    // One whose user is known for sure, since it does not go before it is closed.
+    // The user of this connection is known for certain, since it stays open until the forwarder closes it.
     let mut wrong = TcpStream::connect(address).unwrap();
     wrong.write_all(&[0xff; 40]).unwrap();
     wrong.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     assert!(!wrong.read(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock), "not closed");
-    // Everyone is there as before.
     zebra.write_all(&announce("240.3.0.0/16", None)).unwrap();
     zebras_routes(2);
     let is_counted = |feeds: &Value| {
@@ -275,7 +265,7 @@ fn packets_take_the_routes_that_zebra_announces_and_no_file_is_needed() {
     assert_eq!(forwarder.ask("route get 198.51.100.1")["next_hop"], "via 192.0.2.1 dev 1");
     forwarder.ask("neigh add 192.0.2.1 lladdr 02:00:00:00:00:07 dev 1");
     forwarder.ask_until("show stats", |stats| number(stats, "/packets/tx") > 10_000);
-    // Lookups see a route go here before they do there, but next hops change for all packets at once.
+    // Lcores see a withdrawn route at different times, but a change of a next hop at once.
     forwarder.ask("neigh del 192.0.2.1");
     until_dropped("no_neighbour");
     zebra.write_all(&fpm_frame(&gone_bytes("0.0.0.0/0".parse::<IpPrefix>().unwrap()))).unwrap();

@@ -1,4 +1,4 @@
-//! A running forwarder is steered: by `fwd-app ctl`, and by SIGHUP.
+//! Control of a running forwarder: by `fwd-app ctl`, and by SIGHUP.
 
 use crate::forwarder::Steered;
 use crate::ports::{PortBench, SHORT};
@@ -23,7 +23,7 @@ fn every_engine_takes_over_and_every_packet_is_right() {
             let before = number(&forwarder.ask("show stats"), "/packets/rx");
             forwarder.ask_until("show stats", |stats| number(stats, "/packets/rx") > before + 2000);
         }
-        // It has no IPv6 table; the engine in service stays.
+        // It has no IPv6 table, so the current engine stays.
         assert!(forwarder.refuses("set engine sail-l").contains("no table for ipv6"));
         assert!(forwarder.refuses("set engine no-such").contains("known are"));
         assert_eq!(forwarder.ask("show engine")["name"], "host");
@@ -50,7 +50,7 @@ fn a_hangup_applies_the_difference_or_nothing() {
     let generation = || number(&forwarder.ask("show fib"), "/generation");
     let loaded = generation();
 
-    // Changed: one route gets a number that a gateway has in the engine, one goes, one comes.
+    // One route gets the number of a gateway's engine id, one is removed, one is added.
     let gateway = forwarder.ask("route get 203.0.113.1")["engine_id"].as_u64().unwrap();
     let text =
         format!("240.0.0.0/8 {gateway}\n241.0.0.0/8 9\nneigh 192.0.2.1 lladdr 02:00:00:00:00:09 dev 1\n");
@@ -62,7 +62,7 @@ fn a_hangup_applies_the_difference_or_nothing() {
     assert_ne!(next_hop("203.0.113.0/24").0, "203.0.113.0/24");
     assert_eq!(forwarder.ask("show neigh").as_array().unwrap().len(), 1);
 
-    // Broken, then unchanged: nothing changes.
+    // A broken file, then an unchanged one: nothing changes.
     let changed = generation();
     let good = std::fs::read(&routes).unwrap();
     std::fs::write(&routes, "240.0.0.0/8 1\n240.0.0.0/33 1\n").unwrap();
@@ -98,7 +98,7 @@ fn routes_that_drop_are_shown_by_kind() {
     forwarder.end();
 }
 
-/// The reply to a line from a client that passes no open file, such as socat.
+/// The reply to a client that passes no open file, such as socat.
 fn without_file(socket: &Path, line: &str) -> String {
     let stream = UnixStream::connect(socket).unwrap();
     writeln!(&stream, "{}", serde_json::json!({ "line": line })).unwrap();
@@ -123,13 +123,13 @@ fn a_port_has_the_name_that_its_user_gives_it() {
     let all = names("show port info all");
     assert!(all.len() > 1 && all[0] != "uplink" && all[1] == "uplink", "{all:?}");
     assert_eq!(names("show addresses"), ["uplink", "uplink"], "that of the option and the link-local one");
-    // Its index and its device mean it, too.
+    // The index and the device name refer to the same port.
     for port in ["1", "uplink", "net_null1"] {
         assert_eq!(names(&format!("show port info {port}")), ["uplink"]);
         forwarder.ask(&format!("route add 192.0.2.0/24 via 198.18.9.7 dev {port}"));
         forwarder.ask(&format!("neigh add 198.18.9.7 lladdr 02:00:00:00:00:07 dev {port}"));
         assert!(names("show neigh").contains(&"uplink".into()));
-        // However it was called, a route shows it by the name that the user gave it, and another port by its number.
+        // A route shows the user's name of a port, or the number of a port without one, however the port was written.
         let other = if port == "1" { "0" } else { "net_pcap0" };
         forwarder.ask(&format!("neigh add 198.18.9.8 lladdr 02:00:00:00:00:08 dev {other}"));
         let paths = format!("nexthop via 198.18.9.7 dev {port} nexthop via 198.18.9.8 dev {other}");
@@ -143,11 +143,10 @@ fn a_port_has_the_name_that_its_user_gives_it() {
         for words in ["clear port stats PORT", "show port xstats PORT", "trace 1 port PORT"] {
             forwarder.ask(&words.replace("PORT", port));
         }
-        // Its driver cannot do these.
+        // Its driver does not support these.
         for words in ["set promisc PORT off", "set link PORT up"] {
             assert!(forwarder.refuses(&words.replace("PORT", port)).contains("port 1 (uplink): "), "{words}");
         }
-        // A file may call it as it likes.
         let file = scratch.path().join("routes.txt");
         std::fs::write(&file, forwarder.ask_text("route list").replace("dev uplink", &format!("dev {port}")))
             .unwrap();
@@ -158,7 +157,7 @@ fn a_port_has_the_name_that_its_user_gives_it() {
     check_ports_in("the report", &summary);
 }
 
-/// In every answer in JSON that is about a port, `port` is its number and `name` its name.
+/// In every JSON reply about a port, `port` is its number and `name` its name.
 fn check_ports(forwarder: &Steered) {
     let help = forwarder.ask("help show");
     let shows = help.as_array().unwrap().iter().map(|line| line["usage"].as_str().unwrap());
@@ -176,7 +175,6 @@ fn check_ports(forwarder: &Steered) {
     }
 }
 
-/// Checks a value in JSON, and returns the number of ports in it.
 fn check_ports_in(about: &str, value: &serde_json::Value) -> usize {
     use serde_json::Value;
     match value {
@@ -185,7 +183,7 @@ fn check_ports_in(about: &str, value: &serde_json::Value) -> usize {
             for (key, field) in fields {
                 let is_right = match (key.as_str(), field) {
                     ("port", Value::Number(_)) => fields.get("name").is_some_and(Value::is_string),
-                    // A packet that the router made, a route that drops.
+                    // A packet created by the router, or a route that drops.
                     ("port", Value::Null) => fields.get("name").is_none_or(Value::is_null),
                     ("port", _) | ("dev" | "in", _) => false,
                     ("out", field) => field.is_null() || field["port"].is_number(),
@@ -220,7 +218,7 @@ fn a_large_table_is_counted_between_other_requests() {
             long.set_nonblocking(true).unwrap();
             BufReader::new(&long).read_line(&mut reply).is_err()
         };
-        // This thread may be held up between both replies.
+        // This thread may be delayed between the two replies.
         assert!((0..20).any(|_| is_between()), "{asks} holds other requests up");
     }
     assert_eq!(number(&forwarder.ask("show fib"), "/blackhole"), 1);
@@ -261,7 +259,6 @@ fn an_operator_looks_at_it_and_changes_it() {
     let neighbours = forwarder.ask("show neigh");
     let shown = ["mac", "origin", "state"].map(|key| neighbours[0][key].as_str().unwrap());
     assert_eq!(shown, ["02:00:00:00:00:07", "static", "PERMANENT"]);
-    // Nothing was learned, and what was told stays.
     forwarder.ask("clear neigh");
     assert!(forwarder.refuses("clear neigh 198.18.0.1").contains("not learned"));
     assert_eq!(forwarder.ask("show neigh").as_array().unwrap().len(), 1);
@@ -278,7 +275,7 @@ fn an_operator_looks_at_it_and_changes_it() {
         assert!(!packet["addresses"].is_null(), "{packet}");
     }
     let capture = scratch.path().join("drops.pcapng");
-    // The forwarder opens no path that a client names: it may be one that this client must not write.
+    // The forwarder opens no path named by a client, which may lack permission to write it.
     let line = format!("capture drops {} 300", capture.display());
     std::fs::write(&capture, "somebody's").unwrap();
     let refusal = without_file(&forwarder.socket, &line);
@@ -321,7 +318,7 @@ fn one_vrf_is_steered_beside_the_others() {
         let is_same = |vrf: &str| forwarder.ask(&format!("vrf {vrf} show fib")) == forwarder.ask("show fib");
         assert_eq!(number(&forwarder.ask("vrf red show fib"), "/routes_v4"), 2);
         assert!(!is_same("red"));
-        // No packet of the trace goes there.
+        // No packet of the trace has such a destination.
         forwarder.ask("vrf red route add 240.0.0.0/8 7");
         assert_eq!((id("vrf red route get 240.0.0.1"), id("vrf default route get 240.0.0.1")), (7, 0));
         forwarder.ask("route add 240.0.0.0/8 8");
@@ -333,7 +330,7 @@ fn one_vrf_is_steered_beside_the_others() {
                 .refuses("vrf blue show fib")
                 .contains("there is no VRF 'blue'; there are: default, red")
         );
-        // The default VRF has IPv6 routes, which sail-m refuses; it answers for the other one alone.
+        // The default VRF has IPv6 routes, which sail-m refuses; the engine serves the other VRF only.
         forwarder.ask("vrf red set engine sail-m");
         let engines = || {
             let vrfs = forwarder.ask("show vrfs");
@@ -366,7 +363,7 @@ fn a_drain_tells_its_hook_first_and_goes_on_when_the_hook_fails() {
     write("exit 3");
     let routes = bundled("routes.txt");
     let options = ["--fib", routes.to_str().unwrap(), "--drain-hook", hook.to_str().unwrap()];
-    // What it receives ends, as if the hook had moved it elsewhere.
+    // The capture ends, as if the hook had moved the traffic elsewhere.
     let input = format!("rx_pcap={}", bundled("mix.pcap").display());
     let Some(forwarder) = Steered::run_with(scratch.path(), "drain", &input, &options) else { return };
     assert!(forwarder.refuses("stop --drain").contains("exit status: 3; forwarding goes on"));
@@ -413,14 +410,12 @@ fn several_paths_are_shown_with_their_shares_and_fail_without_a_delta() {
     assert!(number(&summary, "/packets/tx") > 0);
 }
 
-/// The MAC of the first `net_pcap` port.
 const MAC: [u8; 6] = [2, 0x70, 0x63, 0x61, 0x70, 0];
 
-/// A frame to that port, with this destination and TTL.
 fn to(address: u32, ttl: u8) -> Vec<u8> {
     let mut frame = v4_frame(0xc612_0102, address, 60, &[]);
     frame[..6].copy_from_slice(&MAC);
-    // One's complement: what the TTL loses, the checksum gains.
+    // One's complement: the checksum grows by as much as the TTL shrinks.
     frame[24] += frame[22] - ttl;
     frame[22] = ttl;
     frame
@@ -431,7 +426,7 @@ fn what_the_router_gets_is_traced() {
     for topology in ["run-to-completion", "pipeline"] {
         let scratch = tempfile::tempdir().unwrap();
         let path = |name: &str| scratch.path().join(name);
-        // For the router, whose UDP ports nobody serves without a TAP; out of time; without a route.
+        // For the router, whose UDP ports are closed without a TAP; expired; without a route.
         write_pcap(&path("in.pcap"), &[to(0xc612_0101, 64), to(10 << 24 | 1, 1), to(0xcb00_7101, 64)]);
         std::fs::write(path("routes.txt"), "10.0.0.0/8 2\n").unwrap();
         let input = format!("rx_pcap={},infinite_rx=1", path("in.pcap").display());
@@ -442,7 +437,7 @@ fn what_the_router_gets_is_traced() {
         let name = format!("seen-{topology}");
         let Some(forwarder) = Steered::over(scratch.path(), &name, &options, &vdevs) else { return };
         let mut punted = std::collections::BTreeSet::new();
-        // On a busy host the router takes so few that all of a trace may be dropped as punt_full.
+        // On a busy host the router may drop all packets of a trace as punt_full.
         for _ in 0..100 {
             let trace = forwarder.ask("trace 90");
             for packet in trace.as_array().unwrap() {
@@ -465,13 +460,13 @@ fn what_the_router_gets_is_traced() {
     }
 }
 
-/// The thread of the router drops the packets that it could not answer, and they are captured as those of lcores are.
+/// Packets dropped by the router's thread are captured like those dropped by lcores.
 #[test]
 fn what_the_router_drops_is_captured() {
     let bench = PortBench::new();
     let (trace, routes, capture) =
         (bench.path("in.pcap"), bench.path("routes.txt"), bench.path("drops.pcapng"));
-    // Five for the router, whose UDP ports nobody serves without a TAP; one out of time; one without a route.
+    // Five for the router, whose UDP ports are closed without a TAP; one expired; one without a route.
     let frames = [vec![to(0xc612_0101, 64); 5], vec![to(10 << 24 | 1, 1), to(0xcb00_7101, 64)]].concat();
     write_pcap(&trace, &frames);
     std::fs::write(&routes, "10.0.0.0/8 1\n").unwrap();

@@ -1,5 +1,5 @@
-//! A real update stream over full tables, again and again at 100,000 updates a second, while each engine looks up: every packet is
-//! right, and none is lost but by a full TX queue.
+//! A real update stream over full tables, looped at 100,000 updates a second, with each engine: every packet is right, and no packet is
+//! lost except by a full TX queue.
 
 use crate::forwarder::Steered;
 use crate::support::{drops, is_full, number, replay_command, v4_frame, v6_frame, write_pcap};
@@ -11,17 +11,15 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-/// Updates a second.
 const RATE: u64 = 100_000;
-/// Packets of the trace, to addresses that updates are about.
+/// Packets of the trace, to addresses covered by updates.
 const FRAMES: usize = 2000;
 
-/// Seconds of updates for each engine.
 fn seconds() -> u64 {
     if is_full() { 30 } else { 1 }
 }
 
-/// The updates of a file, those of IPv4 alone if `only_v4`. They have numbers in place of their gateways, so that packets can be sent.
+/// The updates of a file, optionally only IPv4. Ids replace the gateways, so that packets can be sent.
 fn stream(file: &Path, only_v4: bool) -> (Vec<Update>, String) {
     let updates: Vec<Update> = feed::updates(file, None).unwrap().map(Result::unwrap).collect();
     let is_wanted = |update: &Update| !only_v4 || matches!(update.prefix, IpPrefix::V4(_));
@@ -36,7 +34,6 @@ fn stream(file: &Path, only_v4: bool) -> (Vec<Update>, String) {
     (updates, text)
 }
 
-/// A frame to an address that this prefix covers.
 fn frame(prefix: IpPrefix, state: &mut SplitMix64) -> Vec<u8> {
     match prefix {
         IpPrefix::V4(prefix) => {
@@ -51,12 +48,11 @@ fn frame(prefix: IpPrefix, state: &mut SplitMix64) -> Vec<u8> {
     }
 }
 
-/// Of `engines` the first three, or all with `FWD_CONFORMANCE=full`: the engines' own tests follow this stream, too.
+/// The first three of `engines`, or all with `FWD_CONFORMANCE=full`: the engines' own tests follow this stream too.
 fn chosen<'a>(engines: &'a [&'a str]) -> &'a [&'a str] {
     if is_full() { engines } else { &engines[..3] }
 }
 
-/// A replay over `tables` under `updates`, in which each of `engines` takes its turn.
 fn each_takes_its_turn(tables: &[&Path], updates: &Path, only_v4: bool, engines: &[&str]) {
     let scratch = tempfile::tempdir().unwrap();
     let (updates, text) = stream(updates, only_v4);

@@ -1,4 +1,4 @@
-//! Traces that are read while they are replayed, and the interfaces that their packets were captured on.
+//! Traces that are read while they are replayed, and the interfaces of captured packets.
 
 use crate::support::{
     bundled, drops, fwd_app, mix_command, number, ran, read_pcap, replay, replay_command, report, stderr,
@@ -11,7 +11,6 @@ use std::time::Duration;
 
 const ALWAYS: [&str; 2] = ["--stream", "always"];
 
-/// The mixed capture over and over, `times` times, as one file.
 fn write_mix(path: &Path, times: usize) {
     let mix = std::fs::read(bundled("mix.pcap")).unwrap();
     let (header, packets) = mix.split_at(24);
@@ -23,7 +22,7 @@ fn write_mix(path: &Path, times: usize) {
     file.flush().unwrap();
 }
 
-/// What must be the same whether a trace is in memory or not.
+/// The results that do not depend on whether a trace is in memory.
 fn result(summary: &Value) -> (u64, u64, Vec<(String, u64)>, Vec<u64>) {
     let ports = summary["ports"].as_array().unwrap().iter();
     let counts =
@@ -65,7 +64,7 @@ fn a_trace_that_is_read_meanwhile_gives_what_one_in_memory_gives() {
         for port in 0..4 {
             let sorted = |name: &str| {
                 let mut sent = read_pcap(&out(name).join(format!("port{port}.pcap")));
-                // With several inputs their packets are interleaved as it happens.
+                // With several inputs the interleaving of packets varies.
                 sent.sort_unstable();
                 sent
             };
@@ -74,7 +73,7 @@ fn a_trace_that_is_read_meanwhile_gives_what_one_in_memory_gives() {
     }
 }
 
-/// The most memory that the process has had, kilobytes.
+/// Peak memory of the process, kilobytes.
 fn memory_max_kb(pid: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?.split_whitespace().next()?.parse().ok()
@@ -124,7 +123,7 @@ fn drops_fragments_and_slow_links_are_accounted_for() {
         assert!(number(&summary, "/packets/originated") > 20_000, "{}", summary["packets"]);
         assert!(number(&summary, "/packets/drops/mtu_exceeded") > 1000, "{}", summary["packets"]);
     }
-    // What is sent while the ring is full is lost, without a trace of which packet it was.
+    // Packets sent while the ring is full are lost and cannot be identified.
     let slow = [&ALWAYS[..], &["--verify", "--loops", "50", "--tx-slow", "200", "--rate", "2Mpps"]].concat();
     let summary = replay(&bundled("mix.pcap"), &bundled("routes.txt"), &slow).unwrap();
     assert!(number(&summary, "/packets/drops/tx_full") > 0, "{}", summary["packets"]);
@@ -155,7 +154,6 @@ fn a_pipe_is_read_once() {
     assert_eq!(number(&summary, "/verify/checked"), 2000);
 }
 
-/// The blocks of a pcapng file: where each begins.
 fn blocks(file: &[u8]) -> Vec<usize> {
     let mut at = 0;
     let next = |at: usize| at + u32::from_le_bytes(file[at + 4..at + 8].try_into().unwrap()) as usize;
@@ -174,7 +172,7 @@ fn damage_ends_a_replay_with_its_report_and_where_it_is() {
     let mut file = std::fs::read(bundled("mix.pcapng")).unwrap();
     let packets: Vec<_> = blocks(&file).into_iter().filter(|at| file[*at] == 6).collect();
     assert_eq!(packets.len(), 2000);
-    // The block of packet 1,901 says that it is 13 bytes long.
+    // The block of packet 1,901 claims a length of 13 bytes.
     file[packets[1900] + 4] = 13;
     std::fs::write(&trace, &file).unwrap();
     for (when, is_replayed) in [("never", false), ("always", true)] {
@@ -226,7 +224,7 @@ fn what_cannot_be_done_with_part_of_a_trace_is_refused_by_name() {
     let _ = report(command, 0);
 }
 
-/// Writes the mixed capture as pcapng, packet `i` of which came by interface `i % 3`: `eth0`, `eth1`, and one without a name.
+/// Writes the mixed capture as pcapng. Packet `i` has interface `i % 3`: `eth0`, `eth1`, and one without a name.
 fn write_interfaces(path: &Path) {
     let mut file = Vec::new();
     let mut block = |kind: u32, body: &[u8]| {

@@ -1,5 +1,4 @@
-//! Starts the program, reads its output, writes captures. Captures are parsed and written by hand here, so that no library checks
-//! itself.
+//! Starts the program, reads its output, writes captures. Captures are parsed and written by hand, so that no library checks itself.
 
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -8,12 +7,11 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-/// Whether tests take the time that finds rare faults: `FWD_CONFORMANCE=full`.
+/// Whether tests run long enough to find rare faults: `FWD_CONFORMANCE=full`.
 pub(crate) fn is_full() -> bool {
     fib::conformance::Options::from_env().full
 }
 
-/// The folder of the bundled captures.
 pub(crate) fn pcap_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../pcap")
 }
@@ -22,7 +20,6 @@ pub(crate) fn bundled(name: &str) -> PathBuf {
     pcap_dir().join(name)
 }
 
-/// A command that runs the program with these arguments and captures its output.
 pub(crate) fn fwd_app<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fwd-app"));
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -33,12 +30,11 @@ pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// The output of a run, unless DPDK could not start here.
 pub(crate) fn ran(output: Output) -> Option<Output> {
     (!skip(&stderr(&output))).then_some(output)
 }
 
-/// Whether what was written to stderr says that DPDK could not start here: prints SKIPPED, or fails when `FWD_REQUIRE` names dpdk.
+/// Whether DPDK could not start, according to stderr: prints SKIPPED, or fails when `FWD_REQUIRE` names dpdk.
 pub(crate) fn skip(text: &str) -> bool {
     if !text.contains("DPDK does not start") {
         return false;
@@ -63,7 +59,7 @@ pub(crate) fn wait(mut child: Child, limit: Duration) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// An update stream over the bundled table: every route changes its id, is withdrawn and comes back, again and again.
+/// An update stream over the bundled table that changes the id of every route, withdraws it and restores it, `rounds` times.
 pub(crate) fn changes(rounds: usize) -> String {
     let routes = std::fs::read_to_string(bundled("routes.txt")).unwrap();
     let routes: Vec<_> =
@@ -81,19 +77,16 @@ pub(crate) fn changes(rounds: usize) -> String {
     text
 }
 
-/// A replay of `trace` over `routes`, without huge pages.
 pub(crate) fn replay_command(trace: &Path, routes: &Path) -> Command {
     let mut command = fwd_app(&["replay", "--no-huge"]);
     command.arg(trace).arg("--fib").arg(routes);
     command
 }
 
-/// A replay of the mixed capture over the bundled routes.
 pub(crate) fn mix_command() -> Command {
     replay_command(&bundled("mix.pcap"), &bundled("routes.txt"))
 }
 
-/// Checks a report against the schema of reports.
 pub(crate) fn check_schema(summary: &Value) -> Result<(), String> {
     static SCHEMA: LazyLock<jsonschema::Validator> = LazyLock::new(|| {
         let schema = serde_json::from_str(include_str!("../../src/report/schema.json")).unwrap();
@@ -102,7 +95,7 @@ pub(crate) fn check_schema(summary: &Value) -> Result<(), String> {
     SCHEMA.validate(summary).map_err(|error| format!("{}: {error}", error.instance_path()))
 }
 
-/// The JSON of a run: it is of the schema, every packet is accounted for, and every result that was checked is the oracle's.
+/// The JSON of a run. It follows the schema, every packet is accounted for, and every verified result matches the oracle.
 pub(crate) fn json(path: &Path) -> Value {
     let summary = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     check_schema(&summary).unwrap_or_else(|error| panic!("{error}: {summary}"));
@@ -137,7 +130,6 @@ pub(crate) fn replay(trace: &Path, routes: &Path, extra: &[&str]) -> Option<Valu
     Some(summary)
 }
 
-/// The same of the mixed capture over the bundled routes.
 pub(crate) fn replay_mix(extra: &[&str]) -> Option<Value> {
     replay(&bundled("mix.pcap"), &bundled("routes.txt"), extra)
 }
@@ -146,7 +138,6 @@ pub(crate) fn number(summary: &Value, pointer: &str) -> u64 {
     summary.pointer(pointer).and_then(Value::as_u64).unwrap_or_else(|| panic!("no {pointer} in {summary}"))
 }
 
-/// The drops that are not zero.
 pub(crate) fn drops(summary: &Value) -> Vec<(String, u64)> {
     let all = summary.pointer("/packets/drops").unwrap().as_object().unwrap();
     assert_eq!(all.len(), 18, "every reason is there");
@@ -168,7 +159,7 @@ pub(crate) fn read_pcap(path: &Path) -> Vec<(u64, Vec<u8>)> {
     records.map(whole).collect()
 }
 
-/// The same, with each frame's length on the wire.
+/// [`read_pcap`], with each frame's length on the wire.
 pub(crate) fn read_records(path: &Path) -> Vec<(u64, Vec<u8>, usize)> {
     let file = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let word = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().unwrap());
@@ -189,7 +180,6 @@ pub(crate) fn read_records(path: &Path) -> Vec<(u64, Vec<u8>, usize)> {
     frames
 }
 
-/// How many packets of a pcapng file have this comment.
 pub(crate) fn comments(path: &Path, comment: &str) -> usize {
     let bytes = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     bytes.windows(comment.len()).filter(|window| *window == comment.as_bytes()).count()
@@ -200,7 +190,6 @@ pub(crate) fn write_pcap(path: &Path, frames: &[Vec<u8>]) {
     write_pcap_of(path, 1, frames);
 }
 
-/// The same of another link type.
 pub(crate) fn write_pcap_of(path: &Path, link: u32, frames: &[Vec<u8>]) {
     let mut file = Vec::new();
     for word in [0xa1b2_3c4d_u32, 4 << 16 | 2, 0, 0, 1 << 18, link] {
@@ -216,7 +205,6 @@ pub(crate) fn write_pcap_of(path: &Path, link: u32, frames: &[Vec<u8>]) {
     std::fs::write(path, file).unwrap();
 }
 
-/// An IPv4 UDP frame of `frame_bytes` to `destination`, with these VLAN tags.
 pub(crate) fn v4_frame(source: u32, destination: u32, frame_bytes: usize, tags: &[u16]) -> Vec<u8> {
     let mut frame = ethernet(tags, 0x0800);
     let total = frame_bytes.max(frame.len() + 28) - frame.len();
@@ -231,7 +219,6 @@ pub(crate) fn v4_frame(source: u32, destination: u32, frame_bytes: usize, tags: 
     frame
 }
 
-/// An IPv6 UDP frame of `frame_bytes` to `destination`, with these VLAN tags.
 pub(crate) fn v6_frame(source: u128, destination: u128, frame_bytes: usize, tags: &[u16]) -> Vec<u8> {
     let mut frame = ethernet(tags, 0x86dd);
     let payload = frame_bytes.max(frame.len() + 48) - frame.len() - 40;
@@ -244,7 +231,7 @@ pub(crate) fn v6_frame(source: u128, destination: u128, frame_bytes: usize, tags
     frame
 }
 
-/// Where the IP header of a frame starts, after any tags.
+/// Offset of the IP header of a frame, after any tags.
 pub(crate) fn ip_at(frame: &[u8]) -> usize {
     let mut at = 12;
     while matches!(frame[at..at + 2], [0x81, 0] | [0x88, 0xa8] | [0x91, 0]) {
@@ -253,7 +240,6 @@ pub(crate) fn ip_at(frame: &[u8]) -> usize {
     at + 2
 }
 
-/// Writes the header checksum of an IPv4 packet.
 pub(crate) fn sum_v4(packet: &mut [u8]) {
     packet[10..12].fill(0);
     let header = &packet[..usize::from(packet[0] & 15) * 4];

@@ -1,11 +1,10 @@
-//! `run --tap`, in a network namespace of its own: frames for the kernel are punted, the kernel's are sent, and all are counted.
+//! `run --tap` in a private network namespace: frames for the kernel are punted, the kernel's are sent, and all are counted.
 
 use crate::run::{eal, run, summary};
 use crate::support::{drops, number, ran, read_pcap, skip, stderr, v4_frame, write_pcap};
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Whether TAPs can be made here.
 fn has_taps() -> bool {
     let made =
         Command::new("unshare").args(["--net", "--", "sh", "-c", "ip tuntap add dev t0 mode tap"]).output();
@@ -16,7 +15,7 @@ fn has_taps() -> bool {
     is_there
 }
 
-/// `run` with `options` in a namespace of its own: port 0 receives `frames` and writes what it sends to `out.pcap`.
+/// `run` with `options` in a private namespace: port 0 receives `frames` and writes its output to `out.pcap`.
 fn run_apart(folder: &Path, name: &str, options: &[&str], frames: &[Vec<u8>]) -> Output {
     let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
     write_pcap(&folder.join("in.pcap"), frames);
@@ -28,7 +27,7 @@ fn run_apart(folder: &Path, name: &str, options: &[&str], frames: &[Vec<u8>]) ->
     apart.output().unwrap()
 }
 
-/// A frame for all OSPF routers, with a TTL of 1, and one for all stations of the link.
+/// A frame to all OSPF routers with a TTL of 1, and one to all stations of the link.
 fn frames() -> Vec<Vec<u8>> {
     let mut group = v4_frame(0xc612_0102, 0xe000_0005, 60, &[]);
     group[..6].copy_from_slice(&[1, 0, 0x5e, 0, 0, 5]);
@@ -44,12 +43,12 @@ fn the_kernel_takes_and_gives_frames() {
     }
     let folder = tempfile::tempdir().unwrap();
     let options = ["--duration", "2", "--config", "(0,0,1)", "--address", "0=198.18.1.1/24"];
-    // Without a TAP there is nobody who takes them.
+    // Without a TAP these frames have no receiver.
     let Some(output) = ran(run_apart(folder.path(), "no-tap", &options, &frames())) else { return };
     let json = folder.path().join("summary.json");
     let before = summary(&output, &json);
     assert_eq!(drops(&before), [("not_for_us".to_owned(), 2)]);
-    // The router announces its address, in an ARP message of 42 bytes.
+    // The router announces its address in an ARP message of 42 bytes.
     let announced = read_pcap(&folder.path().join("out.pcap"));
     let arp = announced.iter().find(|(_, frame)| frame[12..14] == [8, 6]);
     assert!(arp.is_some_and(|(_, frame)| frame.len() == 60 && frame[42..].iter().all(|byte| *byte == 0)));
@@ -59,7 +58,7 @@ fn the_kernel_takes_and_gives_frames() {
     assert_eq!(number(&after, "/packets/punted"), 2);
     assert_eq!(drops(&after), []);
     assert_eq!(after["setup"]["taps"][0], "0=tap0");
-    // The kernel reports its groups when a link comes up, beside what the router announces.
+    // The kernel reports its groups when a link comes up, in addition to the router's announcements.
     assert!(number(&after, "/packets/originated") > number(&before, "/packets/originated"));
     let sent = read_pcap(&folder.path().join("out.pcap"));
     assert!(sent.iter().all(|(_, frame)| frame[6..12] == sent[0].1[6..12]), "the TAP has the port's MAC");

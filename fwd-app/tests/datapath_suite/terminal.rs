@@ -1,4 +1,4 @@
-//! A stderr that is closed or that nobody reads does not disturb a run: packets flow, a signal ends it, and the JSON is written.
+//! A closed or blocked stderr does not disturb a run: packets flow, a signal ends it, and the JSON is written.
 
 use crate::run::{eal, run};
 use crate::signals::send;
@@ -19,7 +19,7 @@ fn chatty(json: &Path, options: &[&str], prefix: &str) -> Command {
     run(json, &options, &eal, &["net_null0", "net_null1"].map(str::to_owned))
 }
 
-/// Reads until a line has `wanted`; returns false if DPDK does not start here.
+/// Reads until a line contains `wanted`; returns false if DPDK does not start here.
 fn read_until(reader: &mut impl Read, wanted: &str) -> bool {
     let mut said = String::new();
     for line in BufReader::with_capacity(64, reader).lines() {
@@ -33,7 +33,6 @@ fn read_until(reader: &mut impl Read, wanted: &str) -> bool {
     false
 }
 
-/// Sends SIGTERM, which must end the process with exit code 0 and a report.
 fn end(child: Child, path: &Path) {
     send(&child, "-TERM");
     let output = wait(child, LIMIT);
@@ -42,7 +41,7 @@ fn end(child: Child, path: &Path) {
     assert!(number(&summary, "/packets/rx") > 0);
 }
 
-/// What `run` says on a stderr that is a file, and the journal's stream if `is_journal`.
+/// The messages of `run` when stderr is a file, which is the journal's stream if `is_journal`.
 fn said(options: &[&str], prefix: &str, is_journal: bool) -> Option<String> {
     let scratch = tempfile::tempdir().unwrap();
     let (json, path) = (scratch.path().join("summary.json"), scratch.path().join("stderr"));
@@ -86,13 +85,13 @@ fn a_closed_stderr_leaves_the_signals_alone() {
     let scratch = tempfile::tempdir().unwrap();
     let json = scratch.path().join("summary.json");
     let mut child = chatty(&json, &[], "closed").spawn().unwrap();
-    // As with `2>&1 | head -20`, both streams are closed.
+    // Both streams are closed, as with `2>&1 | head -20`.
     let (mut stderr, stdout) = (child.stderr.take().unwrap(), child.stdout.take());
     if !read_until(&mut stderr, "Mpps") {
         return drop(child.wait());
     }
     drop((stderr, stdout));
-    // Time for several lines that nobody reads.
+    // Time for several unread lines.
     std::thread::sleep(Duration::from_millis(200));
     assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
     end(child, &json);

@@ -2,7 +2,6 @@
 
 use crate::support::{bundled, drops, number, replay_mix, replay_with_code};
 
-/// Replays the mix and checks every result.
 fn holds(extra: &[&str]) {
     let mut arguments = vec!["--verify", "--loops", "5"];
     arguments.extend(extra);
@@ -61,7 +60,7 @@ fn a_slow_tx_side_loses_by_tx_full_and_nothing_else() {
         let names: Vec<_> = drops(&summary).into_iter().map(|(name, _)| name).collect();
         assert_eq!(names, ["no_route", "tx_full"], "{topology}");
         assert_eq!(number(&summary, "/packets/drops/no_route"), 2500);
-        // The packets that leave are correct and in order, and the others are accounted for.
+        // Sent packets are correct and in order, and the others are accounted for.
         assert_eq!(number(&summary, "/verify/checked"), 40_000);
     }
 }
@@ -78,7 +77,7 @@ fn nothing_sent_is_a_failure() {
 #[test]
 fn too_few_mbufs_hold_packets_up_and_lose_none() {
     for (topology, lcores, mbufs) in [("run-to-completion", "1", "1024"), ("pipeline", "3", "1792")] {
-        // A batch that the mbufs cannot fill is flushed when it is due.
+        // A batch that exceeds the mbufs is flushed when it is due.
         holds(&["--topology", topology, "--lcores", lcores, "--mbufs", mbufs, "--batch", "4096"]);
     }
 }

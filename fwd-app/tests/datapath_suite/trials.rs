@@ -1,5 +1,5 @@
-//! Warm-up, ramps, rates in percent and searches. Nothing here asserts how fast a machine is: a link of a known rate is slower than any,
-//! and a machine that is busy finds less than the link takes, never more.
+//! Warm-up, ramps, rates in percent and searches. No test asserts the speed of a machine: a link of a known rate is the bottleneck, and a
+//! busy machine finds less than the link's rate, never more.
 
 use crate::signals::{send, wait_until_it_runs};
 use crate::support::{
@@ -8,7 +8,7 @@ use crate::support::{
 use serde_json::Value;
 use std::time::Duration;
 
-/// Packets a second and seconds of the measured part, and its packets.
+/// Duration in seconds and packets of the measured part.
 fn measured(summary: &Value) -> (f64, f64) {
     let seconds = summary["rate"]["duration_s"].as_f64().unwrap();
     (seconds, (summary["rate"]["mpps"].as_f64().unwrap() * 1e6 * seconds).round())
@@ -36,7 +36,7 @@ fn what_is_sent_before_the_measurement_is_in_no_rate_and_no_latency() {
 
 #[test]
 fn a_rate_rises() {
-    // A triangle of 2,500 packets, and 5,000 behind it; half a rectangle.
+    // A ramp of 2,500 packets, then 5,000 at the full rate; a ramp of 5,000.
     for (extra, packets_max) in [
         (["--rate", "10kpps", "--duration", "1", "--ramp", "0.5"], 7501),
         (["--rate", "2kpps..8kpps", "--duration", "1", "--flush-us", "1"], 5001),
@@ -48,7 +48,7 @@ fn a_rate_rises() {
     }
 }
 
-/// A search over a link that takes 50 kpps; 15 of 16 packets come so far.
+/// A search over a link of 50 kpps, which 15 of 16 packets reach.
 const LINK: [&str; 12] = [
     "--ports",
     "1",
@@ -63,7 +63,7 @@ const LINK: [&str; 12] = [
     "--search-width",
     "4%",
 ];
-/// The most packets a second that a trial of 0.1 s can find: the TX queue takes 1,024 packets beyond the rate of the link.
+/// The highest rate that a trial of 0.1 s can find: the TX queue accepts 1,024 packets beyond the link's rate.
 const LINK_PPS_MAX: f64 = (50e3 + 1024.0 / 0.1) * 16.0 / 15.0;
 
 #[test]
@@ -101,7 +101,7 @@ fn a_search_finds_what_a_link_takes() {
         assert!((point["offered_pps"].as_f64().unwrap() / of - 1.0).abs() < 1e-9, "{point}");
         assert!(number(point, "/latency_ns/p50") <= number(point, "/latency_ns/p99_9"), "{point}");
     }
-    // Rate and latency of the summary are those of the rate found.
+    // Rate and latency of the summary belong to the rate found.
     assert!(summary["rate"]["mpps"].as_f64().unwrap() * 1e6 <= LINK_PPS_MAX, "{}", summary["rate"]);
     assert_eq!(number(&summary, "/verify/checked"), number(&summary, "/packets/rx"));
 }
@@ -125,7 +125,7 @@ fn a_search_that_finds_no_rate_fails_and_says_so() {
     let Some((summary, said)) = report(command, 1) else { return };
     assert!(said.contains("no rate was found with a loss of 0 % or less: even 20000 pps"), "{said}");
     assert!(summary["search"]["goals"][0]["rate_pps"].is_null(), "{}", summary["search"]);
-    // An engine's own drops are no loss.
+    // An engine's drops do not count as loss.
     let all_lost =
         ["--search", "0", "--search-trial", "0.05", "--search-sum", "0.05", "--search-min", "100pps"];
     let all_lost = [&all_lost[..], &["--search-max", "800pps"]].concat();
@@ -156,7 +156,7 @@ fn a_signal_ends_a_search_with_what_was_found() {
 fn a_link_loses_what_it_does_not_take() {
     let extra = ["--ports", "1", "--tx-rate", "1Mbps", "--loops", "5"];
     let Some(summary) = replay(&bundled("mix.pcap"), &bundled("routes.txt"), &extra) else { return };
-    // 10,000 packets of 222 bytes would take it 18 s.
+    // 10,000 packets of 222 bytes would take the link 18 s.
     let full = number(&summary, "/packets/drops/tx_full");
     assert!(full > 5000 && number(&summary, "/packets/tx") >= 1024, "{}", summary["packets"]);
 }

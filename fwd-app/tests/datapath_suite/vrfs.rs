@@ -1,4 +1,4 @@
-//! VRFs: sixteen with the same prefixes and other next hops, each judged by its own oracle while all of them change.
+//! VRFs: sixteen with the same prefixes and different next hops, each checked by a separate oracle while all tables change.
 
 use crate::ports::{PortBench, SHORT};
 use crate::support::{
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 const VRFS: u32 = 16;
 
-/// Routes that a VRF announces and withdraws: prefixes within 10.0.0.0/12 and 2001:db8::/44, of lengths from 13 and 45 on.
+/// Random routes of a VRF: prefixes within 10.0.0.0/12 and 2001:db8::/44, with at least 13 and 45 bits.
 struct RandomPrefixes {
     rng: Seeded,
     has_v6: bool,
@@ -65,7 +65,6 @@ fn files(folder: &Path, vrf: u32, has_v6: bool) -> (PathBuf, PathBuf) {
     (one, two)
 }
 
-/// A packet to a prefix of [`RandomPrefixes`], with these VLAN tags.
 fn frame(rng: &mut Seeded, has_v6: bool, tags: &[u16]) -> Vec<u8> {
     if has_v6 && rng.percent(50) {
         let to = 0x2001_0db8 << 96 | u128::from(rng.u32() & 0x3fff) << 66 | u128::from(rng.u32());
@@ -74,7 +73,6 @@ fn frame(rng: &mut Seeded, has_v6: bool, tags: &[u16]) -> Vec<u8> {
     v4_frame(192 << 24 | rng.u32() & 0xffff, 10 << 24 | rng.u32() & 0xf_3333, 70, tags)
 }
 
-/// A trace of such packets, one in 16 with a VLAN tag.
 fn trace(folder: &Path, has_v6: bool) -> PathBuf {
     let mut rng = Seeded::new(72, 0);
     let mut any = |_| {
@@ -86,8 +84,8 @@ fn trace(folder: &Path, has_v6: bool) -> PathBuf {
     file
 }
 
-/// A replay over VRFs with these files while all of them change: the first is the default one, the others have a port each, but for
-/// those that `moved` gives others. Every result must be right.
+/// A replay over VRFs with these files, which all change. The first VRF is the default one; each other VRF has a port, or the ports of
+/// `moved`. Every result must be right.
 fn replay_vrfs(
     trace: &Path,
     files: &[(PathBuf, PathBuf)],
@@ -109,7 +107,7 @@ fn replay_vrfs(
     Some(summary)
 }
 
-/// The frames that left by `ports` ports, each with its next hop: the MAC of a bare id ends with the id.
+/// The frames sent by `ports` ports, each with its next hop: the MAC of a bare id ends with the id.
 fn sent(out: &Path, ports: usize) -> Vec<(u32, Vec<u8>)> {
     let frames = (0..ports).flat_map(|port| read_pcap(&out.join(format!("port{port}.pcap"))));
     frames.map(|(_, frame)| (u32::from_be_bytes([0, frame[3], frame[4], frame[5]]), frame)).collect()
@@ -151,7 +149,7 @@ fn a_next_hop_of_one_vrf_is_never_used_for_packets_of_another() {
         let out = scratch.path().join(format!("{engine}-{topology}"));
         let more = ["--engine", engine, "--topology", topology, "--ports", "16", "--rate", "400kpps"];
         let extra = [&more[..], &["--loops", "20", "--out", out.to_str().unwrap()]].concat();
-        // All packets come by port 0, which is moved to VRF v7: the VRF default has no port that receives.
+        // All packets are received by port 0, which is moved to VRF v7: the VRF default has no port that receives.
         if replay_vrfs(&trace, &files, &[("v7", "0")], &extra).is_none() {
             return;
         }
@@ -163,7 +161,7 @@ fn a_next_hop_of_one_vrf_is_never_used_for_packets_of_another() {
     }
 }
 
-/// The VRF of a frame by its outermost tag, when VLANs 101 to 103 of its port are in v1 to v3, and 4094 in v3.
+/// The VRF of a frame by its outermost tag: VLANs 101 to 103 of its port are in v1 to v3, and 4094 in v3.
 fn vrf_of(frame: &[u8]) -> u32 {
     match (u16::from_be_bytes([frame[12], frame[13]]), u16::from_be_bytes([frame[14], frame[15]]) & 0xfff) {
         (0x8100 | 0x88a8 | 0x9100, id @ 101..=103) => u32::from(id - 100),
@@ -221,7 +219,7 @@ fn vlans_of_one_port_are_in_the_vrfs_of_their_tags() {
     }
 }
 
-/// RFC 1812 5.3.4, where a port has an address and its VLAN is in another VRF.
+/// RFC 1812 5.3.4: a port with an address and a VLAN in another VRF.
 #[test]
 fn a_vlan_of_another_vrf_forwards_only_what_is_sent_to_the_port() {
     let bench = PortBench::new();
