@@ -5,7 +5,7 @@
 pub struct Bytes<'a>(pub &'a [u8]);
 
 impl<'a> Bytes<'a> {
-    /// Whether nothing is left.
+    /// Whether all bytes have been read.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()

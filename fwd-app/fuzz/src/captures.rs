@@ -1,4 +1,4 @@
-//! Captures: what `replay` plays and what `lpm-bench` takes its keys from, which have to agree.
+//! Captures: the reader of `replay` and the reader of `lpm-bench` must agree.
 
 use crate::scratch::with_file;
 use fib::traffic::{Destinations, capture_destinations};
@@ -15,7 +15,7 @@ pub fn captures(data: &[u8]) {
         Ok(trace) => trace,
         Err(error) => return assert!(!format!("{error:#}").is_empty()),
     };
-    // Whatever can be replayed has Ethernet frames only, which the other one takes too.
+    // A capture that can be replayed has Ethernet frames only, which the other reader accepts too.
     let found = found.unwrap_or_else(|error| panic!("read by one alone: {error}"));
     assert_eq!((trace.frames.len() as u64, trace.is_truncated), (found.frames, found.truncated));
     assert!(trace.frames.is_sorted_by_key(|(time_ns, _)| *time_ns) && trace.snapped <= trace.frames.len());
@@ -26,7 +26,6 @@ pub fn captures(data: &[u8]) {
     assert_eq!((bytes(&again.frames), again.is_truncated, again.snapped), (bytes(&trace.frames), false, 0));
 }
 
-/// The destination of every packet that the forwarder would accept is in the list, in order.
 fn good_packets_are_among_the_destinations(frames: &[(u64, Vec<u8>)], found: &Destinations) {
     let (mut v4, mut v6) = (found.v4.iter(), found.v6.iter());
     for (_, bytes) in frames {
@@ -39,7 +38,6 @@ fn good_packets_are_among_the_destinations(frames: &[(u64, Vec<u8>)], found: &De
     }
 }
 
-/// Encodes the frames as a big-endian nanosecond pcap.
 fn pcap(frames: &[(u64, Vec<u8>)]) -> Vec<u8> {
     let mut file = Vec::new();
     for word in [0xa1b2_3c4d_u32, 2 << 16 | 4, 0, 0, 1 << 18, 1] {

@@ -4,11 +4,10 @@ use crate::bytes::Bytes;
 use fib::{Key, NextHopId, Prefix, Route};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The most changes in a delta.
 const CHANGES_MAX: usize = 8;
 /// Routes whose edges are looked up after every delta.
 const ROUTES_ASKED: usize = 24;
-/// The addresses near which prefixes lie, as the first 64 bits of an IPv6 address; IPv4 uses the first 32 of them.
+/// The first 64 bits of the IPv6 addresses near which prefixes lie; IPv4 uses the first 32 bits.
 const PLACES: [u64; 8] = [
     0x0a00_0000_0000_0000,
     0x0a01_8000_0000_0001,
@@ -22,7 +21,7 @@ const PLACES: [u64; 8] = [
 /// Next hops: small ones, and the edges of 8, 16 and 24 bits.
 const HOPS: [u32; 12] = [1, 2, 3, 4, 255, 256, 65_534, 65_535, 65_536, 65_537, (1 << 24) - 2, (1 << 24) - 1];
 
-/// A prefix from three bytes: its place, its length, and bits that vary the address.
+/// A prefix from three bytes: its place, its length, and noise for the address.
 fn prefix<K: Key>(input: &mut Bytes<'_>) -> Prefix<K> {
     let place = PLACES[input.below(PLACES.len())];
     // Short prefixes fill whole tables, which takes most engines milliseconds, so they are rare.
@@ -83,13 +82,13 @@ impl<K: Key> ExpectedRoutes<K> {
         }
     }
 
-    /// The changes that withdraw everything.
+    /// The changes that withdraw all routes.
     #[must_use]
     pub fn withdrawn(&self) -> Vec<Route<K>> {
         self.0.keys().map(|prefix| Route { prefix: *prefix, next_hop: NextHopId::NONE }).collect()
     }
 
-    /// The answer by definition: the longest of the routes that contain the key.
+    /// The answer by definition: the longest route that contains the key.
     #[must_use]
     pub fn lookup(&self, key: K) -> NextHopId {
         let routes = (0..=K::BITS).rev();

@@ -1,9 +1,8 @@
-//! The control socket: any line of words is refused or printed back, and any bytes of a client get whole replies that do not depend
-//! on how the bytes were cut.
+//! The control socket: any line of words is refused or printed back, and any client bytes get whole replies that do not depend on the cuts.
 
 use fwd_app::testing::{ctl_replies, ctl_words};
 
-/// A client's bytes after the first one, which cuts them into pieces; each of their lines is tried as words too.
+/// The first byte is the size of the pieces, the rest the client's bytes. Each line is tried as words too.
 pub fn ctl(data: &[u8]) {
     let Some((&piece, bytes)) = data.split_first() else { return };
     for line in String::from_utf8_lossy(bytes).lines() {

@@ -1,9 +1,9 @@
-//! The CPU engines, compared with a plain longest-prefix match: deltas are decoded from an input, and keys are looked up after each
-//! one. A refused delta must change nothing.
+//! The CPU engines against a plain longest-prefix match: deltas are decoded from an input, and keys are looked up after each. A refused
+//! delta must change nothing.
 //!
-//! An engine is made once and reused after withdrawing everything, since most executions are shorter than making an engine. So a
-//! failure may depend on earlier inputs. If `FUZZ_HISTORY` names a folder, the inputs that the engine has seen are written there
-//! when the process panics; run the target with them in the same order.
+//! An engine is reused after withdrawing everything, since making one takes longer than most executions. So a failure may depend on earlier
+//! inputs. If `FUZZ_HISTORY` names a folder, the inputs of the engine are written there when the process panics; run the target with them
+//! in the same order.
 
 use crate::bytes::Bytes;
 use crate::changes::{ExpectedRoutes, changes};
@@ -16,18 +16,17 @@ use std::collections::HashMap;
 use std::sync::{Mutex, Once, PoisonError};
 use std::task::Poll;
 
-/// Limits on table bytes: practically none, or hardly more than empty tables take.
+/// Limits on table bytes: practically none, or hardly more than empty tables.
 const ROOMY: u64 = 4 << 30;
 const TIGHT: u64 = 0;
 /// For engines that expand short IPv6 prefixes to few levels: with a higher limit, a sequence of deltas fills gigabytes.
 const EXPANDED: u64 = 32 << 20;
-/// The step in which the limit of a tight engine is raised until empty tables fit.
+/// Step by which the limit of a tight engine is raised until empty tables fit.
 const TIGHT_STEP: u64 = 96 << 10;
 
-/// An engine, its instruction set, its parameters and its limit on table bytes.
+/// Engine, instruction set, parameters and limit on table bytes.
 type Subject = (&'static str, Option<Isa>, &'static [(&'static str, &'static str)], u64);
 
-/// The engines under test, by number.
 const SUBJECTS: [Subject; 30] = [
     ("bloom", Some(Isa::Scalar), &[], ROOMY),
     ("bloom", Some(Isa::Avx2), &[], ROOMY),
@@ -70,14 +69,12 @@ const SUBJECTS: [Subject; 30] = [
     ("mamt", Some(Isa::Avx512f), &[], TIGHT),
     ("mamt", Some(Isa::Scalar), &[("levels", "6"), ("levels6", "20"), ("headroom", "0")], ROOMY),
 ];
-/// Executions after which an engine is made anew.
+/// Executions before an engine is replaced.
 const USES_MAX: usize = 1000;
-/// The most keys in a slot.
 const BATCH_MAX: usize = 64;
-/// The most deltas in an execution.
 const DELTAS_MAX: usize = 48;
 
-/// The inputs that the engine in use has seen, latest last.
+/// The inputs of the current engine, latest last.
 static HISTORY: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
 const ENGINES: Registry = Registry::new(&[lpm_cpu::ENGINES, lpm_phi::ENGINES, lpm_gpu::ENGINES]);
@@ -107,7 +104,7 @@ impl DeltaRig {
         let mut writer = within(ROOMY).unwrap();
         if table_bytes_max == TIGHT {
             let bytes = writer.stats().table_bytes;
-            // Engines differ in what they count against their limit, so the least one is found by trial.
+            // Engines count differently against their limit, so the lowest one is found by trial.
             writer = (1..).find_map(|step| within(bytes + step * TIGHT_STEP).ok()).unwrap();
         }
         let reader = writer.reader(2, BATCH_MAX).unwrap();
@@ -122,7 +119,6 @@ impl DeltaRig {
         })
     }
 
-    /// Adds `delta` to the RIB, commits it to the engine, and looks up keys around it.
     fn apply(&mut self, delta: &Routes) {
         let before = self.writer.generation();
         self.rib.tell(delta);
@@ -149,7 +145,6 @@ impl DeltaRig {
         self.compare(&self.v6, &keys6, &answers);
     }
 
-    /// Each answer must be that of the plain table.
     fn compare<K: Key>(&self, table: &ExpectedRoutes<K>, keys: &[K], answers: &[NextHopId]) {
         for (key, answer) in keys.iter().zip(answers) {
             let (name, isa) = (self.writer.info().name, self.writer.info().isa);

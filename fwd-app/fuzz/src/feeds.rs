@@ -1,5 +1,4 @@
-//! Route files in text: an error names an existing line and leaves the tables unchanged; what is read and written is read back
-//! unchanged.
+//! Route files in text: an error names an existing line and leaves the tables unchanged; a written table is read back unchanged.
 
 use crate::scratch::with_file;
 use fib::feed::{self, FeedError, FeedErrorKind, Format, LoadOptions, Loaded, WriteFormat, WriteOptions};
@@ -7,9 +6,8 @@ use fib::{IpPrefix, Neighbour, NextHop, NextHopTable, PortRef, Rib};
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 
-/// The number of ports that a table is written for.
 const PORTS: NonZeroU16 = NonZeroU16::new(3).unwrap();
-/// The contents of the tables before an input is loaded on top.
+/// Contents of the tables before an input is loaded.
 const BEFORE: &[u8] =
     b"10.0.0.0/8 7\n192.0.2.0/24 via 198.51.100.1 dev 1\nneigh 198.51.100.1 lladdr 02:00:00:00:00:01 dev 1\n";
 
@@ -47,12 +45,12 @@ pub struct LoadedTable {
     hops: NextHopTable,
 }
 
-/// The meaning of a route's next hop, without the id that the next hop was assigned; a bare id means only itself.
+/// The meaning of a route's next hop, independent of assigned ids. A bare id means itself.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Meaning {
     /// A bare id.
     Id(u32),
-    /// Anything else.
+    /// Any other next hop.
     Hop(NextHop),
 }
 
@@ -100,7 +98,7 @@ pub fn load(data: &[u8], format: Option<Format>) -> Result<(LoadedTable, Loaded)
     Ok((table, loaded))
 }
 
-/// Loads `data` on top of a table. An error must leave the table unchanged and name an existing place.
+/// Loads `data` into a filled table. An error must leave the table unchanged and name an existing place.
 pub fn holds_or_refuses(data: &[u8], format: Option<Format>) {
     let (mut table, _) = load(BEFORE, None).unwrap();
     let routes_before = table.routes();

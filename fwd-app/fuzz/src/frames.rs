@@ -1,4 +1,4 @@
-//! Frames through the parse pass and through all passes, at every level of kernels: compared with the slow path and the reference.
+//! Frames through the parse pass and through all passes, at every level of kernels, against the slow path and the reference.
 //!
 //! An input is a plan of bursts, then frames. A frame is a template or raw bytes, with edits, an optional correction of lengths and
 //! checksum, an end of the first segment, and a repeat count ([`Recipe`]).
@@ -13,12 +13,10 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// The most frames in an input, and in a batch.
 const FRAMES_MAX: usize = 160;
-/// The most bytes in a frame.
 const FRAME_BYTES_MAX: usize = 3000;
 
-/// The kinds of frames, by their numbers in an input.
+/// Kinds of frames, as encoded in an input.
 const RAW: u8 = 0;
 const V4: u8 = 1;
 const V6: u8 = 2;
@@ -30,12 +28,12 @@ const V4_TWO_TAGS: u8 = 6;
 const RIGHT: u8 = 0x08;
 /// A byte gives the end of the first segment.
 const CUT: u8 = 0x10;
-/// A byte gives the number of further frames of this kind; their destinations count up.
+/// A byte gives the number of copies; their destinations count up.
 const REPEAT: u8 = 0x20;
 /// Pairs of bytes give the positions and values of edits.
 const EDITS: u8 = 0x40;
 
-/// The first byte of a frame in the input: its kind and its flags.
+/// The first byte of a frame in the input: kind and flags.
 #[derive(Clone, Copy, Debug)]
 struct Recipe(u8);
 
@@ -44,7 +42,6 @@ impl Recipe {
         self.0 & flag != 0
     }
 
-    /// The frame before its edits.
     fn template(self, input: &mut Bytes<'_>) -> Vec<u8> {
         let payload_bytes = match self.0 & 7 {
             RAW => {
@@ -74,7 +71,7 @@ impl Recipe {
     }
 }
 
-/// An IPv4 header of `words` words to 10.0.0.0; its length and checksum are filled in later.
+/// An IPv4 header of `words` words to 10.0.0.0, without length and checksum.
 fn ipv4(words: u8) -> Vec<u8> {
     let mut header =
         vec![0x40 | words, 0, 0, 0, 0xab, 0xcd, 0x40, 0, 64, 17, 0, 0, 192, 0, 2, 1, 10, 0, 0, 0];
@@ -82,7 +79,7 @@ fn ipv4(words: u8) -> Vec<u8> {
     header
 }
 
-/// An IPv6 header to 2001:db8::; its length is filled in later.
+/// An IPv6 header to 2001:db8::, without length.
 fn ipv6() -> Vec<u8> {
     let mut header = vec![0x60, 0, 0, 0, 0, 0, 17, 64];
     for last in [1, 0] {
@@ -91,7 +88,7 @@ fn ipv6() -> Vec<u8> {
     header
 }
 
-/// The offset of the IP header, and its ethertype, after at most two tags.
+/// Offset and ethertype of the IP header, after at most two tags.
 fn ip_at(frame: &[u8]) -> Option<(usize, u16)> {
     let mut at = 12;
     for _ in 0..3 {
@@ -105,7 +102,6 @@ fn ip_at(frame: &[u8]) -> Option<(usize, u16)> {
     None
 }
 
-/// Corrects lengths and checksum.
 fn make_right(frame: &mut [u8]) {
     let Some((at, ethertype)) = ip_at(frame) else { return };
     let Some(packet) = frame.get_mut(at..) else { return };
@@ -143,7 +139,6 @@ fn count_up(frame: &mut [u8], count: u8) {
     }
 }
 
-/// The frames that the rest of an input describes.
 fn frames(input: &mut Bytes<'_>) -> Vec<Frame> {
     let mut frames = Vec::new();
     while !input.is_empty() && frames.len() < FRAMES_MAX {
@@ -186,7 +181,7 @@ fn bursts<'a>(frames: &'a [Frame], plan: &[usize]) -> Vec<&'a [Frame]> {
     bursts
 }
 
-/// The sizes of the bursts, and the place where the frames are cut into two batches.
+/// The sizes of the bursts, and the number of frames in the first of two batches.
 fn plan(input: &mut Bytes<'_>) -> (Vec<usize>, usize) {
     let sizes = (0..3).map(|_| 1 + input.below(64)).collect();
     (sizes, usize::from(input.u8()))
@@ -200,7 +195,7 @@ fn pool() -> Option<(&'static Eal, Mempool)> {
     Some((eal, Mempool::new(eal, &format!("fuzz{number}"), &config).unwrap()))
 }
 
-/// At every level of kernels, the parse pass gives each packet the result of the slow path.
+/// At every level of kernels, the parse pass agrees with the slow path on each packet.
 pub fn parse(data: &[u8]) {
     thread_local!(static PARSERS: RefCell<Vec<Parser>> = RefCell::new(
         pool().map_or_else(Vec::new, |(eal, pool)| Parser::all(eal, &pool, FRAMES_MAX))
@@ -232,8 +227,7 @@ pub fn parse(data: &[u8]) {
     }
 }
 
-/// Every kind of next hop, for the addresses that frames are sent to; four ports, one of them with a name of its own and a small
-/// MTU.
+/// Every kind of next hop for the destinations of frames; four ports, one of them named and with a small MTU.
 const MANY: &str = include_str!("routes-of-every-kind.txt");
 /// Only bare ids, so that whole batches take the fast path.
 const BARE: &str = "0.0.0.0/0 1\n10.0.0.0/28 2\n10.0.0.128/25 300\n::/0 3\n2001:db8::/124 65535\n";
@@ -254,8 +248,8 @@ fn forwarder(text: &str, ports: u8) -> Option<Forwarder> {
     Some(Forwarder::new(&rib, &hops, &ports, FRAMES_MAX, eal, pool).unwrap())
 }
 
-/// All passes give every packet the result of the reference, at every level of kernels, in one mbuf or two. Every packet is sent
-/// or counted exactly once.
+/// All passes agree with the reference on every packet, at every level of kernels, in one mbuf or two. Every packet is sent or counted
+/// exactly once.
 pub fn forward(data: &[u8]) {
     thread_local!(static FORWARDERS: RefCell<[Option<Forwarder>; 3]> =
         RefCell::new([forwarder(MANY, 4), forwarder(BARE, 3), forwarder(BARE, 7)]));

@@ -1,5 +1,4 @@
-//! The tables of the GPU engines on the host: their images and steps, searched by models of the kernels, compared with a plain
-//! longest-prefix match.
+//! The tables of the GPU engines on the host: models of the kernels search their images and steps, against a plain longest-prefix match.
 
 use crate::bytes::Bytes;
 use crate::changes::{ExpectedRoutes, changes};
@@ -12,10 +11,10 @@ use lpm_gpu::testing::HostRig;
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-/// Options of a GAMT table: layout, next hops, levels of IPv4 and IPv6, percent of headroom, most kilobytes.
+/// Options of a GAMT table: layout, next hops, levels of IPv4 and IPv6, percent of headroom, limit in kilobytes.
 type Shape = (Layout, NextHops, Option<u8>, Option<u8>, u32, u64);
 
-/// The GAMT tables under test, by number; GALE and SAIL follow. Within the limits a few routes fit and many do not.
+/// The GAMT tables, by the number in the input; GALE and SAIL follow. Within the limits a few routes fit and many do not.
 const SHAPES: [Shape; 7] = [
     (Layout::Flat, NextHops::Together, None, None, 25, 1 << 20),
     (Layout::Paper, NextHops::Apart, None, None, 25, 1 << 20),
@@ -27,12 +26,10 @@ const SHAPES: [Shape; 7] = [
 ];
 const GALE: usize = SHAPES.len();
 const SAIL: usize = GALE + 1;
-/// Executions after which a table is made anew.
+/// Executions before a table is replaced.
 const USES_MAX: usize = 2000;
-/// The most deltas in an execution.
 const DELTAS_MAX: usize = 48;
 
-/// One family: the table on its rig, and the expected routes.
 struct Side<K: Key> {
     rig: HostRig<K, dyn HostTable<K>>,
     routes: ExpectedRoutes<K>,
@@ -46,7 +43,7 @@ impl<K: Key> Side<K> {
         Self { rig, routes: ExpectedRoutes::default() }
     }
 
-    /// A delta as the engine makes it; `late`: grace periods end an update later.
+    /// Applies a delta as the engine does; with `late`, grace periods end an update later.
     fn apply(&mut self, told: &[Route<K>], late: bool) {
         self.rig.grace_lag = u64::from(late);
         if self.rig.apply(told).is_ok() {

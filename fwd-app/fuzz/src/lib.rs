@@ -1,24 +1,24 @@
-//! The properties that fuzz targets check of the readers, the feeds, the datapath, the router, the engines, the control socket, the
-//! configuration file and the PTX compiler.
+//! Fuzz targets: properties of the readers, the feeds, the datapath, the router, the engines, the control socket, the configuration file
+//! and the PTX compiler.
 //!
-//! A target is a function of bytes that panics if a property does not hold. libFuzzer calls it through `fuzz_targets/`. The tests
-//! below, which fwd-app runs as its test `fuzz_seeds`, call it with every file under `seeds/TARGET/`; see `seeds/README.md`. So an
-//! input that a campaign found becomes an ordinary test when its file is copied there.
+//! A target is a function of bytes that panics if a property does not hold. libFuzzer calls it through `fuzz_targets/`. The tests below,
+//! which fwd-app runs as its test `fuzz_seeds`, call it with every file under `seeds/TARGET/`; see `seeds/README.md`. So an input found by
+//! a campaign becomes a test when its file is copied there.
 //!
-//! | module | what lives there |
+//! | module | tests |
 //! |---|---|
 //! | [`feeds`] | route text, JSON, l3fwd rules: errors, round trips, all or nothing |
-//! | [`mrt`] | MRT tables and update streams, compared with our own framing |
-//! | [`captures`] | the two readers of captures, compared with each other |
-//! | [`frames`] | frames through parse and through all passes, compared with the slow path and the reference |
+//! | [`mrt`] | MRT tables and update streams, against our own framing |
+//! | [`captures`] | the two readers of captures, against each other |
+//! | [`frames`] | frames through parse and through all passes, against the slow path and the reference |
 //! | [`router`] | ARP, neighbour discovery and ICMP, read by a plain parser |
-//! | [`deltas`] | the CPU engines, compared with a plain longest-prefix match after each delta |
+//! | [`deltas`] | the CPU engines, against a plain longest-prefix match after each delta |
 //! | [`host_tables`] | the tables of the GPU engines on the host, searched by models of the kernels |
-//! | [`ctl`] | words and clients of the control socket: whole replies, however the bytes are cut |
-//! | [`config`] | configuration files: what they come to is a file of the same meaning |
-//! | [`netlink`] | FPM and rtnetlink: the same events however the bytes are cut |
+//! | [`ctl`] | words and clients of the control socket: whole replies for any cuts |
+//! | [`config`] | configuration files: parsed options print as a file of the same meaning |
+//! | [`netlink`] | FPM and rtnetlink: the same events for any cuts |
 //! | [`ptx`] | the mock driver's PTX compiler |
-//! | [`bytes`], [`changes`], [`scratch`] | what targets share: decoding an input, drawing changes of routes, files |
+//! | [`bytes`], [`changes`], [`scratch`] | helpers: decoding of inputs, changes of routes, files |
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a fuzz target fails by panicking")]
 
@@ -37,10 +37,10 @@ pub mod ptx;
 pub mod router;
 pub mod scratch;
 
-/// The name of a target and its function.
+/// Name and function of a target.
 pub type Target = (&'static str, fn(&[u8]));
 
-/// Every target, in the order of a campaign: the most valuable first.
+/// All targets in the order of a campaign, most valuable first.
 pub const TARGETS: [Target; 17] = [
     ("forward", frames::forward),
     ("parse", frames::parse),
@@ -75,16 +75,14 @@ mod tests {
     use super::TARGETS;
     use std::path::{Path, PathBuf};
 
-    /// The files of a folder of this crate.
     fn files(folder: &str) -> Vec<PathBuf> {
-        // The tests of fwd-app are this file too, in another crate.
+        // fwd-app includes this file in its tests, so the manifest may be another crate's.
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
         let fuzz = if here.ends_with("fuzz") { here.to_owned() } else { here.join("fuzz") };
         let entries = fuzz.join(folder).read_dir().unwrap();
         entries.map(|entry| entry.unwrap().path()).collect()
     }
 
-    /// Runs every seed of one target.
     fn run(name: &str) {
         let seeds = files(&format!("seeds/{name}"));
         assert!(seeds.len() >= 5, "{name} has {} seeds", seeds.len());

@@ -1,5 +1,4 @@
-//! MRT tables and update streams: errors and truncations are where our own framing has them, and updates that are written as text
-//! are read back unchanged.
+//! MRT tables and update streams: errors and truncations agree with our own framing, and updates written as text are read back unchanged.
 
 use crate::feeds;
 use crate::scratch::with_file;
@@ -9,13 +8,13 @@ use std::fmt::Write as _;
 
 /// Timestamp, type, subtype, length (RFC 6396 section 2).
 const HEADER_BYTES: usize = 12;
-/// The type of table records before TABLE_DUMP_V2 (RFC 6396 section 4.2).
+/// Type of table records before TABLE_DUMP_V2 (RFC 6396 section 4.2).
 const TABLE_DUMP: u16 = 12;
-/// What files of gzip, bzip2 and xz begin with.
+/// First bytes of gzip, bzip2 and xz files.
 const COMPRESSED: [&[u8]; 3] = [b"\x1f\x8b", b"BZh", b"\xfd7zXZ"];
 
-/// The start of each complete record, and of the first incomplete one. `None` for a compressed file, and if there is a TABLE_DUMP record:
-/// the lengths of some writers omit four bytes there, which the MRT library corrects.
+/// Offsets of the complete records, and the first incomplete one. `None` for a compressed file, and for one with a TABLE_DUMP record: some
+/// writers give lengths that are four bytes short, which the MRT library corrects.
 fn framed(data: &[u8]) -> Option<(Vec<u64>, Option<Truncated>)> {
     if COMPRESSED.iter().any(|magic| data.starts_with(magic)) {
         return None;
@@ -82,7 +81,7 @@ pub fn updates(data: &[u8]) {
             position = stream.position();
             match next {
                 Ok(update) => {
-                    // Before an error there may be none: a compressed file may be cut short in its first line.
+                    // An error may precede all updates: a compressed file may be cut in its first line.
                     assert!(position > 0);
                     found.push(update);
                 }
@@ -117,7 +116,6 @@ pub fn updates(data: &[u8]) {
     apply(&found);
 }
 
-/// Writes one line of text with the same meaning.
 fn write(update: &Update, text: &mut String) {
     let prefix = update.prefix;
     let line = match &update.action {

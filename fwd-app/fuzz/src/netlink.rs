@@ -1,11 +1,10 @@
-//! FPM streams and rtnetlink datagrams: garbage is an error and never a panic, and the same events come however the bytes are cut.
+//! FPM streams and rtnetlink datagrams: garbage is an error and never a panic, and the events do not depend on the cuts.
 
 use fwd_app::testing::{fpm_events, kernel_events};
 
-/// The bytes of a netlink message's header.
 const HEADER_BYTES: usize = 16;
 
-/// A stream of FPM frames. The input's first byte is a number of cuts, the next ones are distances between them.
+/// A stream of FPM frames. The first byte of the input is a number of cuts, the next ones are the distances between them.
 pub fn fpm(data: &[u8]) {
     let Some((cuts, data)) = data.split_first() else { return };
     let (cuts, stream) = data.split_at(usize::from(cuts % 16).min(data.len()));
@@ -20,7 +19,7 @@ pub fn fpm(data: &[u8]) {
     assert_eq!(fpm_events(&[stream]), fpm_events(&reads));
 }
 
-/// Messages of the kernel, which may come in one datagram or each in its own.
+/// Messages of the kernel, in one datagram or in one each.
 pub fn netlink(data: &[u8]) {
     let mut datagrams = Vec::new();
     let mut rest = data;

@@ -1,4 +1,4 @@
-//! The mock driver's PTX compiler: any text is compiled, or refused at a line that exists.
+//! The mock driver's PTX compiler: any text is compiled, or refused at an existing line.
 
 /// Compiles any text as a module.
 pub fn ptx(data: &[u8]) {

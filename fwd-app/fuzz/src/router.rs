@@ -1,6 +1,6 @@
 //! The router's protocol part: any frames, times and packets, as steps of [`drive`], which checks the router after each.
 //!
-//! An input is a list of steps. A frame is a template or raw bytes, with edits, and with or without a correction of its checksums.
+//! An input is a list of steps. A frame is a template or raw bytes, with edits and an optional correction of its checksums.
 
 use crate::bytes::Bytes;
 use fwd_app::testing::router::{
@@ -8,16 +8,14 @@ use fwd_app::testing::router::{
 };
 use std::net::IpAddr;
 
-/// The most steps of an input.
 const STEPS_MAX: usize = 200;
-/// The most bytes of a frame.
 const FRAME_BYTES_MAX: usize = 2000;
 
-/// A frame's checksums are corrected after its edits.
+/// Checksums are corrected after the edits.
 const RIGHT: u8 = 0x80;
 
 /// ARP, neighbour discovery and the neighbour table: frames are well formed, no packet is lost or sent twice, memory is bounded, and
-/// callers know what the table has.
+/// notifications agree with the table.
 pub fn arp_ndp(data: &[u8]) {
     let mut input = Bytes(data);
     drive(std::iter::from_fn(|| (!input.is_empty()).then(|| step(&mut input))).take(STEPS_MAX));
@@ -42,7 +40,6 @@ pub fn icmp(data: &[u8]) {
     drive(steps.take(STEPS_MAX).flatten());
 }
 
-/// A step of an input.
 fn step(input: &mut Bytes<'_>) -> RouterStep {
     match input.u8() {
         0x40 => RouterStep::Wait(u64::from(input.u8()) * 100),
@@ -72,13 +69,12 @@ fn host(input: &mut Bytes<'_>) -> IpAddr {
     host_of(byte & 0x1f, byte & 0x20 == 0)
 }
 
-/// A frame of an input.
 fn frame(kind: u8, input: &mut Bytes<'_>) -> Vec<u8> {
     let mut frame = match kind & 0x1f {
         number @ 1..=TEMPLATES => {
             let mut frame = template(number, STATION, STATION);
             let more = usize::from(input.u8());
-            // The last bit of the length byte asks for a long payload.
+            // The last bit of the length byte selects a long payload.
             frame.resize(frame.len() + more / 2 * if more & 1 == 0 { 1 } else { 12 }, 7);
             for _ in 0..input.below(6) {
                 let (at, value) = (input.below(100), input.u8());

@@ -1,4 +1,4 @@
-//! A file in memory that readers open by its path: readers take paths, and a file on disk would dominate the time of an execution.
+//! An in-memory file for readers that take paths: a file on disk would dominate the time of an execution.
 
 use std::cell::OnceCell;
 use std::fs::File;
@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 const IN_MEMORY: &str = "/dev/shm";
 
-/// Calls `reader` with the path of a file that holds `content`. The file has no name and is deleted with the thread.
+/// Calls `reader` with the path of a file with this `content`. The file has no name and is deleted with the thread.
 ///
 /// # Panics
-/// When there is no room for the file.
+/// When the file cannot be created or written.
 pub fn with_file<T>(content: &[u8], reader: impl FnOnce(&Path) -> T) -> T {
     thread_local! {
         static FILES: [OnceCell<File>; 2] = const { [const { OnceCell::new() }; 2] };
