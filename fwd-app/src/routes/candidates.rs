@@ -178,8 +178,8 @@ impl<K: Key> FamilyCandidates<K> {
     /// The candidates of a prefix, by rank.
     fn of(&self, prefix: Prefix<K>) -> impl Iterator<Item = &Candidate> {
         let first = self.first.get(&prefix);
-        let has_others = first.is_some_and(|first| first.has_others);
-        first.into_iter().chain(self.others.get(&prefix).filter(|_| has_others).into_iter().flatten())
+        let others = first.filter(|first| first.has_others).and_then(|_| self.others.get(&prefix));
+        first.into_iter().chain(others.into_iter().flatten())
     }
 
     /// Sets or removes the candidate of a rank, and returns the previous one. `file` returns the file's route if the prefix has no entry.
@@ -474,14 +474,10 @@ impl Candidates {
 
     /// The winner of a prefix; `None` without an entry, when the RIB has the file's route, if one exists.
     pub(crate) fn winner(&self, prefix: IpPrefix) -> Option<Winner> {
-        let counts = |of: &&Candidate| !self.is_swept(of);
-        self.has(prefix).then(|| {
-            self.choice.winner(
-                (&self.routes, self.unreachable),
-                prefix.family(),
-                self.of(prefix).filter(counts),
-            )
-        })
+        let mut all = self.of(prefix).peekable();
+        all.peek()?;
+        let counted = all.filter(|of| !self.is_swept(of));
+        Some(self.choice.winner((&self.routes, self.unreachable), prefix.family(), counted))
     }
 
     /// Whether a route was stale when its source was swept.
@@ -576,7 +572,9 @@ impl Candidates {
         let found = self.walk(self.marked.room());
         self.marked.mark_all(found);
         let taken = self.marked.take();
-        taken.iter().for_each(|prefix| self.drop_swept(*prefix));
+        if self.sources.iter().any(|source| source.swept > 0 && source.count.stale > 0) {
+            taken.iter().for_each(|prefix| self.drop_swept(*prefix));
+        }
         taken
     }
 
