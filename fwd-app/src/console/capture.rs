@@ -186,7 +186,7 @@ impl Captures {
         }
     }
 
-    /// Whether the writer has room for a packet. Others stay with the lcores, which count what they cannot copy.
+    /// Whether the writer has room for a packet. Without room, packets stay in the buffers of the lcores, which count missed packets.
     pub(super) fn has_room(&self) -> bool {
         let packets = self.running.as_ref().and_then(|capture| capture.packets.as_ref());
         packets.is_none_or(|packets| !packets.is_full())
