@@ -1,3 +1,5 @@
+//! Addresses and MTUs of ports, changed while packets flow.
+
 use super::Forwarder;
 use crate::notice;
 use crate::ports::address::InterfaceAddress;

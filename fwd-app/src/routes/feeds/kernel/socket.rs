@@ -1,3 +1,5 @@
+//! The netlink socket of the kernel feed: requests dumps, receives datagrams and notices overruns.
+
 use super::{Kernel, KernelOptions};
 use crate::routes::feeds::thread::{FeedThread, LinksUnread, Outlet, Stopped, wait};
 use crate::routes::feeds::{ChangeSet, FeedEvent};
