@@ -331,7 +331,7 @@ impl NextHopTable {
     }
 
     /// Renumbers bare ids that collide from now on, as [`NextHop::Moved`]. Answers may then differ from the announced
-    /// ids: see [`Self::told`].
+    /// ids, which [`Self::told`] returns.
     pub const fn move_ids(&mut self) {
         self.moves_ids = true;
     }

@@ -340,7 +340,6 @@ fn watch(
 ) -> Driven {
     let handle = running.handle().clone();
     let start = Instant::now();
-    let limit = times.duration.map(|duration| duration + times.warmup.unwrap_or_default());
     let (mut last_gone, mut last_move, mut end) = (0, start, None);
     // End of the warm-up, with the counters at that time.
     let mut warmed: Option<(Instant, Counters, u64)> = None;
@@ -349,7 +348,9 @@ fn watch(
     let finished = running.run(idle, || {
         housekeeping(&handle);
         let (counters, now) = (handle.counters(), Instant::now());
-        if is_over() || limit.is_some_and(|limit| now - start >= limit) {
+        let measured_from = times.warmup.map_or(Some(start), |_| warmed.as_ref().map(|(from, ..)| *from));
+        let is_measured = times.duration.zip(measured_from).is_some_and(|(limit, from)| now - from >= limit);
+        if is_over() || is_measured {
             ready.stop();
         }
         match (&warmed, times.warmup) {

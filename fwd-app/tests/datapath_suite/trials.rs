@@ -22,8 +22,7 @@ fn what_is_sent_before_the_measurement_is_in_no_rate_and_no_latency() {
         let Some(summary) = replay_mix(&arguments) else { return };
         let (seconds, packets) = measured(&summary);
         let (fed, tx) = (number(&summary, "/packets/rx"), number(&summary, "/packets/tx"));
-        // The rate of the TSC is estimated, on a busy host within some thousandths.
-        assert!(seconds >= 0.396 && summary["trace"]["warmup_s"].as_f64() >= Some(0.297), "{summary}");
+        assert!(seconds >= 0.4 && summary["trace"]["warmup_s"].as_f64() >= Some(0.3), "{summary}");
         #[expect(clippy::cast_precision_loss, reason = "few packets")]
         let (all, timed) = (fed as f64, number(&summary, "/latency_ns/count"));
         assert!(packets > 0.0 && packets < all, "{packets} of {all} packets");
