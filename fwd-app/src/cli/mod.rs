@@ -4,6 +4,7 @@
 //! use this module.
 
 pub(crate) mod args;
+mod choices;
 pub(crate) mod config;
 pub(crate) mod search;
 pub(crate) mod sources;
