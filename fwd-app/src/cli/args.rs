@@ -32,12 +32,14 @@ use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Which routes, and which engine looks them up.
+/// The routes, and the engine that looks them up.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Routes and engine")]
 pub(crate) struct TableArgs {
-    /// File of routes: `PREFIX ID`, `PREFIX via GATEWAY dev PORT`, `ip -j route`, l3fwd `R` lines or MRT; plain, gzip,
-    /// bzip2, xz or zstd. May be given several times
+    /// File of routes, plain or compressed; may be given several times
+    ///
+    /// Formats: lines `PREFIX ID` or `PREFIX via GATEWAY dev PORT`, JSON of `ip -j route`, `R` lines of l3fwd, MRT. Compression: gzip,
+    /// bzip2, xz, zstd.
     #[arg(long = "fib", value_name = "FILE", required = true)]
     pub(crate) fib: Vec<PathBuf>,
 
@@ -68,94 +70,107 @@ impl TableArgs {
     }
 }
 
-/// Which engine, and what it may use.
+/// The engine and its limits.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct EngineArgs {
-    /// Engine that looks addresses up; `auto` is `host`, the fastest for both families with each instruction set
+    /// Engine that looks up addresses; `auto` is `host`, the fastest engine for both families
     #[arg(long = "engine", value_name = "NAME", default_value = "auto")]
     pub(crate) name: String,
 
-    /// Instruction set of lookups and header checks: scalar, avx2 or avx512f [default: the best of this CPU]
+    /// Instruction set for lookups and header checks: scalar, avx2 or avx512f [default: the CPU's best]
     #[arg(long, value_name = "NAME")]
     pub(crate) isa: Option<Isa>,
 
-    /// Memory for tables at most; a table that needs more is refused
+    /// Memory limit for tables; a table that needs more is refused
     #[arg(long, value_name = "BYTES[K|M|G]", default_value = "4G", value_parser = values::bytes)]
     pub(crate) table_memory: u64,
 
-    /// NUMA node for tables, such as one of fast memory alone [default: where the thread that loads them runs]
+    /// NUMA node for tables [default: the node of the thread that loads them]
     #[arg(long, value_name = "N")]
     pub(crate) table_node: Option<u32>,
 
-    /// A parameter of the engine; may be given several times
+    /// Parameter of the engine; may be given several times
     #[arg(long = "engine-arg", value_name = "NAME=VALUE", value_parser = values::engine_arg)]
     pub(crate) parameters: Vec<(String, String)>,
 
-    /// Share of each batch that goes to the first engine of --engine coop, 0 to 1 [default: measured, and kept measured]
+    /// Share of each batch for the first engine of --engine coop, 0 to 1 [default: measured continuously]
     #[arg(long, value_name = "FRACTION")]
     pub(crate) split: Option<f64>,
 
-    /// Second engine, on the CPU, kept up to date with the same routes: when the first has no device, fails or stalls, it takes
-    /// over, and what was in flight is looked up again
+    /// CPU engine that takes over when the first engine has no device, fails or stalls
+    ///
+    /// It holds the same routes at all times. Batches in flight are looked up again.
     #[arg(long, value_name = "NAME")]
     pub(crate) fallback: Option<String>,
 
-    /// Longest time a device engine may keep a batch, microseconds: then --fallback takes over, or the batch is dropped as
-    /// engine_stall
+    /// Longest time that a GPU engine may take for a batch, microseconds
+    ///
+    /// After that --fallback takes over; without it the batch is dropped as engine_stall.
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(100..=STALL_US_MAX))]
     pub(crate) stall_us: u64,
 
-    /// Latency that the batches of a GPU engine stay under, microseconds: batch size and streams are measured out at start
+    /// Latency limit for the batches of a GPU engine, microseconds
+    ///
+    /// The batch size and the number of streams are calibrated at start to stay below it.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub(crate) latency_target_us: Option<u64>,
 
-    /// Refuse a table of more routes than this
+    /// Refuse a table with more routes than this
     #[arg(long, value_name = "N", value_parser = values::count::<u64>(0..=u64::MAX))]
     pub(crate) routes_max: Option<u64>,
 }
 
-/// The forwarder itself: queues, sizes, reports. `run` and `replay` share it.
+/// Queues, sizes and reports of the forwarder. `run` and `replay` share them.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Forwarder")]
 pub(crate) struct ForwardArgs {
-    /// File with options, TOML; those of the command line and of the environment (FWD_APP_RX_BURST for --rx-burst) replace what it
-    /// says of them. `none` is no file. [default of run: /etc/fwd-app/fwd-app.toml, if there is one; of replay: none]
+    /// TOML file with options; `none` reads no file [default of run: /etc/fwd-app/fwd-app.toml]
+    ///
+    /// The default file may be absent. The command line and the environment (FWD_APP_RX_BURST for --rx-burst) override the file. By
+    /// default `replay` reads no file.
     #[arg(long, value_name = "FILE")]
     pub(crate) config_file: Option<PathBuf>,
 
-    /// Which lcore serves which queue, as l3fwd writes it, ports by index or name; a port that is in none of them sends only.
-    /// (PORT,auto) of `run`: a queue for each lcore of the port's NUMA node that nothing else uses [default: queue 0 of every port,
-    /// dealt over the lcores]
+    /// Lcore of each RX queue, in the form of l3fwd; ports by index or name
+    ///
+    /// A port that is not named only sends. With `run`, (PORT,auto) gives the port a queue for each free lcore of its NUMA node. By
+    /// default each port has queue 0, and the ports are distributed over the lcores.
     #[arg(long, value_name = "(PORT,QUEUE,LCORE),..", value_parser = values::queue_spec)]
     pub(crate) config: Option<QueueSpec>,
 
-    /// Which stages share an lcore [default: pipeline for GPU engines, else run-to-completion]
+    /// Stages that share an lcore [default: pipeline for GPU engines, else run-to-completion]
     #[arg(long, value_name = "T", value_enum)]
     pub(crate) topology: Option<TopologyKind>,
 
-    /// Packets taken from a queue at once, at most; `run` rounds up to a multiple of 8, since drivers of NICs round down
+    /// Largest number of packets taken from a queue at once
+    ///
+    /// `run` rounds up to a multiple of 8, since drivers of NICs round down.
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = values::count::<u16>(1..=4096))]
     pub(crate) rx_burst: u16,
 
-    /// Keys handed to the engine at once, at most, which `run` rounds up as --rx-burst [default: the size of a burst; of GPU engines 1024, or what
-    /// --latency-target-us comes to]
+    /// Largest number of keys passed to the engine at once [default: the burst size; of GPU engines 1024]
+    ///
+    /// With --latency-target-us the default is the calibrated size. `run` rounds up as for --rx-burst.
     #[arg(long, value_name = "N", value_parser = values::count::<u32>(1..=BATCH_MAX.into()))]
     pub(crate) batch: Option<u32>,
 
-    /// Longest wait for a batch to fill, microseconds; 0 sends what is there
+    /// Longest wait for a batch to fill, microseconds; 0 never waits
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub(crate) flush_us: u32,
 
-    /// Seed of the hash that chooses the path of a flow among several; routers in a row need different ones [default of run: a random
-    /// number; of replay: 0]
+    /// Seed of the hash that chooses the path of a flow [default of run: a random number; of replay: 0]
+    ///
+    /// Routers in a row need different seeds.
     #[arg(long, value_name = "N")]
     pub(crate) ecmp_seed: Option<u64>,
 
-    /// Messages on stderr: those of this level and the more important ones. EAL's own --log-level decides which DPDK has
+    /// Least important level of messages on stderr
+    ///
+    /// EAL's --log-level selects the messages of DPDK.
     #[arg(long, value_name = "LEVEL", value_enum, default_value_t = LogLevel::Info)]
     pub(crate) log_level: LogLevel,
 
-    /// Print rates, drops and the losses of NICs every S seconds
+    /// Print rates, drops and losses of NICs every S seconds
     #[arg(long, value_name = "S", value_parser = values::seconds)]
     pub(crate) stats_period: Option<Duration>,
 
@@ -163,28 +178,37 @@ pub(crate) struct ForwardArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 
-    /// Socket that `fwd-app ctl` talks to [default of run: /run/fwd-app/PREFIX.sock, after EAL's --file-prefix; of replay: none]
+    /// Control socket for `fwd-app ctl` [default of run: /run/fwd-app/PREFIX.sock; of replay: none]
+    ///
+    /// PREFIX is EAL's --file-prefix.
     #[arg(long, value_name = "PATH")]
     pub(crate) ctl: Option<PathBuf>,
 
-    /// A group whose members may use the socket beside root and the user of this process, by name or number
+    /// Group that may use the control socket, by name or number
+    ///
+    /// Root and the user of this process always may.
     #[arg(long, value_name = "GROUP", value_parser = values::group)]
     pub(crate) ctl_group: Option<u32>,
 
-    /// A group whose members may ask by the socket for what changes nothing: `show`, `route get` and `route list`
+    /// Group that may only read over the control socket, by name or number
+    ///
+    /// Its members may use `show`, `route get` and `route list`.
     #[arg(long, value_name = "GROUP", value_parser = values::group)]
     pub(crate) ctl_read_group: Option<u32>,
 
-    /// Write the first N dropped packets [default: 10000] to a pcapng file, the reason of each as its comment, as `fwd-app ctl capture
-    /// drops` does later
+    /// Write the first N dropped packets to a pcapng file, with drop reasons as comments [default N: 10000]
+    ///
+    /// `fwd-app ctl capture drops` does the same at any time.
     #[arg(long, value_name = "FILE[,N]", value_parser = values::capture_drops)]
     pub(crate) capture_drops: Option<(String, NonZeroU64)>,
 
-    /// Write the latency histogram in HdrHistogram's percentile text form
+    /// Write the latency histogram as percentile text of HdrHistogram
     #[arg(long, value_name = "FILE")]
     pub(crate) hgrm: Option<PathBuf>,
 
-    /// Write latencies as a picture, SVG: by percentile; of packets sent at a rate by size of frame, too
+    /// Write a picture of the latencies by percentile, SVG
+    ///
+    /// For packets sent at a rate, it also shows the latencies by frame size.
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
 }
@@ -196,27 +220,29 @@ impl ForwardArgs {
     }
 }
 
-/// Routes that change while packets flow; `run` and `replay` share it.
+/// Routes that change while packets flow. `run` and `replay` share them.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Updates", group = ArgGroup::new("streams").multiple(true).args(["updates", "vrf_updates"]))]
 pub(crate) struct UpdateArgs {
-    /// Apply this update stream while packets flow
+    /// File of route updates to apply while packets flow
     #[arg(long, value_name = "FILE")]
     pub(crate) updates: Option<PathBuf>,
 
-    /// Update stream of a VRF. Streams are merged by their times, or take turns when there is a rate
+    /// File of route updates for a VRF
+    ///
+    /// Updates of several files are merged by their times; with --update-rate the files take turns.
     #[arg(long, value_name = "NAME=FILE", requires = "vrf", value_parser = named_file)]
     pub(crate) vrf_updates: Vec<NamedFile>,
 
-    /// Updates a second [default: the stream's own times]
+    /// Updates a second [default: by the times in the file]
     #[arg(long, value_name = "N", requires = "streams", value_parser = values::count::<u64>(1..=u64::MAX))]
     pub(crate) update_rate: Option<u64>,
 
-    /// Times the update stream is applied; it ends with the packets at the latest
+    /// Number of times the updates are applied; they end with the packets at the latest
     #[arg(long, value_name = "N", default_value_t = 1, requires = "streams", value_parser = values::count::<u64>(1..=u64::MAX))]
     pub(crate) update_loops: u64,
 
-    /// Updates that reach the engine as one delta, at most
+    /// Largest number of updates in one delta for the engine
     #[arg(long, value_name = "N", default_value_t = 1024, requires = "streams", value_parser = values::count::<u64>(1..=1_000_000))]
     pub(crate) update_batch: u64,
 }
@@ -252,8 +278,9 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) feeds: FeedArgs,
 
-    /// Serve metrics over HTTP: /metrics for Prometheus, and a page for people. With a port alone, to this host alone; port 0 is a free
-    /// one. Nobody is asked for a password
+    /// Serve metrics over HTTP: /metrics for Prometheus, and a status page
+    ///
+    /// Without an ADDRESS, only this host can connect. Port 0 is any free port. There is no authentication.
     #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = values::metrics_address, help_heading = "Forwarder")]
     pub(crate) metrics: Option<SocketAddr>,
 
@@ -261,18 +288,21 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "S", value_parser = values::seconds, help_heading = "Forwarder")]
     pub(crate) duration: Option<Duration>,
 
-    /// Longest sleep of an lcore that finds no packets, microseconds, for hosts that run other programs, too; 0 polls all the time.
-    /// A sleep must be shorter than the RX queue takes to fill (--rx-queue-size)
+    /// Longest sleep of an lcore without packets, microseconds; 0 polls all the time
+    ///
+    /// For hosts that also run other programs. A sleep must be shorter than an RX queue takes to fill (--rx-queue-size).
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1000),
         help_heading = "Forwarder")]
     pub(crate) idle_us: u32,
 
-    /// A program that makes neighbours choose other paths, as by withdrawing routes. `ctl stop --drain` runs it with the word drain
-    /// and goes on forwarding until no packets come; the next `ctl start` runs it with the word resume
+    /// Program that moves traffic to other routers, for example by withdrawing routes
+    ///
+    /// `ctl stop --drain` runs it with the argument drain, and forwards until no more packets arrive. The next `ctl start` runs it with
+    /// the argument resume.
     #[arg(long, value_name = "PROGRAM", help_heading = "Forwarder")]
     pub(crate) drain_hook: Option<PathBuf>,
 
-    /// Arguments for DPDK's EAL, verbatim; the program's name is put before them
+    /// Arguments for DPDK's EAL, verbatim, without a program name
     #[arg(last = true, value_name = "EAL ARGUMENTS", help_heading = "DPDK")]
     pub(crate) eal: Vec<OsString>,
 }
@@ -281,42 +311,53 @@ pub(crate) struct RunArgs {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Feeds")]
 pub(crate) struct FeedArgs {
-    /// Take routes from FRR's zebra, which connects to this address (`zebra -M dplane_fpm_nl`, `fpm address 127.0.0.1 port 2620`).
-    /// Of several routes of a prefix that of ctl is used, else that of the option which comes first on the command line: --fib (with
-    /// --updates), --fpm or --kernel-routes; see --prefer. One of these is enough
+    /// Listen at this address for the routes of FRR's zebra
+    ///
+    /// FRR needs `zebra -M dplane_fpm_nl` and `fpm address 127.0.0.1 port 2620`. If several sources have a route for a prefix, ctl wins,
+    /// then the first of these options on the command line: --fib (with --updates), --fpm, --kernel-routes; see --prefer. At least one of
+    /// them is needed.
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) fpm: Option<SocketAddr>,
 
-    /// The order in which sources of routes are preferred, the first most [default: the order of their options]
+    /// Sources of routes, most preferred first [default: the order of their options]
     #[arg(long, value_name = "SOURCE,..", value_delimiter = ',', value_enum)]
     pub(crate) prefer: Vec<SourceOption>,
 
-    /// How long routes that zebra has not announced again stay after it has come back, seconds
+    /// Time that stale routes stay after zebra has reconnected, seconds
+    ///
+    /// A route is stale from the loss of the connection until zebra announces it again.
     #[arg(long, value_name = "S", default_value = "180", value_parser = values::seconds)]
     pub(crate) fpm_hold: Duration,
 
-    /// A user whose processes may announce routes over --fpm, by name or number; may be given several times. Root and the user of this
-    /// process may; zebra of FRR's packages runs as frr
+    /// User whose processes may announce routes over --fpm, by name or number; may be given several times
+    ///
+    /// Root and the user of this process always may. The zebra of FRR's packages runs as frr.
     #[arg(long, value_name = "USER", requires = "fpm", value_parser = values::user)]
     pub(crate) fpm_user: Vec<u32>,
 
-    /// Take the routes of the kernel's main table; with --fpm, those of zebra and its protocols are left out
+    /// Take the routes of the kernel's main table
+    ///
+    /// With --fpm, routes of zebra and its protocols are left out.
     #[arg(long)]
     pub(crate) kernel_routes: bool,
 
-    /// The kernel interface whose routes and neighbours are those of a port; may be given once an interface [default: the `iface=` of
-    /// the port's --vdev, or the interface of the port's name]
+    /// Kernel interface that stands for a port; may be given once an interface
+    ///
+    /// Routes and neighbours over the interface become routes and neighbours over the port. By default it is the `iface=` of the port's
+    /// --vdev, or the interface with the name of the port.
     #[arg(long, value_name = "PORT=IFNAME", value_parser = values::kernel_interface)]
     pub(crate) kernel_interface: Vec<(PortRef, String)>,
 
-    /// What becomes of routes of --fpm and --kernel-routes over interfaces that stand for no port, such as a VPN's or that of the
-    /// management network: their packets are dropped, and the sender is told; or they take a shorter route. Where files have a route
-    /// of the same prefix, that one is used. `ctl show feeds` counts them
+    /// Treatment of routes of --fpm and --kernel-routes over interfaces without a port
+    ///
+    /// For example interfaces of a VPN or of the management network. If a file has a route for the same prefix, it is used instead. `ctl
+    /// show feeds` counts these routes.
     #[arg(long, value_name = "WHAT", value_enum, default_value_t)]
     pub(crate) foreign_routes: ForeignRoutes,
 
-    /// The number of the kernel's routing table whose routes --fpm and --kernel-routes give a VRF, that of its VRF device say; may be
-    /// given once a VRF. The main table, 254, is that of the VRF default
+    /// Kernel routing table of a VRF, for --fpm and --kernel-routes; may be given once a VRF
+    ///
+    /// It is usually the table of the VRF device. The default VRF has the main table, 254.
     #[arg(long, value_name = "NAME=TABLE", requires = "vrf", value_parser = named_table)]
     pub(crate) vrf_table: Vec<NamedTable>,
 }
@@ -335,17 +376,19 @@ impl FeedArgs {
     }
 }
 
-/// How `run` sets its ports up.
+/// Set-up of the ports of `run`.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Ports")]
 pub(crate) struct PortArgs {
-    /// The ports to use, by name, PCI address or index, in this order: it gives them their indices [default: all, in DPDK's order].
-    /// Ports that belong to another driver, as the members of a failsafe port do, are never used
+    /// Ports to use, by name, PCI address or index; their order gives the indices [default: all ports]
+    ///
+    /// Without it, ports have the order of DPDK. Ports owned by another driver, such as members of a failsafe port, are never used.
     #[arg(long, value_name = "NAME|PCI|INDEX,..", value_delimiter = ',', value_parser = values::port)]
     pub(crate) ports: Vec<PortRef>,
 
-    /// The name of a port in messages, answers and metrics; options and routes take it as they take its index and its device. May be given once a
-    /// port [default: the name of its device]
+    /// Name of a port in messages, answers and metrics [default: the name of its device]
+    ///
+    /// Options and routes accept it as they accept the index and the device. May be given once a port.
     #[arg(long, value_name = "PORT=NAME", value_parser = values::port_name)]
     pub(crate) port_name: Vec<(PortRef, String)>,
 
@@ -353,12 +396,13 @@ pub(crate) struct PortArgs {
     #[arg(short = 'P', long)]
     pub(crate) promiscuous: bool,
 
-    /// Longest frame, bytes with its Ethernet header [default: the port's MTU as it is]
+    /// Longest frame in bytes, with its Ethernet header [default: by the port's current MTU]
     #[arg(long, value_name = "BYTES", value_parser = values::bytes_in::<u32>(64..=65_535))]
     pub(crate) max_pkt_len: Option<u32>,
 
-    /// Longest IP packet that a port sends; may be given once a port [default: the port's MTU, or that of the kernel interface which
-    /// its --vdev names as `iface=` if that is less]
+    /// Longest IP packet that a port sends; may be given once a port [default: the port's MTU]
+    ///
+    /// If the `iface=` of the port's --vdev is a kernel interface with a smaller MTU, the default is that MTU.
     #[arg(long, value_name = "PORT=BYTES", value_parser = values::port_mtu)]
     pub(crate) mtu: Vec<(PortRef, u16)>,
 
@@ -370,39 +414,47 @@ pub(crate) struct PortArgs {
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = values::count::<u16>(16..=u16::MAX.into()))]
     pub(crate) tx_queue_size: u16,
 
-    /// Mbufs of a pool, one pool a NUMA node; fewer than rings, batches and caches hold at once are refused [default: what those
-    /// need, more where there are hugepages]
+    /// Mbufs of a pool; each NUMA node has one pool [default: as many as needed, more with hugepages]
+    ///
+    /// Fewer than rings, batches and caches can hold together are refused.
     #[arg(long, value_name = "N", value_parser = values::count::<u32>(1..=u32::MAX.into()))]
     pub(crate) mbufs: Option<u32>,
 
-    /// Destination MAC of all that leaves by a port; may be given once a port [default: the next hop's]
+    /// Destination MAC of all frames sent by a port; may be given once a port [default: the next hop's MAC]
     #[arg(long, value_name = "PORT,MAC", value_parser = values::eth_dest)]
     pub(crate) eth_dest: Vec<EthDest>,
 
-    /// An address of a port, by index or name, with the length of its link's prefix; several are allowed. Ports with addresses answer
-    /// ARP, neighbour discovery and ping, find their neighbours themselves, and tell senders what is not forwarded
+    /// Address of a port, with the prefix length of its link; may be given several times
+    ///
+    /// Ports by index or name. A port with an address answers ARP, neighbour discovery and ping, resolves its neighbours, and sends ICMP
+    /// errors for packets that cannot be forwarded.
     #[arg(long, value_name = "PORT=ADDRESS/LENGTH", value_parser = values::port_address)]
     pub(crate) address: Vec<PortAddress>,
 
-    /// Make a TAP of this name for a port, with its MAC, MTU and addresses; may be given once a port. What is for this router and not
-    /// answered by it goes to the kernel there, and what the kernel sends there leaves by the port. Addresses that others give the TAP
-    /// are addresses of the port, unless they have a lifetime. --fpm and --kernel-routes take the TAP for the port
+    /// Make a TAP with this name for a port, with its MAC, MTU and addresses; may be given once a port
+    ///
+    /// The kernel receives from the TAP the packets for this router that the forwarder does not answer; packets that the kernel sends to
+    /// the TAP leave by the port. Addresses that other programs add to the TAP become addresses of the port, unless they have a lifetime.
+    /// --fpm and --kernel-routes take the TAP for the port.
     #[arg(long, value_name = "PORT=NAME", value_parser = values::tap)]
     pub(crate) tap: Vec<(PortRef, String)>,
 
-    /// Network namespace for the TAPs, by name (`ip netns`) or path; --fpm listens there and --kernel-routes looks there, too
-    /// [default: that of this process]
+    /// Network namespace of the TAPs, by name (`ip netns`) or path [default: the namespace of this process]
+    ///
+    /// --fpm then listens in this namespace, and --kernel-routes reads its routes.
     #[arg(long, value_name = "NAME", requires = "tap")]
     pub(crate) tap_netns: Option<String>,
 
-    /// TAPs stay when the forwarder ends, with their addresses and the routes over them, and its next start takes them over: those of
-    /// its own user to which no process is attached, if it has this option or not. Without this option they go with the forwarder;
-    /// `ip link del NAME` deletes them, too
+    /// Keep TAPs, with their addresses and routes, when the forwarder ends
+    ///
+    /// The next start takes over TAPs of the same user that no process has open, with or without this option. Without it, TAPs are deleted
+    /// at the end. `ip link del NAME` deletes a TAP, too.
     #[arg(long, requires = "tap")]
     pub(crate) tap_persist: bool,
 
-    /// Mean time in seconds that the answer of a neighbour on a port with an --address counts. One that is not heard of for three
-    /// times as long is asked again, and forgotten when it does not answer
+    /// Mean time that a neighbour on a port with an --address stays valid, seconds
+    ///
+    /// A neighbour that is silent for three times as long is asked again, and deleted if it does not answer.
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..=3600))]
     pub(crate) neigh_age: u16,
 }
@@ -434,8 +486,9 @@ impl PortArgs {
 /// `fwd-app replay`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ReplayArgs {
-    /// Capture to replay: pcap or pcapng, plain or packed by gzip, bzip2, xz or zstd; of Ethernet, raw IP, loopback or Linux cooked
-    /// interfaces. None with --generate
+    /// Capture to replay, pcap or pcapng, plain or compressed (gzip, bzip2, xz or zstd)
+    ///
+    /// Interfaces may be Ethernet, raw IP, loopback or Linux cooked. Not with --generate.
     #[arg(value_name = "TRACE.pcap", required_unless_present = "generate")]
     pub(crate) trace: Option<PathBuf>,
 
@@ -461,11 +514,11 @@ pub(crate) struct ReplayArgs {
     pub(crate) updates: UpdateArgs,
 }
 
-/// How `replay` drives the forwarder.
+/// The way `replay` drives the forwarder.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Harness")]
 pub(crate) struct HarnessArgs {
-    /// Ports of the forwarder
+    /// Number of ports of the forwarder
     #[arg(long, value_name = "P", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=32))]
     pub(crate) ports: u16,
 
@@ -473,44 +526,51 @@ pub(crate) struct HarnessArgs {
     #[arg(long, value_name = "N", value_parser = values::count::<usize>(1..=u64::MAX))]
     pub(crate) limit: Option<usize>,
 
-    /// Times the trace is sent
+    /// Number of times the trace is sent
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = values::count::<u64>(1..=u64::MAX))]
     pub(crate) loops: u64,
 
-    /// Send the trace over and over for so many seconds instead
+    /// Send the trace repeatedly for S seconds instead of --loops
     #[arg(long, value_name = "S", value_parser = values::seconds, conflicts_with = "loops")]
     pub(crate) duration: Option<Duration>,
 
-    /// Send the trace for S seconds more before that. What is sent then is among the packets and verified, but in no rate and in no
-    /// latency; cycles by pass are of all packets
+    /// Send the trace for S seconds before --duration begins
+    ///
+    /// These packets are counted and verified, but rates and latencies leave them out. Cycles by pass include them.
     #[arg(long, value_name = "S", value_parser = values::seconds)]
     pub(crate) warmup: Option<Duration>,
 
-    /// Speed the trace is offered at; below max, latency counts from the intended send time. At max, without --verify and --out,
-    /// packets lie ready in mbufs and are not copied. N% is of the rate that is forwarded without loss, which a search of a few seconds
-    /// finds first. A rate A..B changes evenly from A to B within --ramp, or else within --duration
+    /// Rate at which packets are offered
+    ///
+    /// Below max, latency counts from the intended send time. At max, without --verify and --out, packets lie ready in mbufs and are not
+    /// copied. N% is a share of the lossless rate, which a search of a few seconds finds first. A rate A..B changes evenly from A to B
+    /// within --ramp, or else within --duration.
     #[arg(long, value_name = "max|N[k|M|G]pps|N[k|M|G]bps|N%|A..B|original|xF", default_value = "max", value_parser = values::rate)]
     pub(crate) rate: OfferedRate,
 
-    /// Raise the rate evenly within the first S seconds, from 0 or the first rate of --rate A..B, and keep it then. With a --warmup as
-    /// long, only what comes then is measured
+    /// Raise the rate evenly within the first S seconds, from 0 or from A of --rate A..B, then keep it
+    ///
+    /// With a --warmup of the same length, only the constant rate is measured.
     #[arg(long, value_name = "S", value_parser = values::seconds)]
     pub(crate) ramp: Option<Duration>,
 
-    /// Deal the trace by flow over all ports [default: all of it arrives on port 0]
+    /// Distribute the flows of the trace over all ports [default: all packets arrive on port 0]
     #[arg(long, conflicts_with = "port_of")]
     pub(crate) spread: bool,
 
-    /// Packets that were captured on interface IFACE of a pcapng file, its name or its number from 0 on, arrive on port PORT; all others on
-    /// port 0. May be given several times
+    /// Packets captured on this interface arrive on this port; may be given several times
+    ///
+    /// For pcapng files; IFACE is the name of an interface or its number, from 0. All other packets arrive on port 0.
     #[arg(long, value_name = "IFACE=PORT", conflicts_with = "generate", value_parser = values::port_of)]
     pub(crate) port_of: Vec<PortOf>,
 
-    /// Whether the trace is read while it is replayed, in a bounded amount of memory; at full speed its packets are then copied
+    /// Whether the trace is read during the replay, in a bounded amount of memory
+    ///
+    /// At full speed, the packets of a streamed trace are copied.
     #[arg(long, value_name = "WHEN", default_value = "auto", conflicts_with = "generate", value_enum)]
     pub(crate) stream: StreamWhen,
 
-    /// Write what leaves by port N to DIR/portN.pcap
+    /// Write the packets that leave by port N to DIR/portN.pcap
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 
@@ -518,28 +578,29 @@ pub(crate) struct HarnessArgs {
     #[arg(long)]
     pub(crate) verify: bool,
 
-    /// Print the numbers of this run beside those that --json wrote in an earlier one. Refused unless routes, packets and the way they
-    /// are offered are the same
+    /// Print the results next to the results of an earlier run, written with --json
+    ///
+    /// Refused unless routes, packets and the way they are offered are the same.
     #[arg(long, value_name = "OLD.json")]
     pub(crate) compare: Option<PathBuf>,
 
-    /// Lcores of the forwarder when there is no --config; more than CPUs is allowed
+    /// Lcores of the forwarder without --config; there may be more lcores than CPUs
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=127))]
     pub(crate) lcores: Option<u16>,
 
-    /// Use no hugepages (they are used when there are any)
+    /// Use no hugepages [default: use them if some are free]
     #[arg(long)]
     pub(crate) no_huge: bool,
 
-    /// Make the receiving side take packets on one poll in N only, to see what a slow link loses
+    /// Receivers take packets on one poll in N only, like a slow link
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = values::count::<u32>(1..=u32::MAX.into()))]
     pub(crate) tx_slow: u32,
 
-    /// Make the receiving side of each port take no more than a link of this rate, in packets or in bits of frames
+    /// Rate limit of the receiver of each port, in packets or in bits of frames
     #[arg(long, value_name = "N[k|M|G]pps|N[k|M|G]bps", value_parser = values::load)]
     pub(crate) tx_rate: Option<OfferedRate>,
 
-    /// Mbufs for packets [default: as many as may be inside]; with fewer, packets wait for mbufs to come back
+    /// Mbufs for packets; packets wait while all are in use [default: enough for all packets inside]
     #[arg(long, value_name = "N", value_parser = values::count::<u32>(1..=u32::MAX.into()))]
     pub(crate) mbufs: Option<u32>,
 }
@@ -586,9 +647,9 @@ Examples:
   fwd-app run --fib neighbours.txt --fpm 127.0.0.1:2620 --fpm-user frr --kernel-interface 0=eth1 -- -l 1 -a 0000:03:00.0
   fwd-app run --kernel-routes --fpm 127.0.0.1:2620 --fpm-user frr -- -l 1 --vdev net_af_packet0,iface=eth1
 
-A gateway without a `neigh ADDR lladdr MAC dev PORT` line gets no packet, unless its port has an --address: they are dropped as no_neighbour. A bare
-id's MAC is made of its number. What stands behind -- goes to DPDK as it is. Ctrl-C stops receiving, drains, and prints the
-summary; a second one exits at once.";
+Packets for a gateway without a line `neigh ADDR lladdr MAC dev PORT` are dropped as no_neighbour, unless its port has an --address. The MAC
+of a bare id is derived from its number. Arguments after -- are passed to DPDK. Ctrl-C stops receiving, drains, and prints the summary; a
+second Ctrl-C exits at once.";
 
 pub(crate) const REPLAY_EXAMPLES: &str = "\
 Examples:
@@ -605,8 +666,8 @@ Examples:
   fwd-app replay trace.pcap --fib routes.txt --search loss=0,0.1% --curve --json rate.json
   fwd-app replay trace.pcap --fib routes.txt --rate 50% --duration 10
 
-A gateway without a neighbour gets no packet, as in run. A table from MRT names gateways alone; to measure with it, make
-ids of them: fwd-app fib convert rib.mrt.bz2 --to text -o routes.txt";
+Packets for a gateway without a neighbour are dropped, as in run. A table in MRT has gateways without neighbours; convert them to
+bare ids to measure with it: fwd-app fib convert rib.mrt.bz2 --to text -o routes.txt";
 
 #[cfg(test)]
 mod tests {

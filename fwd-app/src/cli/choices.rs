@@ -14,8 +14,8 @@ impl ValueEnum for TopologyKind {
 
     fn to_possible_value(&self) -> Option<PossibleValue> {
         let help = match self {
-            Self::RunToCompletion => "Every lcore takes its queues' packets all the way from RX to TX",
-            Self::Pipeline => "RX, engine and TX each on lcores of their own",
+            Self::RunToCompletion => "Each lcore processes the packets of its queues from RX to TX",
+            Self::Pipeline => "RX, engine and TX run on separate lcores",
         };
         Some(PossibleValue::new(self.name()).help(help))
     }
@@ -28,10 +28,10 @@ impl ValueEnum for LogLevel {
 
     fn to_possible_value(&self) -> Option<PossibleValue> {
         let help = match self {
-            Self::Error => "Why something failed",
-            Self::Warn => "What is not as it should be",
-            Self::Info => "What is done, and how the forwarder is set up",
-            Self::Debug => "Details for whoever looks for a fault",
+            Self::Error => "Failures",
+            Self::Warn => "Conditions that need attention",
+            Self::Info => "Set-up and progress",
+            Self::Debug => "Details for troubleshooting",
         };
         Some(PossibleValue::new(self.name()).help(help))
     }
@@ -45,9 +45,9 @@ impl ValueEnum for ForeignRoutes {
     fn to_possible_value(&self) -> Option<PossibleValue> {
         Some(match self {
             Self::Unreachable => PossibleValue::new("unreachable")
-                .help("They are installed as unreachable: packets for a VPN never leave by a port"),
+                .help("Install them as unreachable, so that packets for a VPN never leave by a port"),
             Self::Ignore => PossibleValue::new("ignore")
-                .help("They are left out, and their packets take a shorter route, if there is one"),
+                .help("Leave them out; their packets take the route of a shorter prefix, if one exists"),
         })
     }
 }
@@ -59,9 +59,9 @@ impl ValueEnum for StreamWhen {
 
     fn to_possible_value(&self) -> Option<PossibleValue> {
         Some(match self {
-            Self::Auto => PossibleValue::new("auto").help("If its packets have more than 1 GiB"),
-            Self::Always => PossibleValue::new("always"),
-            Self::Never => PossibleValue::new("never").help("All packets are held in memory"),
+            Self::Auto => PossibleValue::new("auto").help("Stream traces of more than 1 GiB"),
+            Self::Always => PossibleValue::new("always").help("Stream every trace"),
+            Self::Never => PossibleValue::new("never").help("Hold all packets in memory"),
         })
     }
 }

@@ -6,13 +6,14 @@ use crate::harness::{OfferedRate, SearchSpec};
 use clap::Args;
 use std::time::Duration;
 
-/// How `replay` searches the rate that the forwarder takes.
+/// Search for the highest rate that the forwarder sustains.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Search")]
 pub(crate) struct SearchArgs {
-    /// Find the highest rate at which no more than a part of the packets is lost: `loss=0`, `loss=0.1%` or several, which share their trials
-    /// (draft-ietf-bmwg-mlrsearch). Packets that find no room in the forwarder are lost, and those dropped as tx_full or engine_stall.
-    /// It is the rate of a software path over rings in memory, not RFC 2544 on a wire
+    /// Find the highest rate whose loss stays within a limit: `loss=0`, `loss=0.1%` or several
+    ///
+    /// Several limits share their trials (draft-ietf-bmwg-mlrsearch). Lost are packets that find no room in the forwarder, and packets
+    /// dropped as tx_full or engine_stall. The result is the rate of a software path over rings in memory, not of RFC 2544 on a wire.
     #[arg(
         long,
         value_name = "[loss=]PART[%],..",
@@ -21,35 +22,39 @@ pub(crate) struct SearchArgs {
     )]
     pub(crate) search: Vec<f64>,
 
-    /// Measure latency at 10, 20, .. 100 % of the rate found, two trials long each; without --search, of the rate with loss=0
+    /// Measure latency at 10, 20, .. 100 % of the rate found; without --search, of the lossless rate
+    ///
+    /// Each load is measured for the length of two trials.
     #[arg(long)]
     pub(crate) curve: bool,
 
-    /// Search N times, for the spread of the results
+    /// Repeat the search N times, to get the spread of its results
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) search_repeats: u32,
 
-    /// Length of a trial in the end, seconds; the first ones are a fifth of it
+    /// Length of the last trials, seconds; the first trials are a fifth as long
     #[arg(long, value_name = "S", default_value = "1", value_parser = values::seconds)]
     pub(crate) search_trial: Duration,
 
-    /// Seconds of trials that are enough to judge a rate [default: five trials]
+    /// Time of trials that suffices to judge a rate, seconds [default: five trials]
     #[arg(long, value_name = "S", value_parser = values::seconds)]
     pub(crate) search_sum: Option<Duration>,
 
-    /// Part of a rate's trials, by time, that may lose more than the goal allows: what a busy host spoils. 0 is RFC 2544's rule
+    /// Share of a rate's trials, by time, that may lose more than the limit
+    ///
+    /// It allows for trials that other programs on the host have disturbed. 0 is the rule of RFC 2544.
     #[arg(long, value_name = "PART[%]", default_value = "50%", value_parser = values::part)]
     pub(crate) search_exceed: f64,
 
-    /// How near the highest rate that reaches a goal and the lowest that does not are in the end
+    /// End of the search: relative distance between the bounds of the result
     #[arg(long, value_name = "PART[%]", default_value = "0.5%", value_parser = values::part)]
     pub(crate) search_width: f64,
 
-    /// Lowest rate that is tried
+    /// Lowest rate to try
     #[arg(long, value_name = "N[k|M|G]pps|N[k|M|G]bps", default_value = "1kpps", value_parser = values::load)]
     pub(crate) search_min: OfferedRate,
 
-    /// Highest rate that is tried [default: a tenth above full speed, which is measured first]
+    /// Highest rate to try [default: 10 % above full speed, which is measured first]
     #[arg(long, value_name = "N[k|M|G]pps|N[k|M|G]bps", value_parser = values::load)]
     pub(crate) search_max: Option<OfferedRate>,
 }

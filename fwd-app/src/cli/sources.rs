@@ -6,11 +6,11 @@ use clap::{ArgGroup, ArgMatches, Args, Command, FromArgMatches, ValueEnum};
 /// A source of routes that the command line names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SourceOption {
-    /// `--fib`, with `--updates`.
+    /// Route files of --fib, with --updates.
     Fib,
-    /// `--fpm`.
+    /// Routes of --fpm.
     Fpm,
-    /// `--kernel-routes`.
+    /// Routes of --kernel-routes.
     KernelRoutes,
 }
 

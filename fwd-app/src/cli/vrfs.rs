@@ -4,17 +4,18 @@ use crate::routes::spec::{NamedFile, NamedTable, VrfSpec};
 use clap::Args;
 use fib::PortRef;
 
-/// VRFs besides the default one.
+/// VRFs besides the default VRF.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "VRFs")]
 pub(crate) struct VrfArgs {
-    /// A VRF with these ports, by index or name: their packets are looked up in its own routes. PORT.VLAN are the packets of a port with
-    /// this VLAN id in their outermost tag. Ports of no VRF are in the VRF default, which has the routes of --fib. Engine sail-m holds
-    /// all VRFs in one table, of other engines each VRF has its own
+    /// VRF with these ports, by index or name; their packets are looked up in its routes
+    ///
+    /// PORT.VLAN selects the packets of a port with this VLAN id in the outermost tag. All other ports belong to the default VRF, which
+    /// has the routes of --fib. The engine sail-m has one table for all VRFs; other engines have one for each.
     #[arg(long, value_name = "NAME=PORT,..", value_parser = vrf)]
     pub(crate) vrf: Vec<VrfSpec>,
 
-    /// Route file of a VRF, as --fib; may be given several times
+    /// Route file of a VRF, as for --fib; may be given several times
     #[arg(long, value_name = "NAME=FILE", requires = "vrf", value_parser = named_file)]
     pub(crate) vrf_fib: Vec<NamedFile>,
 }

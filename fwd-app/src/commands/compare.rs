@@ -12,17 +12,17 @@ Examples:
   fwd-app compare old.json new.json
   fwd-app compare old.json new.json --json compared.json
 
-Both are what --json of run or replay has written. Reports of other routes or packets, or of packets that were offered in another way,
-are refused.";
+Reports are written by --json of run or replay. Two reports are compared only if routes, packets and the way the packets were
+offered are the same.";
 
 /// `fwd-app compare`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct CompareArgs {
-    /// The older report
+    /// Older report
     #[arg(value_name = "OLD.json")]
     old: PathBuf,
 
-    /// The newer report
+    /// Newer report
     #[arg(value_name = "NEW.json")]
     new: PathBuf,
 

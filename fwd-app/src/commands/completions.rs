@@ -19,7 +19,7 @@ Examples:
   fwd-app completions zsh > ~/.zfunc/_fwd-app
   fwd-app completions fish > ~/.config/fish/completions/fwd-app.fish
 
-The script runs `fwd-app`, found by PATH, for what may stand at the cursor.";
+The script runs `fwd-app`, found in PATH, to list the completions at the cursor.";
 
 /// Names the requesting shell.
 const VARIABLE: &str = "FWD_APP_COMPLETE";
@@ -27,7 +27,7 @@ const VARIABLE: &str = "FWD_APP_COMPLETE";
 /// `fwd-app completions`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct CompletionsArgs {
-    /// The shell
+    /// Shell of the script
     #[arg(value_name = "SHELL")]
     shell: Shell,
 }

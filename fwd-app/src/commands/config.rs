@@ -14,12 +14,16 @@ Examples:
   fwd-app config --config-file edge.toml --rx-burst 64
   fwd-app config --from-flags -- run --fib routes.txt --config '(0,0,1)' -- -l 1 -a 0000:03:00.0 > edge.toml
 
-Nothing is started. What nobody gives is a comment with its default. Exit codes: 0 all is well, 2 a mistake, with the file and line.";
+Nothing is started. Options that are not given are printed as comments with their defaults.
+
+Exit codes: 0 valid, 2 invalid; the message has the file and line.";
 
 /// `fwd-app config`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ConfigArgs {
-    /// Print the file for the command line of run or replay that stands behind --, without environment and other files
+    /// Print the file that stands for a command line of run or replay, which follows --
+    ///
+    /// The environment and other files are left out.
     #[arg(long)]
     from_flags: bool,
 

@@ -34,8 +34,8 @@ Examples:
   fwd-app lookup --fib v4.txt --fib v6.txt.xz --engine oracle < addresses.txt > answers.tsv
   fwd-app lookup --fib routes.txt --updates updates.mrt.gz --updates-limit 100000 192.0.2.1
 
-One line an address comes out, ADDRESS<TAB>NEXT-HOP-ID, in the order of the input; 0 means no route.
-In the input, blank lines and what follows a # are skipped.";
+The output has a line for each address, ADDRESS<TAB>NEXT-HOP-ID, in the order of the input; 0 means no route.
+Blank lines and comments after # in the input are skipped.";
 
 /// `fwd-app lookup`.
 #[derive(Clone, Debug, Args)]
@@ -44,15 +44,17 @@ pub(crate) struct LookupArgs {
     #[command(flatten)]
     pub(crate) tables: TableArgs,
 
-    /// Apply this update stream after the tables are loaded: BGP4MP, or lines `a PREFIX ID` and `w PREFIX`
+    /// File of route updates to apply before the lookups
+    ///
+    /// BGP4MP, or lines `a PREFIX ID` and `w PREFIX`.
     #[arg(long, value_name = "FILE")]
     pub(crate) updates: Option<PathBuf>,
 
-    /// Apply this many updates at most [default: all]
+    /// Apply only the first N updates [default: all]
     #[arg(long, value_name = "N", requires = "updates")]
     pub(crate) updates_limit: Option<u64>,
 
-    /// Addresses, IPv4 or IPv6 [default: one a line from stdin]
+    /// IPv4 or IPv6 addresses [default: from stdin, one a line]
     #[arg(value_name = "ADDR", value_parser = address, help_heading = "Addresses")]
     pub(crate) addresses: Vec<String>,
 }

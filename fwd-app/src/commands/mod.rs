@@ -43,7 +43,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// Forwards IPv4 and IPv6 packets between DPDK ports by longest-prefix match, and measures how well.
+/// Forwards IPv4 and IPv6 packets between DPDK ports by longest-prefix match, and measures it.
 #[derive(Debug, Parser)]
 #[command(name = "fwd-app", version = version(), propagate_version = true, max_term_width = 110, after_help = EXAMPLES)]
 struct Cli {
@@ -60,35 +60,35 @@ Examples:
   fwd-app run --fib routes.txt --config '(0,0,1)' -- -l 1 --vdev net_null0
   fwd-app ctl show port stats
 
-Exit codes: 0 done, 1 failed, 2 bad usage or configuration, 3 a named device is absent.";
+Exit codes: 0 success, 1 failure, 2 bad usage or configuration, 3 a required device is absent.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Forward between DPDK ports.
+    /// Forward packets between DPDK ports.
     #[command(after_help = RUN_EXAMPLES)]
     Run(Box<RunArgs>),
-    /// Drive the forwarder with a capture, and measure it.
+    /// Send a capture through the forwarder, and measure it.
     #[command(after_help = REPLAY_EXAMPLES)]
     Replay(Box<ReplayArgs>),
-    /// Print the numbers of two reports of run or replay beside each other.
+    /// Compare two reports of run or replay.
     #[command(after_help = compare::EXAMPLES)]
     Compare(compare::CompareArgs),
-    /// Look addresses up: one line an address, `ADDR<TAB>NEXT-HOP-ID`.
+    /// Look up addresses: one line an address, `ADDR<TAB>NEXT-HOP-ID`.
     #[command(after_help = lookup::EXAMPLES)]
     Lookup(Box<lookup::LookupArgs>),
-    /// Look at a table, change its format, make one.
+    /// Inspect, convert or generate a routing table.
     #[command(after_help = fib::EXAMPLES)]
     Fib(fib::FibArgs),
-    /// Say whether this host is ready: pages, IOMMU, drivers, NUMA, CPU, DPDK, memory, GPU.
+    /// Check whether this host is ready: pages, IOMMU, drivers, NUMA, CPU, DPDK, memory, GPU.
     #[command(after_help = check::EXAMPLES)]
     Check(check::CheckArgs),
-    /// Talk to a running forwarder, in testpmd's words: show, set, clear, start, stop, route, neigh, ..
+    /// Control a running forwarder: show, set, clear, start, stop, route, neigh, ..
     #[command(after_help = ctl::EXAMPLES)]
     Ctl(ctl::CtlArgs),
-    /// Print what `run` would do with these options, the environment and the file, each value with its origin; start nothing.
+    /// Check the configuration of `run`, and print each value with its origin.
     #[command(after_help = config::EXAMPLES)]
     Config(Box<config::ConfigArgs>),
-    /// Print a script with which a shell completes this command line.
+    /// Print a completion script for a shell.
     #[command(after_help = completions::EXAMPLES)]
     Completions(completions::CompletionsArgs),
     /// Write the manual pages of all commands.

@@ -24,20 +24,22 @@ Examples:
   fwd-app check --table-node 1
   fwd-app check --json | jq '.items[] | select(.status != \"OK\")'
 
-Exit code 0 when ready (WARN lines are allowed), 1 when an item says FAIL.";
+Exit codes: 0 ready (WARN is allowed), 1 an item is FAIL.";
 
 /// `fwd-app check`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct CheckArgs {
-    /// Routes that shall fit the memory; the default is a full table of both families and room to grow
+    /// Number of routes that must fit in memory
+    ///
+    /// The default is a full table of both families with room to grow.
     #[arg(long, value_name = "N", default_value_t = 1_500_000, value_parser = values::count::<u64>(0..=u64::MAX))]
     routes: u64,
 
-    /// The --config that `run` will get: are there CPUs for its lcores?
+    /// Check that the lcores of this --config of `run` have CPUs
     #[arg(long, value_name = "(PORT,QUEUE,LCORE),..", value_parser = values::queue_spec)]
     config: Option<QueueSpec>,
 
-    /// The --table-node that `run` will get: is there such a node, and what pages has it?
+    /// Check the memory and pages of this --table-node of `run`
     #[arg(long, value_name = "N")]
     table_node: Option<u32>,
 

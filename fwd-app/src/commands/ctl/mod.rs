@@ -36,28 +36,28 @@ Examples:
   fwd-app ctl < commands.txt
   fwd-app ctl help
 
-Words may be abbreviated: `ctl sh po st`. Without words commands are read from the terminal, with
-completion and history, or from stdin: blank lines and what follows a # are skipped, and the first
-error ends the script.
+Words may be abbreviated: `ctl sh po st`. Without words, commands are read from the terminal, with
+completion and history, or from stdin. Blank lines and comments after # are skipped; the first error
+ends the script.
 
-Exit codes: 0 done, 1 refused or route diff has found a difference, 2 wrong words, 3 no forwarder listens.";
+Exit codes: 0 done, 1 refused, or route diff found a difference, 2 wrong words, 3 no forwarder is running.";
 
 /// `fwd-app ctl`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct CtlArgs {
-    /// Socket of the forwarder [default: the one in /run/fwd-app]
+    /// Socket of the forwarder [default: the only one in /run/fwd-app]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 
-    /// Print answers as JSON, each on a line
+    /// Print each answer as a line of JSON
     #[arg(long)]
     json: bool,
 
-    /// Longest wait for an answer, seconds [default: 10; of stop --drain, 180]
+    /// Longest wait for an answer, seconds [default: 10; for stop --drain 180]
     #[arg(long, value_name = "S", value_parser = values::seconds)]
     timeout: Option<Duration>,
 
-    /// With `top`: show so many screens, then end
+    /// With `top`: end after N screens
     #[arg(long, value_name = "N")]
     count: Option<NonZeroU64>,
 
@@ -135,7 +135,7 @@ fn show(answer: &str) -> anyhow::Result<ControlFlow<()>> {
     }
 }
 
-/// A running forwarder, and the format and timeout of its answers.
+/// Socket of the forwarder [default: the only one in /run/fwd-app]
 #[derive(Clone, Debug)]
 struct Forwarder {
     socket: PathBuf,

@@ -13,24 +13,26 @@ Examples:
   ip -j route > here.json; fwd-app fib convert here.json --to iproute2
   fwd-app fib convert v4.txt v6.txt --to l3fwd --ports 4 -o rules.txt
 
-Routes come out sorted: IPv4, then IPv6, by address, then length. OUT appears whole or not at all.";
+The output is sorted: IPv4, then IPv6, by address, then by length. OUT is written completely or not at all.";
 
 /// `fwd-app fib convert`.
 #[derive(Clone, Debug, Args)]
 pub(super) struct ConvertArgs {
-    /// Files to read; a later route for the same prefix wins, within a file of iproute2 the lowest metric
+    /// Input files; the last route of a prefix wins, in a file of iproute2 the lowest metric
     #[arg(value_name = "IN", required = true)]
     inputs: Vec<PathBuf>,
 
-    /// Format to write: text, iproute2, l3fwd or json
+    /// Output format: text, iproute2, l3fwd or json
     #[arg(long, value_name = "FORMAT")]
     to: WriteFormat,
 
-    /// Ports that bare ids are dealt over where the format must name a port (l3fwd, iproute2, json)
+    /// Number of ports over which bare ids are distributed, for formats that need a port
+    ///
+    /// Formats l3fwd, iproute2 and json.
     #[arg(long, value_name = "P", default_value = "4")]
     ports: NonZeroU16,
 
-    /// File to write [default: stdout]
+    /// Output file [default: stdout]
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
 }

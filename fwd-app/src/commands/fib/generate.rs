@@ -18,18 +18,18 @@ Examples:
 
 Tables are lines `PREFIX ID`, updates are lines `a PREFIX ID` (announce) and `w PREFIX` (withdraw).";
 
-/// Which families a table has.
+/// Address families of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Families {
-    /// IPv4 alone.
+    /// IPv4 only.
     V4,
-    /// IPv6 alone.
+    /// IPv6 only.
     V6,
-    /// Both, in today's proportion when --routes is given.
+    /// Both; --routes are divided in today's proportion.
     Both,
 }
 
-/// What a table looks like.
+/// Model of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Like {
     /// Prefix lengths, nesting and next hops as in a full table of the Internet.
@@ -39,35 +39,35 @@ enum Like {
 /// `fwd-app fib generate`.
 #[derive(Clone, Debug, Args)]
 pub(super) struct GenerateArgs {
-    /// Families of the table
+    /// Address families of the table
     #[arg(long, value_enum, default_value_t = Families::Both)]
     family: Families,
 
-    /// Routes in all [default: 950000 IPv4, 200000 IPv6]
+    /// Number of routes [default: 950000 IPv4, 200000 IPv6]
     #[arg(long, value_name = "N", value_parser = values::count::<usize>(0..=u64::MAX))]
     routes: Option<usize>,
 
-    /// What the table looks like
+    /// Model for the table
     #[arg(long, value_enum, default_value_t = Like::Internet)]
     like: Like,
 
-    /// Distinct next hops, 1 to N
+    /// Number of distinct next hops; their ids are 1 to N
     #[arg(long, value_name = "N", default_value_t = DEFAULT_NEXT_HOPS, value_parser = values::count::<u32>(0..=u32::MAX.into()))]
     next_hops: u32,
 
-    /// Seed: the same one gives the same bytes on every host
+    /// Seed; the same seed gives the same bytes on every host
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
 
-    /// Make so many updates of the table in --fib instead of a table
+    /// Generate N updates for the table of --fib instead of a table
     #[arg(long, value_name = "N", value_parser = values::count::<usize>(0..=u64::MAX), requires = "fib", conflicts_with_all = ["family", "routes", "like", "next_hops"])]
     updates: Option<usize>,
 
-    /// Table that the updates are for; may be given several times
+    /// Table for --updates; may be given several times
     #[arg(long, value_name = "FILE", requires = "updates")]
     fib: Vec<PathBuf>,
 
-    /// File to write [default: stdout]
+    /// Output file [default: stdout]
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
 }

@@ -22,13 +22,13 @@ pub(crate) struct FibArgs {
 
 #[derive(Clone, Debug, Subcommand)]
 enum FibCommand {
-    /// Say what is in a table: routes by length, next hops, how much of the address space it covers.
+    /// Show statistics of a table: routes by length, next hops, covered address space.
     #[command(after_help = stat::EXAMPLES)]
     Stat(stat::StatArgs),
     /// Write a table in another format.
     #[command(after_help = convert::EXAMPLES)]
     Convert(convert::ConvertArgs),
-    /// Make a table like today's Internet's, or a stream of updates for a table; the same seed gives the same bytes.
+    /// Generate a table like today's Internet, or a stream of updates for a table, from a seed.
     #[command(after_help = generate::EXAMPLES)]
     Generate(generate::GenerateArgs),
 }

@@ -19,7 +19,7 @@ Examples:
 /// `fwd-app fib stat`.
 #[derive(Clone, Debug, Args)]
 pub(super) struct StatArgs {
-    /// Files to read as one table; a later route for the same prefix wins, within a file of iproute2 the lowest metric
+    /// Files of one table; the last route of a prefix wins, in a file of iproute2 the lowest metric
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
 
@@ -28,7 +28,7 @@ pub(super) struct StatArgs {
     json: bool,
 }
 
-/// The output of `fib stat`.
+/// Files of one table; the last route of a prefix wins, in a file of iproute2 the lowest metric
 #[derive(Debug, Serialize)]
 struct TableReport {
     files: Vec<FileReport>,
