@@ -117,7 +117,7 @@ class Service(Checks):
         self.machine.guest(f"python3 -c '{HANG}' {task.split('/')[-2]} >/dev/null 2>&1 &")
         eventually(RESTART_S, "the service is started again", lambda: self.unit("NRestarts") == "1" and self.unit("ActiveState") == "active")
         journal = self.machine.guest("journalctl -u fwd-app -o cat")
-        said = re.search(r"lcore 1 stuck for .*", journal)
+        said = re.search(r"stuck for [0-9]* ms: .*lcore 1.*", journal)
         if said is None or "watchdog" not in journal.lower():
             raise Failed(f"the journal does not say that lcore 1 is stuck: {journal[-2000:]}")
         self.forward()

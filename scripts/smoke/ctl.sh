@@ -55,7 +55,7 @@ as 60001 'route del 240.0.0.0/8' | grep -q '"ok":true' || fail "a member of --ct
 # A client cannot open a file through the forwarder: fwd-app ctl opens it as the client's user.
 echo secret >"$WORK/secret"
 chmod 600 "$WORK/secret"
-as 60001 "capture drops $WORK/secret 1" | grep -q 'must come with the request' || fail "the forwarder opened a path of a client"
+as 60001 "capture drops $WORK/secret 1" | grep -q 'must come with the file' || fail "the forwarder opened a path of a client"
 setpriv --reuid 60001 --regid 60001 --clear-groups timeout 60 "$APP" ctl --socket "$socket" capture drops "$WORK/secret" 1 2>"$WORK/errors" &&
   fail "a client of another user captures to a file of root"
 says "$WORK/errors" 'cannot write .*secret: Permission denied'
@@ -125,7 +125,7 @@ to=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[0]["addres
 ctl --json trace 2 to "$to" vrf default
 [ "$(traced "['addresses'][1]")" = "$to" ] || fail "traced: $(traced "['addresses'][1]"), not $to"
 ctl trace 1 port 1
-says "$WORK/out" 'no such packet came'
+says "$WORK/out" 'no matching packet arrived'
 ctl capture drops "$WORK/drops.pcapng" 20 to "$to" reason no_r
 for _ in $(seq 50); do
   grep -q '20 dropped packets' "$WORK/run.err" && break

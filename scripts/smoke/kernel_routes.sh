@@ -119,6 +119,6 @@ stop
 begin --engine sail-m --foreign-routes ignore
 eventually '192.0.0.0/24 .*dev 0' route get 192.0.0.9
 eventually '0.0.0.0/0 .*via 192.0.1.2 dev 1' route get 10.8.2.3
-eventually '1 without a port, [1-9][0-9]* of a family that the engine has no table for, 0 refused' show feeds
+eventually '1 without a port, [1-9][0-9]* of a family without a table in the engine, 0 refused' show feeds
 says "$WORK/err" 'engine sail-m has no table for ipv6'
 stop

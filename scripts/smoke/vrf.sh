@@ -91,7 +91,7 @@ eventually '2001:db8:114::/48 .*blackhole' route get 2001:db8:114::9
 ctl set engine sail-m >"$WORK/answer" 2>&1 && fail "an engine without IPv6 took the place of one with IPv6 routes"
 grep -q 'set engine sail-m force' "$WORK/answer" || fail "the refusal does not name force"
 ctl set engine sail-m force >"$WORK/answer"
-eventually '^fpm .*of a family that the engine has no table for, 0 refused' show feeds
+eventually '^fpm .*of a family without a table in the engine, 0 refused' show feeds
 static 'ip route 203.0.115.0/24 main2'
 eventually '203.0.115.0/24 .*dev 1' route get 203.0.115.9
 eventually '203.0.114.0/24 .*dev 3' vrf red route get 203.0.114.9

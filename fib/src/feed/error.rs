@@ -64,7 +64,7 @@ pub enum FeedErrorKind {
         name: &'static str,
     },
     /// The content is valid, but of the wrong kind (routes instead of updates, or the reverse).
-    #[error("{format} that holds {holds}, wanted {wanted}")]
+    #[error("is {format} that holds {holds}, wanted {wanted}")]
     Content {
         /// Its format.
         format: Format,
@@ -173,7 +173,7 @@ pub enum LineError {
         wanted: &'static str,
     },
     /// The line ends too early.
-    #[error("'{word}' is the last word, wanted {wanted} after it")]
+    #[error("wanted {wanted} after '{word}'")]
     Ends {
         /// Its last word.
         word: String,
@@ -203,7 +203,7 @@ pub enum LineError {
         text: String,
     },
     /// A required part of a JSON entry or a neighbour is missing.
-    #[error("there is no '{name}'")]
+    #[error("'{name}' is missing")]
     Missing {
         /// Its name.
         name: &'static str,
@@ -215,7 +215,7 @@ pub enum LineError {
         limit_bytes: usize,
     },
     /// The line is not UTF-8.
-    #[error("the line is not text")]
+    #[error("the line is not UTF-8 text")]
     NotText,
 }
 

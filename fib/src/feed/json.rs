@@ -110,7 +110,7 @@ impl JsonEntry {
 
 fn refuse_if(is_present: bool, name: &'static str) -> Result<(), LineError> {
     if is_present {
-        return Err(LineError::Word { text: name.to_owned(), wanted: "a route without it" });
+        return Err(LineError::Word { text: name.to_owned(), wanted: "a route without this key" });
     }
     Ok(())
 }

@@ -347,7 +347,7 @@ mod tests {
     #[test]
     fn wrong_lines() {
         assert_eq!(message("x 10.0.0.0/8"), "'x' is not understood here, wanted 'a', 'w' or a time");
-        assert_eq!(message("a"), "'a' is the last word, wanted a route after it");
+        assert_eq!(message("a"), "wanted a route after 'a'");
         assert_eq!(message("a 10.0.0.1/8 1"), "10.0.0.1/8 has host bits set; the prefix is 10.0.0.0/8");
         assert_eq!(message("w 10.0.0.0/8 1"), "'1' is not understood here, wanted the end of the line");
         assert_eq!(message("1x a 10.0.0.0/8 192.0.2.1 1"), "'1x' is not a time in seconds");
@@ -355,10 +355,7 @@ mod tests {
         assert_eq!(message("1 b 10.0.0.0/8 192.0.2.1 1"), "'b' is not understood here, wanted 'a' or 'w'");
         assert_eq!(message("1 a 10.0.0.0/8 x 1"), "'x' after 'the prefix' is not an IP address");
         assert_eq!(message("1 a 10.0.0.0/8 192.0.2.1 4294967296"), "'4294967296' is not an AS number");
-        assert_eq!(
-            message("1 a 10.0.0.0/8"),
-            "'10.0.0.0/8' is the last word, wanted a peer or a next hop after it"
-        );
+        assert_eq!(message("1 a 10.0.0.0/8"), "wanted a peer or a next hop after '10.0.0.0/8'");
         assert_eq!(message("1 a 10.0.0.0/8 0.0.0.0"), "'0.0.0.0' is not a next hop");
         assert!(matches!(parse(b"a 10.0.0.0/8 proto static"), Err(LineError::NoNextHop)));
         for line in ["a neigh 192.0.2.1 lladdr 02:00:00:00:00:01 dev 1", "a nexthop dev 1"] {

@@ -398,13 +398,13 @@ fn wrong_json_is_refused_with_its_line() {
     for (bad, line, message) in [
         ("{\"dst\":\"10.0.0.1/8\",\"id\":1}]", 2, "10.0.0.1/8 has host bits set; the prefix is 10.0.0.0/8"),
         ("\n{\"dst\":\"11.0.0.0/8\",\n\"id\":0},\n{}]", 4, "'0' is not a next-hop id in 1..=16777215"),
-        ("{\"gateway\":\"10.0.0.1\"}]", 2, "there is no 'dst'"),
+        ("{\"gateway\":\"10.0.0.1\"}]", 2, "'dst' is missing"),
         ("{\"dst\":\"11.0.0.0/8\",\"port\":70000}]", 2, "'70000' is not an l3fwd port in 0..=65535"),
         ("{\"dst\":\"11.0.0.0/8\",\"gateway\":\"x\"}]", 2, "'x' after 'gateway' is not an IP address"),
         (
             "{\"dst\":\"11.0.0.0/8\",\"encap\":\"mpls\",\"dev\":\"1\"}]",
             2,
-            "'encap' is not understood here, wanted a route without it",
+            "'encap' is not understood here, wanted a route without this key",
         ),
         (
             "{\"type\":\"multicast\",\"dst\":\"ff00::/8\",\"dev\":\"1\"}]",

@@ -22,7 +22,7 @@ const CAPTURE_PACKETS: NonZeroU64 = NonZeroU64::new(10_000).unwrap();
 pub(crate) enum ValueError {
     #[error("'{tuple}' is not (port,queue,lcore) such as (0,0,1), nor (port,auto)")]
     Tuple { tuple: String },
-    #[error("no (port,queue,lcore) in it, such as (0,0,1)")]
+    #[error("wanted at least one (port,queue,lcore) such as (0,0,1)")]
     NoTuple,
     /// The tuples are no valid map of queues.
     #[error(transparent)]
@@ -34,13 +34,13 @@ pub(crate) enum ValueError {
     #[error("{text} is not in {min}..={max}")]
     Range { text: String, min: u64, max: u64 },
     #[error(
-        "'{text}' is not a rate: max, original, xF (times the original, F above 0), N% of the rate without loss, or N, Nk, NM or NG with pps or \
-         bps, such as 100kpps or 5Gbps; from one to another: 1Mpps..5Mpps"
+        "'{text}' is not a rate: wanted max, original, xF (F times the original rate), N% (of the lossless rate), N, Nk, NM or NG with pps or \
+         bps such as 100kpps or 5Gbps, or a range such as 1Mpps..5Mpps"
     )]
     Rate { text: String },
     #[error("'{text}' is not a rate such as 100kpps or 5Gbps: N, Nk, NM or NG with pps or bps")]
     Load { text: String },
-    #[error("'{text}' is not a part from 0 to less than 1, such as 0, 0.001 or 0.1%")]
+    #[error("'{text}' is not a fraction from 0 to less than 1, such as 0, 0.001 or 0.1%")]
     Part { text: String },
     #[error("'{text}' is not a number of seconds above 0, such as 1 or 0.5")]
     Seconds { text: String },
@@ -57,7 +57,7 @@ pub(crate) enum ValueError {
     #[error("'{text}' is not PORT=NAME such as 0=tap0")]
     Tap { text: String },
     #[error(
-        "'{text}' is not PORT=NAME such as 0=uplink: a name has up to 32 letters, digits, '-' and '_', is no number, and not 'all'"
+        "'{text}' is not PORT=NAME such as 0=uplink: a name has up to 32 letters, digits, '-' and '_', and is neither a number nor 'all'"
     )]
     PortName { text: String },
     #[error("'{text}' is not IFACE=PORT such as eth1=1, with the index of a port")]
@@ -66,9 +66,9 @@ pub(crate) enum ValueError {
     PortMtu { text: String },
     #[error("'{text}' is not PORT=ADDRESS/LENGTH such as 0=192.0.2.1/24")]
     PortAddress { text: String },
-    #[error("'{text}' is neither the name of a user of this host nor a user's number")]
+    #[error("'{text}' is neither the name nor the number of a user of this host")]
     User { text: String },
-    #[error("'{text}' is neither the name of a group of this host nor a group's number")]
+    #[error("'{text}' is neither the name nor the number of a group of this host")]
     Group { text: String },
     #[error("'{text}' is not NAME=VALUE")]
     EngineArg { text: String },

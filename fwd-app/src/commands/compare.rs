@@ -41,7 +41,7 @@ pub(crate) fn main(args: &CompareArgs) -> anyhow::Result<()> {
     let comparison = Comparison::new(&old, new.value());
     if args.json.is_some() {
         let text = serde_json::to_string_pretty(&JsonDocument::new("comparison", &comparison))
-            .context("the comparison as JSON")?;
+            .context("cannot write the comparison as JSON")?;
         write_to(args.json.as_deref(), |out| Ok(writeln!(out, "{text}")?))?;
     }
     write_to(None, |out| Ok(write!(out, "{comparison}")?))

@@ -27,7 +27,7 @@ pub(super) fn of_clap(error: &clap::Error) -> ExitCode {
     }
     let text = error.render().to_string();
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        say(format_args!("a command is wanted, none was given\n\n{}", text.trim_end()));
+        say(format_args!("no command is given\n\n{}", text.trim_end()));
     } else {
         say(text.strip_prefix("error: ").unwrap_or(&text).trim_end());
     }

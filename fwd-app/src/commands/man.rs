@@ -38,7 +38,7 @@ fn pages(command: &Command, folder: &Path) -> anyhow::Result<()> {
     }
     let man = Man::new(command.clone()).section(SECTION).manual("fwd-app");
     let path = folder.join(man.get_filename());
-    let page = page(&man, command).context("a manual page")?;
+    let page = page(&man, command).context("cannot make a manual page")?;
     fs::write(&path, page).with_context(|| format!("cannot write {}", path.display()))
 }
 

@@ -243,8 +243,8 @@ fn start_eal(arguments: &[String], signals: &Signals) -> anyhow::Result<Eal> {
         notice::warn(error);
     }
     let eal =
-        Eal::init(arguments).context("DPDK does not start; its reason is above, `fwd-app check` may help")?;
-    signals.drain_on_stop().context("cannot take over signals")?;
+        Eal::init(arguments).context("DPDK does not start: see its messages above, and `fwd-app check`")?;
+    signals.drain_on_stop().context("cannot install signal handlers")?;
     Ok(eal)
 }
 

@@ -67,7 +67,7 @@ impl ConfigReader {
                 |ports: Vec<String>| if ports.is_empty() { "none".to_owned() } else { ports.join(", ") };
             let (new, gone) = (list(new), list(gone));
             return Err(anyhow!(
-                "the ports have changed ({PORTS}: new {new}, gone {gone}), which needs a restart"
+                "the list of ports has changed ({PORTS}: new {new}, gone {gone}), which needs a restart"
             ));
         }
         let numbers: Vec<_> =
@@ -316,7 +316,10 @@ mod tests {
         ] {
             write(devices);
             let why = reader.read(&now).unwrap_err().to_string();
-            assert_eq!(why, format!("the ports have changed (ports.ports: {change}), which needs a restart"));
+            assert_eq!(
+                why,
+                format!("the list of ports has changed (ports.ports: {change}), which needs a restart")
+            );
         }
     }
 

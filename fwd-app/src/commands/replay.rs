@@ -42,7 +42,7 @@ use std::sync::Arc;
 /// # Errors
 /// The replay cannot be set up or run, and as [`Summary::judge`].
 pub(super) fn main(args: &ReplayArgs, shown: &[Shown]) -> anyhow::Result<()> {
-    let signals = Signals::take_over().context("cannot take over signals")?;
+    let signals = Signals::take_over().context("cannot install signal handlers")?;
     let ecmp_seed = args.forward.ecmp_seed.unwrap_or(0);
     let (mut ran, old) = begin(args, shown, ecmp_seed)?;
     let (spec, forward) = (args.harness.spec(args.updates.spec(), &args.search), args.forward.spec());
@@ -154,7 +154,7 @@ fn work(
 
 /// Refuses to compare with a report of different work.
 fn check_work(old: &ReportFile, work: &Work) -> anyhow::Result<()> {
-    let work = serde_json::to_value(work).context("the work as JSON")?;
+    let work = serde_json::to_value(work).context("cannot write the work as JSON")?;
     Ok(old.check(&work).map_err(|error| ConfigError::Invalid(format!("--compare: {error}")))?)
 }
 
@@ -179,7 +179,7 @@ fn packets_from(are_in_memory: bool, sizes: Sizes) -> &'static str {
 fn queue_map(config: &QueueSpec, ports: &PortTable) -> Result<QueueMap, ConfigError> {
     if let Some(entry) = config.entries().iter().find(|entry| matches!(entry, QueueEntry::Auto { .. })) {
         let message = format!(
-            "--config ({},auto): the lcores of a replay are named, or --lcores says how many",
+            "--config ({},auto): only `run` chooses lcores; a replay needs their numbers, or --lcores",
             entry.port()
         );
         return Err(ConfigError::Invalid(message));
@@ -266,7 +266,7 @@ fn source(
         }
         Packets::InFile(trace) if tables.is_some() && updates.is_some() => {
             let message = format!(
-                "--verify with --updates wants all of {} in memory, to know how updates change each packet's route: --limit N takes a part of it, --stream never all of it",
+                "--verify with --updates needs all packets of {} in memory: use --stream never, or --limit N for a part",
                 trace.path.display()
             );
             Err(ConfigError::Invalid(message).into())

@@ -68,16 +68,16 @@ fn warn_of_pages() {
     let refused = memory::refused_bytes().div_ceil(1 << 20);
     if refused > 0 {
         warn(format_args!(
-            "{refused} MB of tables do not lie in reserved 2 MB pages, though enough are free: the kernel does not hand them out; see \
-             how many are free on the tables' NUMA node, and the control group's limits (hugetlb, cpuset)"
+            "{refused} MB of tables are not in reserved 2 MB pages, though enough are free: check the free pages of the tables' NUMA \
+             node, and the limits of the control group (hugetlb, cpuset)"
         ));
     }
     let Mapped { small_bytes, .. } = memory::mapped();
     if small_bytes > 0 {
         let megabytes = small_bytes.div_ceil(1 << 20);
         warn(format_args!(
-            "{megabytes} MB of tables lie in 4 KB pages, which slows lookups: too few 2 MB pages are free, and there are no \
-             transparent ones; sysctl -w vm.nr_hugepages=N with N at least {} more",
+            "{megabytes} MB of tables are in 4 KB pages, which slows lookups: too few 2 MB pages are free, and there are no \
+             transparent huge pages; sysctl -w vm.nr_hugepages=N with N at least {} more",
             megabytes.div_ceil(2)
         ));
     }
@@ -91,8 +91,8 @@ pub(super) fn warn_of_neighbours(forwarder: &Forwarder) {
         if without > 0 {
             let gateways = vrf.hops().iter().filter_map(|(_, hop)| hop.gateway()).collect::<BTreeSet<_>>();
             warn(format_args!(
-                "{without} of {} gateways have no neighbour: packets for them are dropped as no_neighbour; give lines `neigh ADDR \
-                 lladdr MAC dev PORT` with --fib, or ids in place of gateways (fwd-app fib convert --to text)",
+                "{without} of {} gateways have no neighbour: packets for them are dropped as no_neighbour; add lines `neigh ADDR \
+                 lladdr MAC dev PORT` to a file of --fib, or replace gateways by ids (fwd-app fib convert --to text)",
                 gateways.len()
             ));
         }

@@ -39,8 +39,7 @@ pub(super) fn packets(
     let trace = match (traffic.generate, &args.trace) {
         (Some(kind), _) => {
             if let rate @ OfferedRate::Times(_) = args.harness.rate {
-                let message =
-                    format!("--rate {rate}: packets that --generate makes have no times of their own");
+                let message = format!("--rate {rate}: packets of --generate have no capture times");
                 return Err(ConfigError::Invalid(message).into());
             }
             let seed = traffic.seed;
@@ -60,7 +59,7 @@ pub(super) fn packets(
                 Some(trace) => trace,
                 None if traffic.save_trace.is_some() => {
                     let message = format!(
-                        "--save-trace wants the packets of {} in memory: see --limit and --stream never",
+                        "--save-trace needs the packets of {} in memory; see --limit and --stream never",
                         path.display()
                     );
                     return Err(ConfigError::Invalid(message).into());

@@ -55,7 +55,7 @@ pub(super) fn judge(conducted: &Conducted) -> anyhow::Result<()> {
     let Some(GoalFound { loss_ratio, .. }) = missing else { return Ok(()) };
     let (min_pps, _) = conducted.limits_pps.unwrap_or_default();
     bail!(
-        "no rate was found with a loss of {} % or less: even {min_pps:.0} pps, the lowest, lose more",
+        "no rate has a loss of {} % or less: even the lowest, {min_pps:.0} pps, loses more",
         loss_ratio * 100.0
     )
 }

@@ -131,7 +131,7 @@ impl Captures {
                 Some(anyhow::anyhow!("a capture to {file} is running; stop it first"))
             }
             None if self.left.len() >= LEFT_MAX => {
-                Some(anyhow::anyhow!("{LEFT_MAX} captures still wait for files that take no data"))
+                Some(anyhow::anyhow!("{LEFT_MAX} earlier captures still wait to write their files"))
             }
             None => None,
         }
@@ -259,8 +259,10 @@ impl Capture {
             CaptureStep::Writing if is_idle && self.watch.left(Purpose::Capture) == 0 => self.end(None),
             CaptureStep::Beginning | CaptureStep::Ending if self.since.elapsed() >= LIMIT => {
                 self.watch.stop(Purpose::Capture);
-                let error =
-                    anyhow::anyhow!("{} takes no data; what it does not have yet may be lost", self.file);
+                let error = anyhow::anyhow!(
+                    "{} takes no data; packets that are not yet written may be lost",
+                    self.file
+                );
                 match self.waiting.take() {
                     Some(client) => client.answer(Err(error.into())),
                     None => notice::warn(error),
@@ -276,7 +278,8 @@ impl Capture {
     /// Joins the writer, and returns its result.
     fn outcome(self) -> anyhow::Result<CaptureDone> {
         let Self { file, writer, watch, skipped, .. } = self;
-        let joined = writer.join().unwrap_or_else(|_| Err(anyhow::anyhow!("its thread has panicked")));
+        let joined =
+            writer.join().unwrap_or_else(|_| Err(anyhow::anyhow!("the thread that writes has panicked")));
         let written = joined.with_context(|| format!("cannot write {file}"))?;
         Ok(CaptureDone { file, written, missed: watch.missed() + skipped })
     }
@@ -446,7 +449,7 @@ mod tests {
             others.push(begin(&mut captures));
             stop(&mut captures);
         }
-        assert!(captures.refusal().unwrap().to_string().contains("take no data"));
+        assert!(captures.refusal().unwrap().to_string().contains("still wait to write"));
         drop(never);
         others.clear();
         while captures.refusal().is_some() {

@@ -18,13 +18,13 @@ pub(crate) fn open(path: &str) -> anyhow::Result<File> {
     let mut options = OpenOptions::new();
     let file = options.write(true).create(true).truncate(false).mode(0o600).custom_flags(flags).open(path);
     let file = file.map_err(|error| match Errno::from_io_error(&error) {
-        Some(Errno::LOOP) => anyhow::anyhow!("it is a link, which is not followed"),
-        Some(Errno::NXIO) => anyhow::anyhow!("it is not a file"),
+        Some(Errno::LOOP) => anyhow::anyhow!("it is a symbolic link, which is not followed"),
+        Some(Errno::NXIO) => anyhow::anyhow!("it is not a regular file"),
         _ => error.into(),
     })?;
     let before = file.metadata()?;
-    ensure!(before.is_file(), "it is not a file");
-    ensure!(before.nlink() == 1, "it has another name elsewhere (a hard link)");
+    ensure!(before.is_file(), "it is not a regular file");
+    ensure!(before.nlink() == 1, "it has several names (hard links)");
     file.set_permissions(Permissions::from_mode(0o600))?;
     Ok(file)
 }
@@ -32,7 +32,10 @@ pub(crate) fn open(path: &str) -> anyhow::Result<File> {
 /// Checks a file opened by a client. Refuses devices and sockets, on which the control thread might block, and files in /proc,
 /// where some files check the writer's privileges.
 pub(super) fn check(file: &File) -> anyhow::Result<()> {
-    ensure!(file.metadata()?.is_file() && fstatfs(file)?.f_type != PROC_SUPER_MAGIC, "it is not a file");
+    ensure!(
+        file.metadata()?.is_file() && fstatfs(file)?.f_type != PROC_SUPER_MAGIC,
+        "it is not a regular file"
+    );
     let mode = fcntl_getfl(file)? & OFlags::RWMODE;
     ensure!(mode == OFlags::WRONLY || mode == OFlags::RDWR, "it is not open for writing");
     Ok(())
@@ -54,15 +57,18 @@ mod tests {
         std::os::unix::fs::symlink(&theirs, path("link")).unwrap();
         std::fs::hard_link(&theirs, path("name")).unwrap();
         mknodat(CWD, path("fifo"), FileType::Fifo, Mode::RWXU, 0).unwrap();
-        for (name, why) in
-            [("link", "a link"), ("name", "another name"), ("fifo", "not a file"), (".", "directory")]
-        {
+        for (name, why) in [
+            ("link", "a symbolic link"),
+            ("name", "hard links"),
+            ("fifo", "not a regular file"),
+            (".", "directory"),
+        ] {
             let error = open(&path(name)).unwrap_err().to_string();
             assert!(error.contains(why), "{name}: {error}");
         }
         assert_eq!(std::fs::read(&theirs).unwrap(), b"text");
         let _reader = OpenOptions::new().read(true).write(true).open(path("fifo")).unwrap();
-        assert!(open(&path("fifo")).unwrap_err().to_string().contains("not a file"));
+        assert!(open(&path("fifo")).unwrap_err().to_string().contains("not a regular file"));
         // An existing capture file becomes private.
         std::fs::remove_file(path("name")).unwrap();
         for path in [theirs, path("new")] {
@@ -81,9 +87,9 @@ mod tests {
         let of_proc = OpenOptions::new().write(true).open("/proc/self/oom_score_adj").unwrap();
         for (file, why) in [
             (File::open(&path).unwrap(), "not open for writing"),
-            (OpenOptions::new().write(true).open("/dev/null").unwrap(), "not a file"),
-            (File::open(scratch.path()).unwrap(), "not a file"),
-            (of_proc, "not a file"),
+            (OpenOptions::new().write(true).open("/dev/null").unwrap(), "not a regular file"),
+            (File::open(scratch.path()).unwrap(), "not a regular file"),
+            (of_proc, "not a regular file"),
         ] {
             assert_eq!(check(&file).unwrap_err().to_string(), format!("it is {why}"));
         }

@@ -26,7 +26,7 @@ pub(crate) enum ClientError {
         others: Vec<PathBuf>,
     },
     /// No socket was named, and the default folder has no live one.
-    #[error("no forwarder is running here: nobody listens in {}", folder.display())]
+    #[error("no forwarder is running: none listens in {}", folder.display())]
     None {
         /// Where sockets are by default.
         folder: PathBuf,

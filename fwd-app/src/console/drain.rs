@@ -87,7 +87,7 @@ impl Drains {
             if let DrainStep::Hook(child) = &mut step {
                 end(child);
             }
-            command.answer(Err(anyhow::anyhow!("forwarding was started again").into()));
+            command.answer(Err(anyhow::anyhow!("forwarding was started again meanwhile").into()));
         } else if !was_paused {
             return Ok(Answer::done());
         }
@@ -138,7 +138,7 @@ impl DrainStep {
                 }
                 result => {
                     let status = result.map(Option::unwrap_or_default);
-                    Next::Failed(anyhow::anyhow!("--drain-hook: {}; forwarding goes on", outcome(&status)))
+                    Next::Failed(anyhow::anyhow!("--drain-hook: {}; forwarding continues", outcome(&status)))
                 }
             },
             Self::Quiet { forwarded: before, since } => {
@@ -162,14 +162,14 @@ impl DrainStep {
         match self {
             Self::Hook(child) => {
                 end(child);
-                anyhow::anyhow!("--drain-hook has not ended within {HOOK_LIMIT:?}; forwarding goes on")
+                anyhow::anyhow!("--drain-hook has not ended within {HOOK_LIMIT:?}; forwarding continues")
             }
             Self::Quiet { .. } => {
-                anyhow::anyhow!("packets still come after {QUIET_LIMIT:?}; forwarding goes on")
+                anyhow::anyhow!("packets still arrive after {QUIET_LIMIT:?}; forwarding continues")
             }
             Self::Inside => {
                 let inside = running.counters().inside();
-                anyhow::anyhow!("{inside} packets are still inside after {INSIDE_LIMIT:?}")
+                anyhow::anyhow!("{inside} packets are still in the forwarder after {INSIDE_LIMIT:?}")
             }
         }
     }

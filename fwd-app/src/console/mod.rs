@@ -219,7 +219,7 @@ impl Desk {
                 *waiting = Some(command);
             }
             None => {
-                let refusal = unavailable(command.request(), "a replay reads its files once");
+                let refusal = unavailable(command.request(), "a replay has no reload");
                 command.answer(Err(refusal));
             }
         }
@@ -276,7 +276,9 @@ impl Steer for Steering<'_> {
             | Request::CaptureDrops { .. }
             | Request::Reload
             | Request::Stop { drain: true }
-            | Request::SetEngine { .. } => Err(unavailable(&request, "only the control socket has it")),
+            | Request::SetEngine { .. } => {
+                Err(unavailable(&request, "it is available on the control socket only"))
+            }
         }
     }
 }
@@ -353,7 +355,7 @@ impl Steering<'_> {
         client: ClientCommand,
     ) {
         let Some(file) = file else {
-            let without = "the file, open for writing, must come with the request (SCM_RIGHTS), as from fwd-app ctl: the forwarder opens no path of a client";
+            let without = "the request must come with the file, open for writing (SCM_RIGHTS), as from fwd-app ctl: the forwarder opens no path of a client";
             return client.answer(Err(anyhow::anyhow!(without).into()));
         };
         let filter = match self.packet_filter(filter) {
@@ -394,7 +396,7 @@ impl Steering<'_> {
             Show::Addresses => self.addresses(),
             Show::Vrfs => Answer::new(VrfReports::new(self.forwarder)),
             Show::Fib | Show::Routes | Show::NextHops => {
-                return Err(unavailable(&Request::Show(what), "its answer must be waited for"));
+                return Err(unavailable(&Request::Show(what), "it is available on the control socket only"));
             }
         })
     }

@@ -177,7 +177,7 @@ struct TracesShown(Vec<TraceShown>);
 impl fmt::Display for TracesShown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
-            return writeln!(f, "no such packet came in {} s", TRACE_LIMIT.as_secs());
+            return writeln!(f, "no matching packet arrived within {} s", TRACE_LIMIT.as_secs());
         }
         for (number, packet) in (1..).zip(&self.0) {
             writeln!(f, "packet {number}")?;
@@ -192,7 +192,7 @@ impl fmt::Display for TracesShown {
                 writeln!(f, "  parse    {from} > {to}")?;
             }
             if let Some(id) = packet.id {
-                let prefix = packet.prefix.as_deref().unwrap_or("a route that is gone");
+                let prefix = packet.prefix.as_deref().unwrap_or("a withdrawn route");
                 let hop = packet.next_hop.as_deref().unwrap_or("a bare id");
                 let (engine, generation) = (packet.engine, packet.generation);
                 writeln!(f, "  lookup   {engine}, generation {generation}: {prefix}, id {id} ({hop})")?;

@@ -178,7 +178,7 @@ fn bad_update_streams() {
 fn bad_usage() {
     let scratch = ScratchFolder::new();
     let fib = scratch.file("routes.txt", "0.0.0.0/0 5\n");
-    fwd(&[]).fails(2, &["a command is wanted", "Usage:"]);
+    fwd(&[]).fails(2, &["no command is given", "Usage:"]);
     fwd(&["fly"]).fails(2, &["'fly'"]);
     fwd(&["lookup"]).fails(2, &["--fib"]);
     fwd(&["lookup", "--fib", &fib, "--batsch", "3"]).fails(2, &["--batsch"]);
@@ -197,7 +197,7 @@ fn bad_usage() {
         ("(0,0,1),(0,0,1)", "twice"),
         ("(0,1,1)", "no queue 0"),
         ("(0,0)", "not (port,queue,lcore)"),
-        ("", "no (port,queue,lcore)"),
+        ("", "at least one (port,queue,lcore)"),
     ] {
         fwd(&["run", "--fib", &fib, "--config", config]).fails(2, &[part]);
         fwd(&["replay", "x.pcap", "--fib", &fib, "--config", config]).fails(2, &[part]);

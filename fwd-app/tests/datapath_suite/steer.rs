@@ -279,7 +279,7 @@ fn an_operator_looks_at_it_and_changes_it() {
     let line = format!("capture drops {} 300", capture.display());
     std::fs::write(&capture, "somebody's").unwrap();
     let refusal = without_file(&forwarder.socket, &line);
-    assert!(refusal.contains("must come with the request"), "{refusal}");
+    assert!(refusal.contains("must come with the file"), "{refusal}");
     assert_eq!(std::fs::read(&capture).unwrap(), b"somebody's");
     forwarder.ask(&line);
     let end = Instant::now() + Duration::from_secs(30);
@@ -366,7 +366,7 @@ fn a_drain_tells_its_hook_first_and_goes_on_when_the_hook_fails() {
     // The capture ends, as if the hook had moved the traffic elsewhere.
     let input = format!("rx_pcap={}", bundled("mix.pcap").display());
     let Some(forwarder) = Steered::run_with(scratch.path(), "drain", &input, &options) else { return };
-    assert!(forwarder.refuses("stop --drain").contains("exit status: 3; forwarding goes on"));
+    assert!(forwarder.refuses("stop --drain").contains("exit status: 3; forwarding continues"));
     write("exit 0");
     forwarder.ask("stop --drain");
     assert_eq!(std::fs::read_to_string(&told).unwrap(), "drain\ndrain\n");

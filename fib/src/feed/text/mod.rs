@@ -426,7 +426,7 @@ fn path(words: &mut LineWords<'_>) -> Result<PathWords, LineError> {
             }
             "dev" if path.port.is_none() => path.port = Some(port_of(words.want("a port")?)?),
             "via" | "dev" => {
-                return Err(LineError::word(word, "it once in a route or nexthop"));
+                return Err(LineError::word(word, "each word once in a route or nexthop"));
             }
             "pref" => {
                 words.want("a value")?;

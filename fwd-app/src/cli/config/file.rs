@@ -77,7 +77,7 @@ fn once_each(command: &Command, settings: &[Setting]) -> Result<(), ConfigMistak
         let is_single = command.get_arguments().any(|arg| arg.get_id() == id.as_str() && !is_list(arg));
         let first = settings[..at].iter().find(|other| is_single && other.id == *id);
         if let Some(first) = first {
-            let why = format_args!("it is given at {}, too", first.origin);
+            let why = format_args!("it is also given at {}", first.origin);
             return Err(ConfigMistake::new(origin, Some(key), why));
         }
     }
@@ -271,14 +271,13 @@ impl FileReader<'_> {
                 return Err(self.mistake(
                     start,
                     &key,
-                    "wanted the name, PCI address or index of the port, there is none",
+                    "it is missing: wanted the name, PCI address or index of the port",
                 ));
             };
             let (at, name) =
                 (device.span().start, self.text(&key, "a name, a PCI address or an index", device)?);
             if name.is_empty() || devices.contains(&name) {
-                let why =
-                    if name.is_empty() { "it is empty" } else { "there is a [[port]] with this device" };
+                let why = if name.is_empty() { "it is empty" } else { "another [[port]] has this device" };
                 return Err(self.mistake(at, &key, format_args!("'{name}': {why}")));
             }
             // Other options name a port that is given by DPDK's index by its position among the ports in use.
@@ -386,7 +385,7 @@ impl FileReader<'_> {
                 lcores.iter().enumerate().map(tuple).collect()
             }
             DeValue::String(other) => {
-                Err(self.mistake(at, key, format_args!("wanted {wanted}, there is '{other}'")))
+                Err(self.mistake(at, key, format_args!("wanted {wanted}, found '{other}'")))
             }
             _ => Err(self.mistake(at, key, format_args!("wanted {wanted}, {}", there(value)))),
         }
@@ -435,7 +434,7 @@ impl FileReader<'_> {
             }
             if ports.is_empty() {
                 let why = format_args!(
-                    "it has no ports: wanted ports = [..] here, or vrf = \"{name}\" in a [[port]]"
+                    "the VRF has no ports: wanted ports = [..] here, or vrf = \"{name}\" in a [[port]]"
                 );
                 return Err(self.mistake(at, &key, why));
             }
@@ -461,12 +460,12 @@ fn in_order<'v, 't>(table: &'v DeTable<'t>) -> Vec<(&'v Spanned<std::borrow::Cow
 
 fn there(value: &Value<'_>) -> String {
     match value.get_ref() {
-        DeValue::String(text) => format!("there is the string '{text}'"),
-        DeValue::Integer(number) => format!("there is {}", number.as_str()),
-        DeValue::Float(number) => format!("there is {}", number.as_str()),
-        DeValue::Boolean(on) => format!("there is {on}"),
-        DeValue::Datetime(_) => "there is a date or a time".to_owned(),
-        DeValue::Array(_) => "there is a list".to_owned(),
-        DeValue::Table(_) => "there is a table".to_owned(),
+        DeValue::String(text) => format!("found the string '{text}'"),
+        DeValue::Integer(number) => format!("found {}", number.as_str()),
+        DeValue::Float(number) => format!("found {}", number.as_str()),
+        DeValue::Boolean(on) => format!("found {on}"),
+        DeValue::Datetime(_) => "found a date or a time".to_owned(),
+        DeValue::Array(_) => "found a list".to_owned(),
+        DeValue::Table(_) => "found a table".to_owned(),
     }
 }

@@ -343,7 +343,7 @@ fn of_environment(
             return Err(ConfigMistake::new(
                 name,
                 None,
-                format_args!("wanted true or false, there is '{value}'"),
+                format_args!("wanted true or false, found '{value}'"),
             ));
         }
         let values: Vec<&str> =

@@ -357,7 +357,7 @@ const MISTAKES: &[(&str, &str)] = &[
         "[forwarder]\nrx-burst = \"many\"",
         "f.toml:2: forwarder.rx-burst: invalid value 'many': 'many' is not a whole number such as 100, 10k or 2M",
     ),
-    ("[forwarder]\nrx-burst = [1, 2]", "f.toml:2: forwarder.rx-burst: wanted a value, there is a list"),
+    ("[forwarder]\nrx-burst = [1, 2]", "f.toml:2: forwarder.rx-burst: wanted a value, found a list"),
     ("[forwarder]\nrx-burst = true", "f.toml:2: forwarder.rx-burst: wanted a value, there is true"),
     (
         "[forwarder]\ntopology = \"ring\"",
@@ -365,23 +365,20 @@ const MISTAKES: &[(&str, &str)] = &[
     ),
     (
         "[ports]\npromiscuous = \"yes\"",
-        "f.toml:2: ports.promiscuous: wanted true or false, there is the string 'yes'",
+        "f.toml:2: ports.promiscuous: wanted true or false, found the string 'yes'",
     ),
-    (
-        "[sources]\nfib = [\"a\", 1979-05-27]",
-        "f.toml:2: sources.fib: wanted a value, there is a date or a time",
-    ),
+    ("[sources]\nfib = [\"a\", 1979-05-27]", "f.toml:2: sources.fib: wanted a value, found a date or a time"),
     (
         "[engine]\ntable-memory = \"4Q\"",
         "f.toml:2: engine.table-memory: invalid value '4Q': '4Q' is not a number of bytes such as 4096, 64K, 512M or 2G",
     ),
     (
         "[[port]]\nmtu = 1400",
-        "f.toml:1: port.device: wanted the name, PCI address or index of the port, there is none",
+        "f.toml:1: port.device: it is missing: wanted the name, PCI address or index of the port",
     ),
     (
         "[[port]]\ndevice = \"a\"\n[[port]]\ndevice = \"a\"",
-        "f.toml:4: port.device: 'a': there is a [[port]] with this device",
+        "f.toml:4: port.device: 'a': another [[port]] has this device",
     ),
     (
         "[[port]]\ndevice = \"a\"\naddress = \"x\"",
@@ -423,7 +420,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ("[vrf]\nred = 1", "f.toml:2: vrf: wanted [vrf.NAME], a table for each VRF; there is 1"),
     (
         "[forwarder]\nconfig = \"(0,0,1)\"\n[[port]]\ndevice = \"a\"\nqueues = [1]",
-        "f.toml:5: port.queues: it is given at f.toml:2, too",
+        "f.toml:5: port.queues: it is also given at f.toml:2",
     ),
     (
         "[sources]\nprefer = [\"bgp\"]",
@@ -453,7 +450,7 @@ fn a_mistake_is_said_with_its_line() {
     );
     assert_eq!(
         with_environment("FWD_APP_PROMISCUOUS", "1"),
-        "FWD_APP_PROMISCUOUS: wanted true or false, there is '1'"
+        "FWD_APP_PROMISCUOUS: wanted true or false, found '1'"
     );
     // Values that the command line overrides are not checked, nor is a file that is switched off.
     assert!(with_file("[forwarder]\nrx-burst = 9999\n", "--fib a --rx-burst 8", &[]).is_ok());

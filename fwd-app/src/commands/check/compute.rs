@@ -30,12 +30,12 @@ pub(super) fn cpus(host: &Host, config: Option<&QueueSpec>) -> Finding {
     });
     if !beyond.is_empty() {
         return Finding::warn(
-            format!("{found}; no CPU of its own for lcore {beyond:?}"),
+            format!("{found}; no CPU for lcores {beyond:?}"),
             "let lcores share CPUs with EAL's --lcores 'LCORE@CPU,..', or change --config",
         );
     }
     if count < 2 {
-        return Finding::warn(found, "one CPU is shared by lcores and everything else; latency will show it");
+        return Finding::warn(found, "lcores share the only CPU with all other programs, which adds latency");
     }
     Finding::ok(found)
 }
@@ -51,7 +51,7 @@ fn isa_of(there: &[Isa]) -> Finding {
     let hint = match there.last() {
         Some(Isa::Avx512f) => return Finding::ok(found),
         Some(Isa::Avx2) => {
-            "engines that have avx2 kernels run those, the others scalar code; host and bloom have them"
+            "engines with avx2 kernels, such as host and bloom, use them; the others run scalar code"
         }
         Some(Isa::Scalar) | None => "every engine runs scalar code",
     };
@@ -82,7 +82,7 @@ pub(super) fn numa(host: &Host) -> Finding {
     let memory_only: Vec<_> = memory_only.cloned().collect();
     let mut found = format!("{} node(s)", nodes.len().max(1));
     if !memory_only.is_empty() {
-        found += &format!("; memory alone: {}, for --table-node", memory_only.join(", "));
+        found += &format!("; memory only: {}, for --table-node", memory_only.join(", "));
     }
     Finding::ok(found)
 }
@@ -95,7 +95,7 @@ pub(super) fn tables(host: &Host, routes: u64, node: Option<u32>) -> Finding {
     let place = match (node, there) {
         (Some(node), Some(there)) if !list_holds(&there, node.into()) => {
             return Finding::fail(
-                format!("no NUMA node {node}: there is memory on {there}"),
+                format!("there is no NUMA node {node}; this host has memory on {there}"),
                 "give --table-node a node that has memory",
             );
         }
@@ -112,15 +112,15 @@ pub(super) fn tables(host: &Host, routes: u64, node: Option<u32>) -> Finding {
     };
     if free >= wanted {
         return Finding::ok(format!(
-            "{place}, in 2 MB pages: {free} are free, {routes} routes take about {wanted}"
+            "{place}, in 2 MB pages: {free} are free, {routes} routes need about {wanted}"
         ));
     }
     let hint = format!("sysctl -w vm.nr_hugepages=N with at least {} more than now", wanted - free);
     if !host.has_transparent_huge_pages() {
-        return Finding::warn(format!("{place}, in 4 KB pages: a TLB miss a load, lookups are slower"), hint);
+        return Finding::warn(format!("{place}, in 4 KB pages: TLB misses slow lookups down"), hint);
     }
     Finding::ok(format!(
-        "{place}, in transparent huge pages: of 2 MB pages {free} are free, about {wanted} wanted"
+        "{place}, in transparent huge pages: {free} reserved 2 MB pages are free, about {wanted} are needed"
     ))
 }
 
@@ -131,7 +131,7 @@ pub(super) fn pages_2m(host: &Host) -> Finding {
         return Finding::ok(found);
     }
     let hint = format!(
-        "sysctl -w vm.nr_hugepages={}; without pages --no-huge works, slower",
+        "sysctl -w vm.nr_hugepages={}; or use --no-huge, which is slower",
         (total + PAGES_2M_WANTED - free).max(1024)
     );
     Finding::warn(found, hint)
@@ -176,15 +176,15 @@ pub(super) fn memory(host: &Host, routes: u64) -> Finding {
         .and_then(|text| text.strip_suffix(" kB")?.trim().parse::<u64>().ok())
         .map(|kb| kb << 10);
     let Some(available) = available else {
-        return Finding::warn("/proc/meminfo does not say", "make sure that /proc is mounted");
+        return Finding::warn("/proc/meminfo cannot be read", "make sure that /proc is mounted");
     };
     let (room, bound) = match cgroup_room(host) {
-        Some(room) if room < available => (room, "left to this control group"),
+        Some(room) if room < available => (room, "left in this control group"),
         _ => (available, "available"),
     };
     let megabytes = |bytes: u64| bytes >> 20;
     let found = format!(
-        "{} MB {bound}, about {} MB for {routes} routes without mbufs",
+        "{} MB {bound}, about {} MB needed for {routes} routes, without mbufs",
         megabytes(room),
         megabytes(wanted)
     );
@@ -310,7 +310,7 @@ mod tests {
         tree.file("sys/devices/system/node/node0/cpulist", "0-3\n")
             .file("sys/devices/system/node/node1/cpulist", "\n")
             .file("sys/devices/system/node/possible", "0-1\n");
-        assert_eq!(numa(&tree.host()).found, "2 node(s); memory alone: node1, for --table-node");
+        assert_eq!(numa(&tree.host()).found, "2 node(s); memory only: node1, for --table-node");
     }
 
     #[test]

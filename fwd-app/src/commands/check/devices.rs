@@ -16,7 +16,8 @@ const CLASS_NETWORK: &str = "0x02";
 
 /// DPDK's libraries and poll mode drivers as the linker finds them, and both versions if the `compiled` and the `running` one differ.
 pub(super) fn dpdk(host: &Host, compiled: &str, running: &str) -> Finding {
-    const HINT: &str = "apt-get install librte-eal23 librte-net-ixgbe23 or the like, or add DPDK's folder to LD_LIBRARY_PATH";
+    const HINT: &str =
+        "apt-get install librte-eal23 librte-net-ixgbe23 or similar, or add DPDK's folder to LD_LIBRARY_PATH";
     let Some((folder, names)) = host.find_library("librte_eal.so.") else {
         return Finding::fail("no librte_eal.so in the linker's folders", HINT);
     };
@@ -37,7 +38,7 @@ pub(super) fn dpdk(host: &Host, compiled: &str, running: &str) -> Finding {
         return Finding::fail(
             format!("{version} in {folder_text}, no drivers in dpdk/pmds-{abi} there"),
             format!(
-                "apt-get install librte-net-ixgbe{major}, librte-net-virtio{major} or the like; EAL finds no port without drivers"
+                "apt-get install librte-net-ixgbe{major}, librte-net-virtio{major} or similar; without drivers EAL finds no port"
             ),
         );
     }
@@ -48,7 +49,7 @@ pub(super) fn dpdk(host: &Host, compiled: &str, running: &str) -> Finding {
     let found = format!("{found}; compiled for {compiled}, runs {running}");
     match version::fits(compiled, running) {
         Ok(()) => Finding::ok(found),
-        Err(_) => Finding::fail(found, "build fwd-app again, with the headers of the DPDK that is installed"),
+        Err(_) => Finding::fail(found, "rebuild fwd-app with the headers of the installed DPDK"),
     }
 }
 
@@ -138,7 +139,7 @@ pub(super) fn nics(host: &Host) -> Finding {
         return Finding::warn(
             found,
             format!(
-                "dpdk-devbind.py -b {} ADDRESS takes a NIC from the kernel; virtual ports work without",
+                "dpdk-devbind.py -b {} ADDRESS takes a NIC from the kernel; virtual ports need no NIC",
                 user_space_driver(host)
             ),
         );
@@ -156,11 +157,11 @@ pub(super) fn gpu(host: &Host, found: &Result<Vec<Facts>, GpuError>) -> Finding 
     let is_device = |n: &String| n.strip_prefix("nvidia").is_some_and(|n| n.parse::<u32>().is_ok());
     let count = nodes.iter().filter(|n| is_device(n)).count();
     if count == 0 && error.is_absent() {
-        return Finding::ok(format!("none for {}: {error}", ENGINES.device_names().join(", ")));
+        return Finding::ok(format!("no GPU for the engines {}: {error}", ENGINES.device_names().join(", ")));
     }
     Finding::warn(
         format!("{count} NVIDIA device(s), not usable: {error}"),
-        "install the driver for CUDA 12.0 or later (525 or later), with its libcuda1; nvidia-smi says what it sees",
+        "install the driver for CUDA 12.0 or later (525 or later), with its libcuda1; nvidia-smi shows the devices",
     )
 }
 

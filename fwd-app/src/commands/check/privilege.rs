@@ -30,7 +30,7 @@ pub(super) fn privilege(host: &Host, can_use: &dyn Fn(&str) -> bool) -> Finding 
     missing.extend(CAPABILITIES.iter().filter(lacks).map(|c| format!("{} (for {})", c.name, c.purpose)));
     let locked = locked_memory(host);
     if locked != "unlimited" && !has(CAP_IPC_LOCK) {
-        missing.push(format!("locked memory without limit (for NICs on vfio), it is {locked} bytes"));
+        missing.push(format!("unlimited locked memory (for NICs on vfio); the limit is {locked} bytes"));
     }
     missing.extend(unusable(host, can_use));
     let user = field("Uid");
@@ -44,7 +44,7 @@ pub(super) fn privilege(host: &Host, can_use: &dyn Fn(&str) -> bool) -> Finding 
     }
     Finding::warn(
         format!("{user}, without {}", missing.join("; ")),
-        "virtual ports in memory need none of it; the unit fwd-app.service grants what its user needs, see docs/service.md",
+        "virtual ports in memory need none of these; fwd-app.service grants them to its user, see docs/service.md",
     )
 }
 

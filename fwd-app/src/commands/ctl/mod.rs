@@ -211,7 +211,8 @@ fn only(mut found: Vec<PathBuf>) -> Result<PathBuf, ConfigError> {
         (Some(socket), true) => Ok(socket),
         (last, _) => {
             let paths: Vec<_> = found.iter().chain(&last).map(|path| path.display().to_string()).collect();
-            let message = format!("several forwarders are running; --socket names one: {}", paths.join(", "));
+            let message =
+                format!("several forwarders are running; choose one with --socket: {}", paths.join(", "));
             Err(ConfigError::Invalid(message))
         }
     }

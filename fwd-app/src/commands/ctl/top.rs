@@ -199,7 +199,7 @@ fn write(text: &str) -> io::Result<()> {
 fn screenful(text: &str, rows: usize, columns: usize) -> String {
     let (mut out, lines) = (HOME.to_owned(), text.lines().count());
     let shown = if lines > rows { rows.saturating_sub(1) } else { lines };
-    let rest = (lines > rows).then(|| format!("{} lines more", lines - shown));
+    let rest = (lines > rows).then(|| format!("{} more lines", lines - shown));
     let last = text.lines().take(shown).map(str::to_owned).chain(rest);
     for (number, line) in last.enumerate() {
         let line: String = line.chars().take(columns).collect();

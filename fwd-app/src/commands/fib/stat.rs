@@ -141,7 +141,7 @@ impl TableReport {
                 write!(out, " in {compression}")?;
             }
             let (v4, v6, duplicates) = (file.routes_ipv4, file.routes_ipv6, file.duplicates);
-            write!(out, ", {} bytes, {v4} IPv4 and {v6} IPv6 routes, {duplicates} told again", file.bytes)?;
+            write!(out, ", {} bytes, {v4} IPv4 and {v6} IPv6 routes, {duplicates} repeated", file.bytes)?;
             match &file.truncated {
                 Some(cut) => writeln!(out, "; {cut}")?,
                 None => writeln!(out)?,
@@ -187,8 +187,8 @@ fn print_family(
         None => writeln!(out, "  default route     none")?,
     }
     writeln!(out, "  next hops         {}", family.next_hops)?;
-    writeln!(out, "  deeper than {deep}   {}", family.deep)?;
-    writeln!(out, "  beneath another   {} (chains of up to {})", family.nested, family.nesting_max)?;
+    writeln!(out, "  longer than {deep}   {}", family.deep)?;
+    writeln!(out, "  within another    {} (chains of up to {})", family.nested, family.nesting_max)?;
     writeln!(out, "  covered           {:.4} % of {space}", family.covered_share * 100.0)?;
     let largest = family.by_length.values().max().copied().unwrap_or(1);
     for (length, routes) in &family.by_length {

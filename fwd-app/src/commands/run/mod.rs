@@ -56,8 +56,8 @@ use std::time::{Duration, Instant};
 /// # Errors
 /// The set-up fails, and as [`Summary::judge`].
 pub(super) fn main(args: &RunArgs, reader: ConfigReader, shown: &[Shown]) -> anyhow::Result<()> {
-    let signals = Signals::take_over().context("cannot take over signals")?;
-    signals.reload_on_hangup().context("cannot take over signals")?;
+    let signals = Signals::take_over().context("cannot install signal handlers")?;
+    signals.reload_on_hangup().context("cannot install signal handlers")?;
     let words = eal_arguments(args)?;
     let vrf_specs = VrfSpec::all(&args.vrfs.vrf, &args.vrfs.vrf_fib)?;
     let updates = super::updates(&args.updates, &vrf_specs)?;
@@ -256,10 +256,14 @@ impl Ends {
     /// Warns once per thread that it has ended, which while packets flow means a panic.
     fn notice(&mut self, control: bool, router: bool) {
         if control && !std::mem::replace(&mut self.control, true) {
-            notice::warn("the control thread has panicked: packets go on, routes and links stay as they are");
+            notice::warn(
+                "the control thread has panicked: forwarding continues, routes and links no longer change",
+            );
         }
         if router && !std::mem::replace(&mut self.router, true) {
-            notice::warn("the router's thread has panicked: packets go on, nobody answers for the router");
+            notice::warn(
+                "the router thread has panicked: forwarding continues, the router no longer answers",
+            );
         }
     }
 }
@@ -342,7 +346,7 @@ fn await_links(
         are_up.push(link.up);
         if granted.rx_queues > 1 && granted.rss.is_empty() {
             let title = table.title(record.id.0);
-            notice::warn(format_args!("{title} has no RSS: only its queue 0 will receive"));
+            notice::warn(format_args!("{title} has no RSS: only queue 0 will receive"));
         }
     }
     Ok(are_up)
@@ -371,7 +375,7 @@ fn cpus_for_threads(all: &[u16], taken: &[u16], has_router: bool) -> Vec<u16> {
     }
     if has_router {
         notice::warn(
-            "every CPU of this process has an lcore: the router takes turns with them, and both are held up; leave it one (EAL's -l, \
+            "every CPU of this process has an lcore, so the router and the lcores delay each other; leave one CPU free (EAL's -l, \
              taskset)",
         );
     }

@@ -214,7 +214,7 @@ impl Reporter {
         let is_stopping = || self.watched.handle.is_stopping();
         if !is_stopping() {
             self.manager.tell(
-                "STATUS=the control thread has panicked: packets go on, routes and links stay as they are",
+                "STATUS=the control thread has panicked: forwarding continues, routes and links no longer change",
             );
         }
         while !is_stopping() {
@@ -255,7 +255,7 @@ impl Reporter {
             let who = stuck.join(", ");
             self.manager.tell(&format!("STATUS=stuck: {who}"));
             notice::warn(format_args!(
-                "{who} stuck for {} ms: the watchdog is not fed, and ends the forwarder after {} ms",
+                "stuck for {} ms: {who}; the watchdog gets no heartbeat, and ends the forwarder after {} ms",
                 since.as_millis(),
                 limit.as_millis()
             ));

@@ -48,7 +48,7 @@ pub(crate) struct RouteDiff {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum WordsError {
-    #[error("no command; 'help' lists them")]
+    #[error("no command is given; 'help' lists them")]
     Empty,
     #[error("'{word}' is not understood here, wanted {wanted}")]
     Word {
@@ -56,13 +56,13 @@ pub(crate) enum WordsError {
         word: String,
         wanted: String,
     },
-    #[error("'{word}' may be {candidates}")]
+    #[error("'{word}' is ambiguous: {candidates}")]
     Ambiguous {
         /// The abbreviation.
         word: String,
         candidates: String,
     },
-    #[error("'{word}' is the last word, wanted {wanted} after it")]
+    #[error("wanted {wanted} after '{word}'")]
     Ends {
         /// Its last word.
         word: String,

@@ -148,37 +148,43 @@ pub(crate) const COMMANDS: &[Command] = &[
         help: "device, link, MTU, queues and offloads of ports",
         make: |words| show_port(PortFacts::Info, words),
     },
-    plain(&["show", "drops"], "dropped packets by reason; --json has those without drops, too", |_| {
+    plain(&["show", "drops"], "dropped packets by reason; --json also lists reasons without drops", |_| {
         ask(Request::Show(Show::Drops))
     }),
-    plain(&["show", "engine"], "the engine, its table and its figures", |_| ask(Request::Show(Show::Engine))),
-    plain(&["show", "fib"], "the table in service", |_| ask(Request::Show(Show::Fib))),
+    plain(&["show", "engine"], "the engine, its table and its statistics", |_| {
+        ask(Request::Show(Show::Engine))
+    }),
+    plain(&["show", "fib"], "routes, next hops, updates and memory of the table in service", |_| {
+        ask(Request::Show(Show::Fib))
+    }),
     plain(&["show", "neigh"], "neighbours by port", |_| ask(Request::Show(Show::Neigh))),
-    plain(&["show", "addresses"], "addresses of ports, and where they come from", |_| {
+    plain(&["show", "addresses"], "addresses of ports, and their origin", |_| {
         ask(Request::Show(Show::Addresses))
     }),
     plain(&["show", "latency"], "latency percentiles", |_| ask(Request::Show(Show::Latency))),
-    plain(&["show", "lcores"], "lcores, what they run and how busy they are", |_| {
+    plain(&["show", "lcores"], "lcores, their stages and how busy they are", |_| {
         ask(Request::Show(Show::Lcores))
     }),
-    plain(&["show", "queues"], "what each queue received", |_| ask(Request::Show(Show::Queues))),
+    plain(&["show", "queues"], "packets received by each queue", |_| ask(Request::Show(Show::Queues))),
     plain(
         &["show", "rates"],
         "packets, bits and losses a second of ports, lcores and VRFs, over 1 s and 10 s",
         |_| ask(Request::Show(Show::Rates)),
     ),
-    plain(&["show", "config"], "how the forwarder is set up", |_| ask(Request::Show(Show::Config))),
+    plain(&["show", "config"], "configuration of the forwarder", |_| ask(Request::Show(Show::Config))),
     plain(&["show", "stats"], "the summary so far; --json has the keys of the report", |_| {
         ask(Request::Show(Show::Stats))
     }),
-    plain(&["show", "routes"], "routes by length", |_| ask(Request::Show(Show::Routes))),
-    plain(&["show", "feeds"], "where routes come from", |_| ask(Request::Show(Show::Feeds))),
-    plain(&["show", "vrfs"], "VRFs: ports, routes, engines and their memory", |_| {
+    plain(&["show", "routes"], "number of routes by prefix length", |_| ask(Request::Show(Show::Routes))),
+    plain(&["show", "feeds"], "sources of routes, and their state", |_| ask(Request::Show(Show::Feeds))),
+    plain(&["show", "vrfs"], "VRFs, with their ports, routes, engines and memory", |_| {
         ask(Request::Show(Show::Vrfs))
     }),
-    plain(&["show", "next-hops"], "packets and bytes by next hop, after set next-hop-counters on", |_| {
-        ask(Request::Show(Show::NextHops))
-    }),
+    plain(
+        &["show", "next-hops"],
+        "packets and bytes by next hop; set next-hop-counters on starts to count",
+        |_| ask(Request::Show(Show::NextHops)),
+    ),
     Command {
         path: VRF,
         args: &[
@@ -203,11 +209,11 @@ pub(crate) const COMMANDS: &[Command] = &[
     plain(&["clear", "drops"], "set the counters of dropped packets to 0", |_| {
         ask(Request::Clear(Clear::Drops))
     }),
-    plain(&["clear", "latency"], "empty the latency histogram", |_| ask(Request::Clear(Clear::Latency))),
+    plain(&["clear", "latency"], "clear the latency histogram", |_| ask(Request::Clear(Clear::Latency))),
     Command {
         path: &["clear", "neigh"],
         args: &[Arg { usage: "[ADDR]", ..ADDRESS }],
-        help: "forget a neighbour that the router has learned, or all of them; they are resolved again",
+        help: "delete a learned neighbour, or all of them; they are resolved again",
         make: |words| {
             let address = words.next().map(address).transpose()?;
             ask(Request::ClearNeigh { address })
@@ -216,7 +222,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         path: &["route", "get"],
         args: &[Arg { examples: &["2001:db8::1"], ..ADDRESS }, FLOW],
-        help: "the route that an address takes, its source, next hop and neighbour; of a flow, its path among several",
+        help: "the route of an address, with its source, next hop and neighbour; for a flow also the chosen path",
         make: |words| {
             let address = words.want_address()?;
             ask(Request::RouteGet { address, flow: flow(address, words)? })
@@ -225,13 +231,13 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         path: &["route", "list"],
         args: &[LISTED],
-        help: "the routes in service, as --fib reads them again: all, that of a prefix, with longer all within it; of one source; stale ones",
+        help: "routes in service, in the format of --fib: all, one prefix, or with longer all within the prefix; by source; stale only",
         make: |words| ask(Request::RouteList(route_list(words)?)),
     },
     Command {
         path: &["route", "diff"],
         args: &[Arg::new("FILE", &["routes.txt"]), SOURCE],
-        help: "compare the routes in service with a route file here: - is in the file alone, + in service alone; exit code 1 if there are any",
+        help: "compare the routes in service with a local route file: - is only in the file, + only in service; exit code 1 if they differ",
         make: |words| {
             let file = words.want("a route file")?.to_owned();
             let list = RouteList { source: words.source()?, ..RouteList::default() };
@@ -241,7 +247,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         path: &["route", "add"],
         args: &[PREFIX, HOP],
-        help: "add a route, or replace the one of this prefix",
+        help: "add a route, or replace the route of ctl for this prefix",
         make: route_add,
     },
     Command {
@@ -253,25 +259,25 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         path: &["neigh", "add"],
         args: &[ADDRESS, Arg::of("lladdr", &["lladdr"]), Arg::new("MAC", &["02:00:00:00:00:01"]), DEV, PORT],
-        help: "add a neighbour, or replace the one of this address",
+        help: "add a static neighbour, or replace the neighbour with this address",
         make: |words| Ok(Input::Ask(feed::parse_neighbour(&words.rest())?.into())),
     },
     Command {
         path: &["neigh", "del"],
         args: &[ADDRESS],
-        help: "forget a neighbour",
+        help: "delete a static neighbour",
         make: |words| ask(Request::NeighDel { address: words.want_address()? }),
     },
     plain(
         &["reload"],
-        "read the configuration and the route files again; apply what can change while packets flow, and name what needs a restart",
+        "read the configuration and the route files again, apply changes that need no restart, and list the others",
         |_| ask(Request::Reload),
     ),
     plain(&["start"], "receive again after stop", |_| ask(Request::Start)),
     Command {
         path: &["stop"],
         args: &[Arg::of("[--drain]", &["--drain"])],
-        help: "receive nothing; with --drain, after --drain-hook and when no packets come any more, and wait until all inside have left",
+        help: "stop receiving; with --drain, run --drain-hook, wait until no more packets arrive, then until all have left",
         make: |words| {
             let drain = words.next().map(|word| pick(word, &["--drain"])).transpose()?;
             ask(Request::Stop { drain: drain.is_some() })
@@ -284,13 +290,13 @@ pub(crate) const COMMANDS: &[Command] = &[
             Arg::new("[key=value..]", &["a=1", "a=1 b=c=d e="]),
             Arg::of("[force]", &["force"]),
         ],
-        help: "look up with another engine, in all VRFs; in one of them after vrf NAME; with force also one without a table for IPv6, which leaves out the IPv6 routes of feeds and addresses",
+        help: "change the engine of all VRFs, or of one after vrf NAME; force accepts an engine without IPv6, and leaves out IPv6 routes of feeds and addresses",
         make: set_engine,
     },
     Command {
         path: &["set", "promisc"],
         args: &[PORTS, Arg::of("on|off", &["on", "off"])],
-        help: "receive frames for every MAC, or for the port's own",
+        help: "receive frames for every MAC (on), or only for the MAC of the port (off)",
         make: |words| {
             let ports = Ports::of(words.want("a port or all")?);
             ask(Request::SetPromiscuous { ports, on: words.want_one_of(["on", "off"])? })
@@ -299,7 +305,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         path: &["set", "link"],
         args: &[PORT, Arg::of("up|down", &["up", "down"])],
-        help: "take a link up or down",
+        help: "set a link up or down",
         make: |words| {
             let port = PortRef::parse(words.want("a port")?);
             ask(Request::SetLink { port, up: words.want_one_of(["up", "down"])? })
@@ -308,13 +314,13 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         path: &["set", "next-hop-counters"],
         args: &[Arg::of("on|off", &["on", "off"])],
-        help: "count packets by next hop, from 0, or do not (that costs lcores nothing)",
+        help: "count packets by next hop, starting from 0; off costs lcores no time",
         make: |words| ask(Request::SetNextHopCounters { on: words.want_one_of(["on", "off"])? }),
     },
     Command {
         path: &["trace"],
         args: &[COUNT, FILTERS],
-        help: "how the next N packets are forwarded, stage by stage; only those with all that is given after N",
+        help: "show how the next N packets are forwarded, stage by stage; the filters after N select packets",
         make: |words| ask(Request::Trace { packets: words.want_count("packets")?, filter: words.filter()? }),
     },
     Command {
@@ -329,24 +335,24 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         path: &["capture", "drops"],
         args: &[Arg::new("FILE", &["/tmp/drops.pcapng"]), COUNT, FILTERS],
-        help: "write the next N dropped packets to a file, which fwd-app ctl opens, with the reasons; filters as for trace",
+        help: "write the next N dropped packets and their reasons to a file, opened by fwd-app ctl; filters as for trace",
         make: |words| {
             let file = words.want("a file")?.to_owned();
             let packets = words.want_count("packets")?;
             ask(Request::CaptureDrops { file, packets, filter: words.filter()? })
         },
     },
-    plain(&["capture", "stop"], "end a capture before its last packet", |_| ask(Request::CaptureStop)),
+    plain(&["capture", "stop"], "end the running capture", |_| ask(Request::CaptureStop)),
     Command {
         path: &["help"],
         args: &[Arg::new("[WORD..]", &["show", "show port"])],
-        help: "the commands, or those that start with these words",
+        help: "list the commands, or the commands that start with these words",
         make: |words| {
             let start: Vec<_> = words.by_ref().collect();
             Ok(Input::Help(crate::console::grammar::help(&start)?))
         },
     },
-    plain(&["quit"], "leave; the forwarder goes on", |_| Ok(Input::Quit)),
+    plain(&["quit"], "leave the prompt; the forwarder keeps running", |_| Ok(Input::Quit)),
 ];
 
 /// Usage of an argument whose completions are the engines' names.

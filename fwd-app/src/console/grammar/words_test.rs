@@ -67,7 +67,7 @@ fn required_arguments_are_missed() {
         let is_optional = command.args.iter().all(crate::console::grammar::table::Arg::is_optional);
         assert_eq!(parse(&line).is_ok(), is_optional, "{line}");
         if !is_optional {
-            assert!(error(&line).contains("is the last word, wanted"), "{}", error(&line));
+            assert!(error(&line).contains(" after '"), "{}", error(&line));
         }
         let many = format!("{line} {}", "x ".repeat(9));
         assert!(command.args.iter().any(|arg| arg.usage.contains("..")) || parse(&many).is_err(), "{many}");
@@ -155,46 +155,46 @@ fn words_may_be_abbreviated() {
 #[test]
 fn errors_say_what_was_wanted_and_what_was_there() {
     for (line, message) in [
-        ("", "no command; 'help' lists them"),
-        (" # show", "no command; 'help' lists them"),
-        ("s", "'s' may be show, start, stop or set"),
-        ("st", "'st' may be start or stop"),
+        ("", "no command is given; 'help' lists them"),
+        (" # show", "no command is given; 'help' lists them"),
+        ("s", "'s' is ambiguous: show, start, stop or set"),
+        ("st", "'st' is ambiguous: start or stop"),
         (
             "list",
             "'list' is not understood here, wanted show, vrf, clear, route, neigh, reload, start, stop, set, trace, top, capture, help or quit",
         ),
-        ("show port", "'port' is the last word, wanted stats, xstats or info after it"),
+        ("show port", "wanted stats, xstats or info after 'port'"),
         ("show port stats 0 1", "'1' is not understood here, wanted the end of the line"),
-        ("show f", "'f' may be fib or feeds"),
-        ("route get", "'get' is the last word, wanted an address after it"),
+        ("show f", "'f' is ambiguous: fib or feeds"),
+        ("route get", "wanted an address after 'get'"),
         ("route get 10.0.0", "'10.0.0' is not understood here, wanted an IPv4 or IPv6 address"),
         ("route add 10.0.0.1/8 1", "10.0.0.1/8 has host bits set; the prefix is 10.0.0.0/8"),
         ("route add neigh 1", "'neigh' is not a prefix such as 192.0.2.0/24 or 2001:db8::/32"),
         (
             "route add 10.0.0.0/8",
-            "'10.0.0.0/8' is the last word, wanted a next-hop id, 'via GATEWAY', 'dev PORT', 'blackhole', 'unreachable' or 'prohibit' after it",
+            "wanted a next-hop id, 'via GATEWAY', 'dev PORT', 'blackhole', 'unreachable' or 'prohibit' after '10.0.0.0/8'",
         ),
         ("route add 10.0.0.0/8 0", "'0' is not a next-hop id in 1..=16777215"),
         ("route add 10.0.0.0/8 via x", "'x' after 'via' is not an IP address"),
-        ("neigh add 192.0.2.1 dev 1", "there is no 'lladdr'"),
+        ("neigh add 192.0.2.1 dev 1", "'lladdr' is missing"),
         ("trace 0", "'0' is not understood here, wanted a number of packets from 1"),
         ("trace +1", "'+1' is not understood here, wanted a number of packets from 1"),
         ("trace 1 from", "'from' is not understood here, wanted port, vrf, to or reason"),
-        ("trace 1 to", "'to' is the last word, wanted a prefix after it"),
-        ("trace 1 reason no", "'no' may be not_ip, no_route, no_neighbour or not_for_us"),
+        ("trace 1 to", "wanted a prefix after 'to'"),
+        ("trace 1 reason no", "'no' is ambiguous: not_ip, no_route, no_neighbour or not_for_us"),
         ("trace 1 to default to ::/0", "'to' is not understood here, wanted each filter once"),
-        ("capture drops /a 1 port 1 reason", "'reason' is the last word, wanted a drop reason after it"),
+        ("capture drops /a 1 port 1 reason", "wanted a drop reason after 'reason'"),
         ("capture drops /a port 1", "'port' is not understood here, wanted a number of packets from 1"),
-        ("t", "'t' may be trace or top"),
+        ("t", "'t' is ambiguous: trace or top"),
         ("top 5", "'5' is not understood here, wanted --count"),
-        ("top --count", "'--count' is the last word, wanted a number of screens after it"),
+        ("top --count", "wanted a number of screens after '--count'"),
         ("top --count 0", "'0' is not understood here, wanted a number of screens from 1"),
-        ("set promisc all", "'all' is the last word, wanted on or off after it"),
-        ("set promisc all o", "'o' may be on or off"),
+        ("set promisc all", "wanted on or off after 'all'"),
+        ("set promisc all o", "'o' is ambiguous: on or off"),
         ("set engine host x", "'x' is not understood here, wanted key=value, or force at the end"),
         (
             "vrf red",
-            "'red' is the last word, wanted show, vrf, clear, route, neigh, reload, start, stop, set, trace, top, capture, help or quit after it",
+            "wanted show, vrf, clear, route, neigh, reload, start, stop, set, trace, top, capture, help or quit after 'red'",
         ),
         ("vrf red stop", "'stop' is not understood here, wanted a command about a VRF (help vrf)"),
         (
@@ -250,17 +250,14 @@ fn errors_of_flows_and_lists_of_routes() {
         ),
         ("route list x", "'x' is not a prefix such as 192.0.2.0/24 or 2001:db8::/32"),
         ("route list longer", "'longer' is not a prefix such as 192.0.2.0/24 or 2001:db8::/32"),
-        ("route list s", "'s' may be source or stale"),
+        ("route list s", "'s' is ambiguous: source or stale"),
         ("route list 10.0.0.0/8 x", "'x' is not understood here, wanted longer, source, stale or after"),
         (
             "route list source bgp",
             "'bgp' is not understood here, wanted addresses, ctl, files, fpm or kernel",
         ),
-        (
-            "route list source",
-            "'source' is the last word, wanted addresses, ctl, files, fpm or kernel after it",
-        ),
-        ("route diff", "'diff' is the last word, wanted a route file after it"),
+        ("route list source", "wanted addresses, ctl, files, fpm or kernel after 'source'"),
+        ("route diff", "wanted a route file after 'diff'"),
         ("route diff x stale", "'stale' is not understood here, wanted source"),
     ] {
         assert_eq!(error(line), message, "{line}");

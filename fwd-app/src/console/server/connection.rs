@@ -83,13 +83,15 @@ impl Connection {
             }
             Ok(Input::Help(help)) => wire::write_reply(&mut self.output, ask.json, &Ok(help.into())),
             Ok(Input::RouteDiff(_)) => {
-                self.refuse(&"route diff reads a file where the client is: fwd-app ctl compares it");
+                self.refuse(&"route diff is a command of fwd-app ctl, which reads the file");
             }
             Ok(Input::Quit) => {
                 wire::write_reply(&mut self.output, ask.json, &Ok(Answer::done()));
                 self.state = ConnectionState::Closing;
             }
-            Ok(Input::Top { .. }) => self.refuse(&"top is shown by fwd-app ctl; ask for 'show rates' again"),
+            Ok(Input::Top { .. }) => {
+                self.refuse(&"top is a command of fwd-app ctl; ask for 'show rates' repeatedly")
+            }
             Err(error) => self.refuse(&error),
         }
         None

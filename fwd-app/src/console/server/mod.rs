@@ -287,7 +287,7 @@ impl Serving {
             _ => Some(stream),
         };
         if let Some(stream) = refused {
-            self.turn_away(&stream, &"too many clients wait until their groups are known; try again");
+            self.turn_away(&stream, &"too many clients wait for the look-up of their groups; try again");
         }
     }
 
@@ -333,7 +333,10 @@ impl Serving {
         let peers = self.peers.iter().enumerate().filter(|(_, peer)| may_go(peer));
         let Some((at, _)) = peers.min_by_key(|(_, peer)| (peer.is_own, peer.since)) else { return false };
         count(&self.shared.timed_out, 1);
-        dismiss(&self.peers.remove(at).stream, &"it was idle, and another client needed its place");
+        dismiss(
+            &self.peers.remove(at).stream,
+            &"the connection was idle, and another client needed its place",
+        );
         true
     }
 }

@@ -24,7 +24,7 @@ const LOCKED_MAX: Duration = Duration::from_secs(3);
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SocketError {
-    #[error("{}: another forwarder listens here; give this one a --ctl of its own, or EAL another --file-prefix", path.display())]
+    #[error("{}: another forwarder listens here; give this one another --ctl, or EAL another --file-prefix", path.display())]
     InUse {
         /// The socket.
         path: PathBuf,
@@ -166,7 +166,7 @@ fn remove_stale(path: &Path) -> Result<(), SocketError> {
     let system = |what, source| SocketError::System { path: path.to_owned(), what, source };
     match path.symlink_metadata() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(system("cannot be looked at", error)),
+        Err(error) => return Err(system("cannot be inspected", error)),
         Ok(file) if !file.file_type().is_socket() => {
             return Err(SocketError::NotASocket { path: path.to_owned() });
         }
@@ -178,7 +178,7 @@ fn remove_stale(path: &Path) -> Result<(), SocketError> {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
             return Err(SocketError::InUse { path: path.to_owned() });
         }
-        Err(error) => return Err(system("cannot tell whether somebody listens here", error)),
+        Err(error) => return Err(system("cannot find out whether a forwarder listens here", error)),
     }
     std::fs::remove_file(path)
         .map_err(|error| system("cannot remove the socket of a forwarder that died", error))

@@ -238,7 +238,7 @@ impl fmt::Display for RouteShown {
         let Some(prefix) = prefix else { return writeln!(f, "no route; the engine answers {engine_id}") };
         let hop = next_hop.as_deref().unwrap_or("a bare id");
         writeln!(f, "{prefix}  id {id} ({hop}); the engine answers {engine_id}")?;
-        write!(f, "  source {}", source.unwrap_or("gone; the engine refuses what it says now"))?;
+        write!(f, "  source {}", source.unwrap_or("withdrawn; the engine has refused the new route"))?;
         if *metric > 0 {
             write!(f, ", metric {metric}")?;
         }

@@ -246,7 +246,7 @@ impl fmt::Display for FibShown {
             writeln!(f, "dropping    {blackhole} blackhole, {unreachable} unreachable, {prohibit} prohibit")?;
         }
         if self.refused > 0 {
-            writeln!(f, "refused     {} by the engine, tried again", grouped(self.refused))?;
+            writeln!(f, "refused     {} by the engine, will be tried again", grouped(self.refused))?;
         }
         writeln!(f, "next hops   {}, {} neighbours", grouped(self.next_hops), grouped(self.neighbours))?;
         if self.groups > 0 {
@@ -310,14 +310,14 @@ impl fmt::Display for LearnedShown {
         let Self { no_table, refused, peers_refused, unsupported, errors, .. } = self;
         write!(f, "{state}; {} routes, {} stale", grouped(routes), grouped(stale))?;
         if let Some(seconds) = self.sweep_in_s {
-            write!(f, " until {seconds} s from now")?;
+            write!(f, " for {seconds} s more")?;
         }
         write!(f, ", {} without a port", grouped(unresolved))?;
         if *unreachable > 0 {
             write!(f, " ({} unreachable)", grouped(unreachable))?;
         }
         if *no_table > 0 {
-            write!(f, ", {} of a family that the engine has no table for", grouped(no_table))?;
+            write!(f, ", {} of a family without a table in the engine", grouped(no_table))?;
         }
         let [refused, unsupported, errors] = [refused, unsupported, errors].map(grouped);
         write!(f, ", {refused} refused, {unsupported} unsupported, {errors} errors")?;
