@@ -111,7 +111,7 @@ impl EngineSpec {
         let name = engine.name;
         if self.latency_target_us.is_some() && !engine.is_device {
             let gpus = ENGINES.device_names().join(", ");
-            let message = format!("--latency-target-us is for {gpus}; {name} answers at once");
+            let message = format!("--latency-target-us is for {gpus}; {name} looks up synchronously");
             return Err(ConfigError::Invalid(message).into());
         }
         if self.split.is_some() && name != CoopEngine::NAME {
@@ -130,7 +130,7 @@ impl EngineSpec {
         let fallback = ENGINES.find(fallback).context("--fallback")?;
         if fallback.is_device {
             let message = format!(
-                "--fallback {}: it would fail with the device that it stands in for; name a CPU engine",
+                "--fallback {}: an engine that needs a device cannot replace one; name a CPU engine",
                 fallback.name
             );
             return Err(ConfigError::Invalid(message).into());

@@ -122,7 +122,7 @@ impl Heartbeat {
         if took >= STEP_LATE {
             let (thread, ms) = (std::thread::current(), took.as_millis());
             let thread = thread.name().unwrap_or_default();
-            notice::warn(format_args!("the {thread} thread was held up for {ms} ms by {name}"));
+            notice::warn(format_args!("the {thread} thread was delayed for {ms} ms by {name}"));
         }
         result
     }

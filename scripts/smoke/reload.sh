@@ -95,7 +95,7 @@ ip -n "$router" link show dev link2 | grep -q 'mtu 1300 ' || fail "the device ha
 grep -q 'mtu *= *1300' "$WORK/sized" || { cat "$WORK/sized" >&2 && fail "the sender did not learn the MTU"; }
 reaches 1272 || { cat "$WORK/sized" >&2 && fail "pings of 1,300 bytes"; }
 configure '"198.18.1.1/24", "fd00:1::1/64", "198.18.1.9/24"' 64 info 1450 9000
-reloaded 'can get 2022 bytes at most while it runs'
+reloaded 'can get at most 2022 bytes while it runs'
 has_config port.1.mtu 1300
 ! has_route 198.18.1.9 || fail "a reload whose MTU was refused has added an address"
 configure '"198.18.1.1/24", "fd00:1::1/64"' 64 info

@@ -25,11 +25,11 @@ eal=(--no-huge -m 256 --no-pci --no-shconf --no-telemetry --file-prefix "smoke-t
 # A used name, a TAP of another program, and a missing namespace.
 ip -n "$kernel" link add tap2 type veth peer name other
 expect 1 ip netns exec "$router" "$APP" "${arguments[@]}" --tap-netns "$kernel" -- "${eal[@]}"
-says "$WORK/err" 'tap2: cannot make the TAP: there is an interface of the kind veth of this name'
+says "$WORK/err" 'tap2: cannot make the TAP: this name belongs to an interface of the kind veth'
 ip -n "$kernel" link del tap2
 ip netns exec "$kernel" ip tuntap add dev tap2 mode tap
 expect 1 ip netns exec "$router" "$APP" "${arguments[@]}" --tap-persist --tap-netns "$kernel" -- "${eal[@]}"
-says "$WORK/err" 'tap2: cannot make the TAP: there is a TAP of no user of this name'
+says "$WORK/err" 'tap2: cannot make the TAP: this name belongs to a TAP of no user'
 ip -n "$kernel" link show dev tap1 >/dev/null 2>&1 && fail "tap1 has stayed though the start failed"
 ip -n "$kernel" link del tap2
 expect 1 ip netns exec "$router" "$APP" "${arguments[@]}" --tap-netns "none-$$" -- "${eal[@]}"

@@ -79,8 +79,10 @@ impl Forwarder {
             let back: Vec<_> = changed.iter().copied().map(MtuChange::reversed).collect();
             let mut set_back = |port, mtu_bytes| {
                 let set = if done.contains(&port) { device(port, mtu_bytes) } else { Ok(()) };
-                set.inspect_err(|error| notice::warn(format_args!("{error:#}; it does not go back")))
-                    .or(Ok(()))
+                set.inspect_err(|error| {
+                    notice::warn(format_args!("cannot restore the state from before: {error:#}"))
+                })
+                .or(Ok(()))
             };
             if let Err(error) = self.change_mtus(&back, &mut set_back, &mut Vec::new()) {
                 notice::warn(format_args!("{error:#}"));
@@ -108,7 +110,7 @@ impl Forwarder {
             Taps::follow(netns, &with_mtus, before),
         ];
         for error in went.into_iter().filter_map(Result::err) {
-            notice::warn(format_args!("{error:#}; it does not go back"));
+            notice::warn(format_args!("cannot restore the state from before: {error:#}"));
         }
     }
 

@@ -138,7 +138,7 @@ impl Pending {
             return true;
         };
         if let Some(error) = refusal {
-            let why = format!("{error:#}; its routes stay as they were");
+            let why = format!("{error:#}; its routes were not changed");
             notice::warn(&why);
             self.refused.get_or_insert(why);
         }
@@ -196,13 +196,14 @@ impl Reloads {
             self.end(done.end(forwarder));
         }
         if let Some(loaded) = self.loading.take_if(|loading| loading.is_finished()) {
-            let loaded =
-                loaded.join().unwrap_or_else(|_| Err(anyhow::anyhow!("the thread that reads has panicked")));
+            let loaded = loaded
+                .join()
+                .unwrap_or_else(|_| Err(anyhow::anyhow!("the thread that reads files has panicked")));
             match loaded.and_then(|loaded| Self::begin(forwarder, loaded, device)) {
                 Ok(applying) => self.applying = Some(applying),
                 Err(error) => {
-                    notice::warn(format_args!("{error:#}; everything stays as it was"));
-                    self.end(Err(format!("{error:#}; everything stays as it was")));
+                    notice::warn(format_args!("{error:#}; nothing was changed"));
+                    self.end(Err(format!("{error:#}; nothing was changed")));
                 }
             }
         }
@@ -233,7 +234,7 @@ impl Reloads {
             let had_files = vrfs.iter().any(|(_, files)| !files.is_empty());
             let files = vrfs.into_iter().map(|(name, files)| match &plan {
                 Some(plan) => {
-                    plan.files.get(&name).cloned().with_context(|| format!("the VRF {name} has gone"))
+                    plan.files.get(&name).cloned().with_context(|| format!("there is no VRF {name} any more"))
                 }
                 None => Ok(files),
             });

@@ -108,9 +108,9 @@ fn whatever_is_wrong_changes_nothing() {
     type Change<'a> = &'a dyn Fn(&mut ReloadPlan);
     let wrong: [(&str, Change<'_>); 5] = [
         ("the device is busy", &|plan| plan.mtus = vec![(PortRef::Index(0), 1700)]),
-        ("can get 2000 bytes at most", &|plan| plan.mtus = vec![(PortRef::Index(0), 2001)]),
+        ("can get at most 2000 bytes", &|plan| plan.mtus = vec![(PortRef::Index(0), 2001)]),
         ("p9", &|plan| plan.mtus = vec![(PortRef::Name("p9".to_owned()), 1400)]),
-        ("port 1 (p1) has had none", &|plan| plan.addresses.push(first.clone())),
+        ("port 1 (p1) had no address", &|plan| plan.addresses.push(first.clone())),
         ("p9", &|plan| plan.files = files(&[(DEFAULT, std::slice::from_ref(&routes))])),
     ];
     for (what, change) in wrong {
@@ -121,7 +121,7 @@ fn whatever_is_wrong_changes_nothing() {
         plan.config = vec![value("port.p0.mtu", 2)];
         change(&mut plan);
         let why = reloaded(&mut forwarder, plan, 1600).unwrap_err();
-        assert!(why.contains(what) && why.ends_with("; everything stays as it was"), "{why}");
+        assert!(why.contains(what) && why.ends_with("; nothing was changed"), "{why}");
         assert_eq!(state(&forwarder), before, "{what}");
         assert_eq!(forwarder.main().rib().v4.sorted(), routes, "{what}");
     }
@@ -176,7 +176,7 @@ fn each_vrf_has_the_files_of_its_name_wherever_its_table_stands() {
     assert_eq!(forwarder.vrf(2).files, red);
     let plan = ReloadPlan { files: files(&[(DEFAULT, &[]), ("red", &blue)]), ..ReloadPlan::default() };
     let why = reloaded(&mut forwarder, plan, 1500).unwrap_err();
-    assert_eq!(why, "the VRF blue has gone; everything stays as it was");
+    assert_eq!(why, "there is no VRF blue any more; nothing was changed");
     assert_eq!(routes(&forwarder), [["10.1.0.0/16"], ["10.1.0.0/16"]]);
 }
 
@@ -231,7 +231,7 @@ fn a_tap_that_refuses_changes_nothing() {
             Ok(())
         });
         let why = answer.unwrap_err();
-        assert!(why.contains("/nonexistent") && why.ends_with("; everything stays as it was"), "{why}");
+        assert!(why.contains("/nonexistent") && why.ends_with("; nothing was changed"), "{why}");
         assert_eq!(told, [(0, mtu), (0, 1500)]);
         assert_eq!(state(&forwarder), before);
         assert_eq!(forwarder.main().rib().v4.sorted(), routes);

@@ -101,7 +101,7 @@ impl Service {
                 Some(Ok(Turn::Worked)) => worked = true,
                 Some(Ok(Turn::Ended)) => self.stream = None,
                 Some(Err(error)) if self.is_strict => (self.stream, result) = (None, Err(error)),
-                Some(Err(error)) => notice::warn(format_args!("{error:#}; what it changes stays as it was")),
+                Some(Err(error)) => notice::warn(format_args!("{error:#}; the update was not applied")),
             }
             if let Some(reloads) = &mut self.reloads {
                 let mut devices = self.links.as_mut().map(|links| &mut links.devices);
@@ -124,7 +124,7 @@ impl Service {
             if let Some(answer) = &mut self.requests {
                 worked |= heartbeat.step("clients", || answer(forwarder));
             }
-            heartbeat.step("memory that lcores let go", || forwarder.free_retired());
+            heartbeat.step("memory released by lcores", || forwarder.free_retired());
             if !worked {
                 std::thread::sleep(if self.stream.is_some() { TICKS.0 } else { TICKS.1 });
             }

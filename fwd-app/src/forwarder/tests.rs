@@ -65,8 +65,8 @@ fn names_are_those_of_vrfs() {
     let vrfs = VrfSpec::all(&red, &[file("blue", "a"), file("red", "b"), file("blue", "c")]).unwrap();
     assert_eq!((vrfs[0].files.len(), vrfs[1].files.len()), (1, 2));
     for (vrfs, files, message) in [
-        (vec![spec("default", &["0"])], vec![], "--vrf default: there is a VRF of this name"),
-        (vec![spec("a", &["0"]), spec("a", &["1"])], vec![], "--vrf a: there is a VRF of this name"),
+        (vec![spec("default", &["0"])], vec![], "--vrf default: another VRF has this name"),
+        (vec![spec("a", &["0"]), spec("a", &["1"])], vec![], "--vrf a: another VRF has this name"),
         (red.to_vec(), vec![file("x", "a")], "--vrf-fib x: no --vrf has this name; there are: red, blue"),
     ] {
         assert_eq!(VrfSpec::all(&vrfs, &files).unwrap_err().to_string(), message);
@@ -82,11 +82,8 @@ fn names_are_those_of_vrfs() {
     for (tables, message) in [
         ([table("red", 10), table("x", 11)], "--vrf-table x: no --vrf has this name; there are: red, blue"),
         ([table("red", 10), table("red", 11)], "--vrf-table red=11: the VRF has a table"),
-        ([table("red", 10), table("blue", 10)], "--vrf-table blue=10: this is the table of the VRF red"),
-        (
-            [table("red", 10), table("blue", 254)],
-            "--vrf-table blue=254: this is the table of the VRF default",
-        ),
+        ([table("red", 10), table("blue", 10)], "--vrf-table blue=10: the VRF red has this table"),
+        ([table("red", 10), table("blue", 254)], "--vrf-table blue=254: the VRF default has this table"),
     ] {
         assert_eq!(VrfSpec::tables(&red, &tables).unwrap_err().to_string(), message);
     }

@@ -104,25 +104,25 @@ impl HarnessSpec {
         let is_timed = self.duration.is_some() || self.ramp.is_some() || self.loops > 1;
         let message = match self.rate {
             _ if rules.is_some() && (is_timed || self.rate != OfferedRate::Max) => {
-                "--search and --curve: without --rate, --ramp, --loops and --duration, which the trials have of their own"
+                "--search and --curve exclude --rate, --ramp, --loops and --duration, which the trials set"
             }
-            _ if self.tx_rate.is_some() && self.tx_slow > 1 => "--tx-rate: without --tx-slow",
+            _ if self.tx_rate.is_some() && self.tx_slow > 1 => "--tx-rate excludes --tx-slow",
             _ if self.rate.is_relative() && self.duration.is_none() => {
-                "--rate N%: with a --duration only; the search before takes as much of the trace as it needs"
+                "--rate N% needs --duration; the search before it takes as much of the trace as it needs"
             }
             _ if self.warmup.is_some() && self.duration.is_none() && rules.is_none() => {
-                "--warmup: with a --duration only, or there may be nothing left to measure"
+                "--warmup needs --duration, so that packets are left to measure"
             }
             OfferedRate::Max | OfferedRate::Times(_) if self.ramp.is_some() => {
-                "--ramp: only with a --rate in pps, in bps or in percent"
+                "--ramp needs a --rate in pps, in bps or in percent"
             }
             OfferedRate::Between(..) if self.ramp.is_none() && self.duration.is_none() => {
-                "--rate A..B: only with a --ramp or a --duration, within which the rate changes"
+                "--rate A..B needs --ramp or --duration, within which the rate changes"
             }
             _ if rules.is_some_and(|rules| rules.duration_sum_s < rules.final_trial_s) => {
-                "--search-sum: one trial at least, see --search-trial"
+                "--search-sum must be at least one trial, see --search-trial"
             }
-            _ if rules.is_some_and(|rules| rules.width <= 0.0) => "--search-width: more than 0",
+            _ if rules.is_some_and(|rules| rules.width <= 0.0) => "--search-width must be above 0",
             _ => return Ok(()),
         };
         Err(ConfigError::Invalid(message.to_owned()))

@@ -103,7 +103,7 @@ impl TraceStream {
         if std::fs::metadata(&spec.trace.path).is_ok_and(|file| !file.is_file()) {
             if !matches!(spec.loops, 1 | u64::MAX) {
                 let message =
-                    format!("--loops {}: {} can be read once", spec.loops, spec.trace.path.display());
+                    format!("--loops {}: {} can be read only once", spec.loops, spec.trace.path.display());
                 return Err(ConfigError::Invalid(message).into());
             }
             spec.loops = 1;

@@ -24,7 +24,7 @@ pub(crate) enum TraceError {
     #[error("{path}: reading it panicked: {message}")]
     Panicked { path: PathBuf, message: String },
     /// No packet came from an interface that `--port-of` names.
-    #[error("--port-of {interface}: no packet of {path} came by that interface; there are {there}")]
+    #[error("--port-of {interface}: no packet of {path} was captured on that interface; there are {there}")]
     NoInterface { path: PathBuf, interface: String, there: String },
 }
 

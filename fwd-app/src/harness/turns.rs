@@ -24,7 +24,7 @@ const HOUSEKEEPING_TURNS: u32 = 256;
 pub(super) fn is_stuck(unmoved: Duration) -> bool {
     let stuck = unmoved > STUCK;
     if stuck {
-        warn(format_args!("packets did not come back for {STUCK:?}; they are given up"));
+        warn(format_args!("no packet came back for {STUCK:?}; the missing packets are given up"));
     }
     stuck
 }

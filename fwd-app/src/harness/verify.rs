@@ -162,7 +162,7 @@ impl Verifier {
         self.mismatches += 1;
         if self.mismatches <= SHOWN {
             post(format_args!(
-                "mismatch: packet {sequence} left after all that was fed with it had left or was dropped"
+                "mismatch: packet {sequence} left after all packets fed with it had left or were dropped"
             ));
         }
     }
@@ -212,7 +212,7 @@ impl Verifier {
         let wrong = misplaced(&wanted, missing, unsure, drops) + more_than_fed;
         if wrong > 0 {
             post(format_args!(
-                "mismatch: {wrong} packets were dropped for another reason than the oracle's, or not counted"
+                "mismatch: {wrong} packets were dropped for a reason other than the oracle's, or were not counted"
             ));
             wanted.add(DropReason::TxFull, missing);
             for (reason, count) in drops.iter().filter(|(reason, count)| wanted.get(*reason) != *count) {

@@ -45,7 +45,7 @@ pub(crate) fn ages(snapshot: &Snapshot) -> Vec<MetricFamily> {
     let age = MetricFamily::new(GAUGE, "fwd_snapshot_age_seconds", "Time since the counters were read");
     let age = age.with(Vec::new(), snapshot.age().as_secs_f64());
     let asked = snapshot.latency.iter().map(|latency| (Vec::new(), latency.at.elapsed().as_secs_f64()));
-    let help = "Time since the lcores gave their latencies";
+    let help = "Time since latencies were read from the lcores";
     vec![age, MetricFamily::new(GAUGE, "fwd_latency_age_seconds", help).with_all(asked)]
 }
 
@@ -79,10 +79,9 @@ fn of_forwarder(snapshot: &Snapshot) -> Vec<MetricFamily> {
     let neighbours = ["static", "learned"].into_iter().zip(snapshot.neighbours);
     let neighbours = neighbours.map(|(origin, count)| (vec![label("origin", origin)], count));
     vec![
-        gauge("fwd_start_time_seconds", "When the forwarder started, since 1970").with(Vec::new(), started),
+        gauge("fwd_start_time_seconds", "Start time of the forwarder, since 1970").with(Vec::new(), started),
         gauge("fwd_paused", "Whether receiving is stopped (`ctl stop`)").with(Vec::new(), snapshot.is_paused),
-        gauge("fwd_neighbours", "Neighbours that are static, and those that were learned")
-            .with_all(neighbours),
+        gauge("fwd_neighbours", "Neighbours, static and learned").with_all(neighbours),
         MetricFamily::new(COUNTER, "fwd_mempool_empty", "Times that a mempool of the ports was found empty")
             .with(Vec::new(), empty_pools),
     ]
@@ -92,7 +91,7 @@ fn packets(counters: &Counters) -> Vec<MetricFamily> {
     let counter = |name, help, value: u64| MetricFamily::new(COUNTER, name, help).with(Vec::new(), value);
     let drops = counters.drops.iter().map(|(reason, count)| (vec![label("reason", &reason)], count));
     let lost = counters.lost.iter().map(|(class, count)| (vec![label("class", &class.name())], count));
-    let lost_help = "Packets for the router that it did not get, since it had more than enough of their class; they are among the drops";
+    let lost_help = "Packets for the router that were dropped because the ring of their class was full; they are among the drops";
     vec![
         counter("fwd_rx_packets", "Packets received", counters.rx_packets),
         counter("fwd_tx_packets", "Packets sent", counters.tx_packets),
@@ -100,20 +99,16 @@ fn packets(counters: &Counters) -> Vec<MetricFamily> {
         counter("fwd_tx_bytes", "Bytes sent, layer 2 without the checksum", counters.tx_bytes),
         counter(
             "fwd_originated_packets",
-            "Packets that the router made, fragments among them",
+            "Packets made by the router, including fragments",
             counters.originated,
         ),
         counter(
             "fwd_punted_packets",
-            "Packets for the router, and those that left as fragments",
+            "Packets for the router, and packets that left as fragments",
             counters.punted,
         ),
         counter("fwd_fragmented_packets", "Packets that left as fragments", counters.fragmented),
-        counter(
-            "fwd_icmp_limited",
-            "ICMP messages not made since their rate is limited",
-            counters.icmp_limited,
-        ),
+        counter("fwd_icmp_limited", "ICMP messages suppressed by their rate limit", counters.icmp_limited),
         MetricFamily::new(COUNTER, "fwd_drops", "Packets dropped, by reason").with_all(drops),
         MetricFamily::new(COUNTER, "fwd_punts_lost", lost_help).with_all(lost),
     ]
@@ -135,7 +130,7 @@ fn ports(ports: &[PortRates]) -> Vec<MetricFamily> {
         ("fwd_port_tx_packets", "Packets sent, as the driver counts", |stats| stats.opackets),
         ("fwd_port_rx_bytes", "Bytes received, as the driver counts", |stats| stats.ibytes),
         ("fwd_port_tx_bytes", "Bytes sent, as the driver counts", |stats| stats.obytes),
-        ("fwd_port_rx_missed", "Packets lost since the RX queue was full", |stats| stats.imissed),
+        ("fwd_port_rx_missed", "Packets lost because the RX queue was full", |stats| stats.imissed),
         ("fwd_port_rx_errors", "Packets received with an error", |stats| stats.ierrors),
         ("fwd_port_tx_errors", "Packets that could not be sent", |stats| stats.oerrors),
         ("fwd_port_rx_nombuf", "Times that there was no mbuf for a packet", |stats| stats.rx_nombuf),
@@ -220,13 +215,13 @@ fn vrfs(vrfs: &[VrfState]) -> Vec<MetricFamily> {
         (
             GAUGE,
             "fwd_engine_table_bytes",
-            "Memory that lookups read; VRFs that share an engine all have that of all",
+            "Memory that lookups read; VRFs that share an engine each report all of its memory",
             |vrf| Some(vrf.engine.table_bytes),
         ),
         (GAUGE, "fwd_engine_retired_bytes", "Memory of replaced tables that lcores may still read", |vrf| {
             Some(vrf.engine.retired_bytes + vrf.engine.retired_egress_bytes)
         }),
-        (GAUGE, "fwd_engine_fallback_in_service", "Whether the engine of --fallback answers", |vrf| {
+        (GAUGE, "fwd_engine_fallback_in_service", "Whether the engine of --fallback is in use", |vrf| {
             vrf.engine.fallback.as_ref().map(|fallback| fallback.in_service.into())
         }),
     ];
@@ -264,8 +259,8 @@ const FEEDS: [Column<FeedTotals, Option<u64>>; 3] = [
 ];
 
 const FEED_SOURCES: [Column<FeedTotals, Option<u64>>; 8] = [
-    (GAUGE, "fwd_feed_up", "Whether the source of a feed is there", |feed| Some(feed.is_up.into())),
-    (COUNTER, "fwd_feed_sessions", "Connections of peers, or passes over the kernel's tables", |feed| {
+    (GAUGE, "fwd_feed_up", "Whether the source of a feed is connected", |feed| Some(feed.is_up.into())),
+    (COUNTER, "fwd_feed_sessions", "Connections of peers, or reads of the kernel's tables", |feed| {
         Some(feed.sessions)
     }),
     (COUNTER, "fwd_feed_peers_refused", "Connections of peers that may not announce routes", |feed| {
@@ -275,10 +270,13 @@ const FEED_SOURCES: [Column<FeedTotals, Option<u64>>; 8] = [
     (COUNTER, "fwd_feed_unsupported_routes", "Routes that cannot be represented", |feed| {
         Some(feed.unsupported)
     }),
-    (COUNTER, "fwd_feed_errors", "Messages that do not decode", |feed| Some(feed.errors)),
-    (COUNTER, "fwd_feed_overruns", "Times that the kernel dropped messages for want of buffers", |feed| {
-        Some(feed.overruns)
-    }),
+    (COUNTER, "fwd_feed_errors", "Messages that could not be decoded", |feed| Some(feed.errors)),
+    (
+        COUNTER,
+        "fwd_feed_overruns",
+        "Times that the kernel dropped messages because its buffers were full",
+        |feed| Some(feed.overruns),
+    ),
     (
         COUNTER,
         "fwd_feed_repaired",

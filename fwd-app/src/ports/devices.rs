@@ -192,7 +192,10 @@ impl Devices {
         let _ = handle.take_queues();
         let Some(Work { at, step: Step::Trying(Some(trial)), .. }) = self.work.take() else { return };
         if join_within(trial, END_LIMIT).is_err() {
-            notice::warn(format_args!("{}: its driver is still at work", self.devices[at].name()));
+            notice::warn(format_args!(
+                "{}: the driver is still bringing the device back",
+                self.devices[at].name()
+            ));
         }
     }
 }
@@ -206,7 +209,9 @@ impl Work {
         set_link: &mut impl FnMut(u16, bool),
     ) -> bool {
         let what = match &mut self.step {
-            Step::Trying(Some(trial)) if !trial.is_finished() => "its driver is at work".to_owned(),
+            Step::Trying(Some(trial)) if !trial.is_finished() => {
+                "the driver is bringing the device back".to_owned()
+            }
             Step::Trying(trial) => {
                 let tried = trial.take().map_or(Ok(None), join);
                 let Some(started) = device.give_queues(tried, handle) else { return true };
@@ -218,14 +223,14 @@ impl Work {
                     device.has_queues = false;
                     return true;
                 }
-                Err(late) => format!("{late} to give up its queues; it is out of use until then"),
+                Err(late) => format!("{late} to release its queues; the port is out of use until then"),
             },
             Step::Giving(started) => match handle.take_queues() {
                 Ok(()) => {
                     device.is_back(*started, set_link);
                     return true;
                 }
-                Err(late) => format!("{late} to take its queues; it is out of use until then"),
+                Err(late) => format!("{late} to take its queues; the port is out of use until then"),
             },
         };
         let ms = self.since.elapsed().as_millis();
@@ -238,7 +243,10 @@ impl Work {
 
 fn join(trial: JoinHandle<Tried>) -> Tried {
     trial.join().unwrap_or_else(|panic| {
-        Err(anyhow::anyhow!("bringing it back has panicked: {}", dpdk_ffi::panic_message(panic.as_ref())))
+        Err(anyhow::anyhow!(
+            "bringing the device back has panicked: {}",
+            dpdk_ffi::panic_message(panic.as_ref())
+        ))
     })
 }
 
@@ -258,7 +266,7 @@ impl PortDevice {
             PortEvents { .. } => return,
         };
         notice::warn(format_args!(
-            "{}: its device is {what}; it is out of use until it is back",
+            "{}: its device is {what}; the port is out of use until the device is back",
             self.name()
         ));
         set_link(self.index, false);
@@ -323,7 +331,7 @@ impl PortDevice {
         self.due = Instant::now() + RETRY;
         let why = format!("{error:#}");
         if self.why != why {
-            notice::warn(format_args!("{}: cannot be brought back yet: {why}", self.name()));
+            notice::warn(format_args!("{}: the device cannot be brought back yet: {why}", self.name()));
             self.why = why;
         }
     }
@@ -383,7 +391,7 @@ fn receive_vlans(port: &Port, record: &PortRecord, wants_vlans: bool) {
         && let Err(error) = port.receive_vlans(vlans)
     {
         let title = record.title(record.id.0);
-        notice::warn(format_args!("{title}: it may not receive the VLANs of its VRFs: {error}"));
+        notice::warn(format_args!("{title}: the port may not receive the VLANs of its VRFs: {error}"));
     }
 }
 
@@ -422,7 +430,7 @@ mod tests {
         let work = Work { at: 0, step: Step::Giving(started), since: Instant::now(), is_late: false };
         let mut devices = Devices { devices: vec![device], work: Some(work) };
         devices.set_mtu(0, 1400).unwrap();
-        assert_eq!(port.mtu().unwrap(), 1500, "it is out of use");
+        assert_eq!(port.mtu().unwrap(), 1500, "the port is out of use");
         let mut back = Vec::new();
         devices
             .turn(&PortTable::default(), &Handle::default(), &mut |index, is_up| back.push((index, is_up)));

@@ -250,7 +250,7 @@ impl Ports {
             setups.push(PortSetup { config: PortConfig { rx_queues: got.rx_queues, ..config }, pool });
             if queues == 0 && got.rx_queues > 0 {
                 warn(format_args!(
-                    "{title} is not in --config, and its driver wants an RX queue: what comes in by it is lost"
+                    "{title} is not in --config, but its driver needs an RX queue: received packets are lost"
                 ));
             }
             let mac = port.mac_addr().with_context(|| format!("{title} has no MAC address"))?;
@@ -511,8 +511,8 @@ fn pool(eal: &Eal, socket: SocketId, need: &Need, spec: &PortSpec) -> anyhow::Re
     let made = match spec.mbufs {
         Some(mbufs) if mbufs < least => {
             let message = format!(
-                "--mbufs {mbufs} is too few: RX and TX rings, batches and caches hold as many as {least} at once; give at least \
-                 {least}, or smaller --rx-queue-size, --tx-queue-size or --batch"
+                "--mbufs {mbufs} is too few: RX and TX rings, batches and caches can hold {least} together; give at least \
+                 {least}, or a smaller --rx-queue-size, --tx-queue-size or --batch"
             );
             return Err(ConfigError::Invalid(message).into());
         }
@@ -536,7 +536,7 @@ pub(crate) fn no_memory(eal: &Eal, mbufs: u32, room: u16) -> String {
     let (has, wanted) = (mb(eal.memory_bytes()), mb(u64::from(mbufs) * object));
     let what = format!("no memory for {mbufs} mbufs of {room} bytes, about {wanted} MB");
     if eal.has_hugepages() {
-        return format!("{what}: EAL has {has} MB, reserve as much again in huge pages");
+        return format!("{what}: EAL has {has} MB; reserve as much more in huge pages");
     }
     format!(
         "{what}: with --no-huge, EAL has the {has} MB of its -m, and -m {} is enough",

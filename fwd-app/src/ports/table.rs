@@ -104,7 +104,8 @@ impl PortTable {
                 set.map_err(|error| ConfigError::Invalid(format!("{}: {error}", port.title(port.id.0))))?;
             } else if !addresses.is_empty() {
                 let title = port.title(port.id.0);
-                let message = format!("--address: {title} has had none, and gets its first with a restart");
+                let message =
+                    format!("--address: {title} had no address at start; its first one needs a restart");
                 return Err(ConfigError::Invalid(message));
             }
         }
@@ -125,7 +126,7 @@ impl PortTable {
             let (max, title) = (port.mtu_range.max, port.title(port.id.0));
             if *mtu_bytes > max {
                 return Err(ConfigError::Invalid(format!(
-                    "--mtu {named}={mtu_bytes}: {title} can get {max} bytes at most while it runs, by the size of its mbufs; a greater MTU needs a restart"
+                    "--mtu {named}={mtu_bytes}: {title} can get at most {max} bytes while it runs, by the size of its mbufs; a larger MTU needs a restart"
                 )));
             }
             port.mtu_bytes = *mtu_bytes;

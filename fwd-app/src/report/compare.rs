@@ -51,7 +51,7 @@ const LATENCIES: [(&str, &str); 8] = [
 ];
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{file} is of other work, so its numbers say nothing about these: {differences}")]
+#[error("{file} is not comparable, its work is different: {differences}")]
 pub(crate) struct DifferentWork {
     file: String,
     /// Each key that differs, with both values.
@@ -74,14 +74,14 @@ impl ReportFile {
         let text = std::fs::read(path).with_context(|| format!("cannot read {file}"))?;
         let wanted = format!("wanted a report of run or replay, as --json writes it, of schema {SCHEMA}");
         let value: Value =
-            serde_json::from_slice(&text).with_context(|| format!("{file}: {wanted}; it is no JSON"))?;
+            serde_json::from_slice(&text).with_context(|| format!("{file}: {wanted}; it is not JSON"))?;
         let [kind, schema] = ["kind", "schema"].map(|key| &value[key]);
         if kind != "report" || *schema != SCHEMA {
             bail!("{file}: {wanted}; its kind is {kind} and its schema {schema}");
         }
         if value.pointer(WORK).is_none_or(|work| !work.is_object()) {
             let version = &value["version"];
-            bail!("{file}: {wanted}, with {WORK}; version {version} wrote it without. Run it again");
+            bail!("{file}: {wanted}, with {WORK}; version {version} wrote it without; run it again");
         }
         Ok(Self { file, value })
     }
@@ -102,8 +102,7 @@ impl ReportFile {
         let differences = differences("", self.work(), work);
         let is_unknown = |key: &str| work.get(key).is_some_and(Value::is_null);
         let known = differences.iter().filter(|difference| !is_unknown(&difference.what));
-        let one =
-            |Difference { what, old, new }: &Difference| format!("{what} is {old} there and {new} here");
+        let one = |Difference { what, old, new }: &Difference| format!("{what} was {old}, now {new}");
         let differences: Vec<_> = known.map(one).collect();
         if differences.is_empty() {
             return Ok(());
@@ -273,10 +272,7 @@ impl fmt::Display for Comparison {
         let started = self.started.as_str().unwrap_or("an unknown time");
         writeln!(f, "compared with {}, of {started}", self.with)?;
         for key in &self.not_known {
-            writeln!(
-                f,
-                "  {key} is not known of both: nobody checked that this part of the work is the same"
-            )?;
+            writeln!(f, "  {key} is missing in one report: this part of the work was not compared")?;
         }
         for Difference { what, old, new } in &self.differences {
             writeln!(f, "  other  {what}: {old}, now {new}")?;
@@ -297,10 +293,10 @@ impl fmt::Display for Comparison {
         }
         rows.fmt(f)?;
         let is_once = self.numbers.iter().all(|number| number.beyond_spread.is_none());
-        let which = if is_once { "Each column" } else { "What has no word of a spread" };
+        let which = if is_once { "Each column" } else { "Each number without a spread" };
         writeln!(
             f,
-            "{which} is one run, which has no spread: a small difference may be noise. Run both several times, in turn."
+            "{which} is from one run: a small difference may be noise. Run both several times, in turn."
         )
     }
 }
@@ -358,10 +354,12 @@ mod tests {
         let streamed = json!({ "ran": { "work": { "table_hash": "aa", "trace_hash": null } } });
         let comparison = Comparison::new(&file(report(2.0, &json!({}))), &report(3.0, &streamed));
         assert_eq!(comparison.not_known, ["trace_hash"]);
-        assert!(comparison.to_string().contains("trace_hash is not known of both"));
+        assert!(comparison.to_string().contains("trace_hash is missing in one report"));
         let comparison = Comparison::new(&file(report(2.0, &json!({}))), &report(3.0, &new));
         let text = comparison.to_string();
-        for part in ["old.json", "engine.name: \"host\", now \"bloom\"", "new/old", "2.000", "no spread"] {
+        for part in
+            ["old.json", "engine.name: \"host\", now \"bloom\"", "new/old", "2.000", "is from one run"]
+        {
             assert!(text.contains(part), "no {part} in {text}");
         }
     }
@@ -403,7 +401,7 @@ mod tests {
         assert_eq!(number(&comparison, "p99").beyond_spread, None);
         let text = comparison.to_string();
         assert!(
-            text.contains("beyond the spread of both") && text.contains("What has no word of a spread"),
+            text.contains("beyond the spread of both") && text.contains("Each number without a spread"),
             "{text}"
         );
     }
@@ -418,8 +416,8 @@ mod tests {
             old.check(&json!({ "table_hash": "cc", "trace_hash": "bb", "rate": "max", "sizes": [64] }));
         assert_eq!(
             error.unwrap_err().to_string(),
-            "old.json is of other work, so its numbers say nothing about these: sizes is null there and [64] here; table_hash is \"aa\" \
-             there and \"cc\" here"
+            "old.json is not comparable, its work is different: sizes was null, now [64]; table_hash was \"aa\", \
+             now \"cc\""
         );
     }
 
@@ -433,7 +431,7 @@ mod tests {
         };
         let without_work = json!({ "schema": SCHEMA, "kind": "report", "version": "0.0.9" }).to_string();
         for (text, part) in [
-            ("x", "it is no JSON"),
+            ("x", "it is not JSON"),
             ("{}", "its kind is null"),
             (r#"{"schema":99,"kind":"report"}"#, "its schema 99"),
             (r#"{"schema":1,"kind":"snapshot"}"#, "its kind is \"snapshot\""),

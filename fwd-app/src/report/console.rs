@@ -227,7 +227,7 @@ fn write_all(todo: &Receiver<Task>, lost: &AtomicU64, mut out: impl Write, is_jo
         if todo.is_empty() {
             let lost = lost.swap(0, Ordering::Relaxed);
             if lost > 0 {
-                let text = "lines are missing here: nobody read them in time";
+                let text = "lines were lost here: stderr was not read in time";
                 warn(&mut out, format!("fwd-app: warning: {lost} {text}"));
             }
         }
@@ -311,8 +311,9 @@ mod tests {
         queue.push(info("the last"));
         assert!(queue.drain(Duration::from_secs(10)));
         let mut wanted: String = (0..lines - lost).map(|i| format!("{i}\n")).collect();
-        wanted +=
-            &format!("fwd-app: warning: {lost} lines are missing here: nobody read them in time\nthe last\n");
+        wanted += &format!(
+            "fwd-app: warning: {lost} lines were lost here: stderr was not read in time\nthe last\n"
+        );
         assert_eq!(*written.lock().unwrap(), wanted);
         // Closed: every line fails, and nothing blocks.
         drop(permit);

@@ -422,7 +422,7 @@ impl Summary {
         if !packets.is_conserved() || packets.held > 0 {
             let drops: u64 = packets.drops.values().sum();
             bail!(
-                "packets were lost track of: {} rx and {} originated, but {} tx, {} punted, {drops} dropped and {} held",
+                "packets are unaccounted for: {} rx and {} originated, but {} tx, {} punted, {drops} dropped and {} held",
                 packets.rx,
                 packets.originated,
                 packets.tx,
@@ -431,7 +431,7 @@ impl Summary {
             );
         }
         if let Some(count @ 1..) = packets.reordered {
-            bail!("{count} packets overtook one of their own queue and port");
+            bail!("{count} packets were reordered within their queue and port");
         }
         if self.verify.mismatches > 0 {
             bail!("{} of {} results differ from the oracle's", self.verify.mismatches, self.verify.checked);
@@ -456,13 +456,14 @@ impl Summary {
     }
 
     pub(crate) fn json(&self) -> anyhow::Result<serde_json::Value> {
-        serde_json::to_value(output::JsonDocument::new("report", self)).context("the summary as JSON")
+        serde_json::to_value(output::JsonDocument::new("report", self))
+            .context("cannot write the summary as JSON")
     }
 
     fn write_files(&self, SummaryFiles { json, hgrm, svg }: SummaryFiles<'_>) -> anyhow::Result<()> {
         if json.is_some() {
             let text = serde_json::to_string_pretty(&output::JsonDocument::new("report", self))
-                .context("the summary as JSON")?;
+                .context("cannot write the summary as JSON")?;
             output::write_to(json, |out| Ok(writeln!(out, "{text}")?))?;
         }
         if svg.is_some() {

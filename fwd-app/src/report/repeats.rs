@@ -59,7 +59,7 @@ impl WarningSite {
         let Self { shown, left_out, .. } = self;
         let repeated = shown.iter().filter(|(_, again)| *again > 0);
         let mut lines: Vec<_> =
-            repeated.map(|(text, again)| format!("{text} ({again} times more within a second)")).collect();
+            repeated.map(|(text, again)| format!("{text} ({again} more times within a second)")).collect();
         if let (1.., Some((text, _))) = (left_out, shown.last()) {
             lines.push(format!(
                 "{left_out} other warnings were left out within a second, like this one: {text}"
@@ -81,7 +81,7 @@ mod tests {
         assert!((0..3).all(|_| !repeats.admits(start, here, "a")));
         assert!(repeats.admits(start, here, "b"));
         assert!(repeats.take_due(start + PERIOD / 2).is_empty() && !repeats.is_empty());
-        assert_eq!(repeats.take_due(start + PERIOD), ["a (3 times more within a second)"]);
+        assert_eq!(repeats.take_due(start + PERIOD), ["a (3 more times within a second)"]);
         assert!(repeats.is_empty());
         assert!(repeats.admits(start + PERIOD, here, "a"), "the next second");
         assert!(repeats.take_due(start + PERIOD * 2).is_empty(), "it came once");

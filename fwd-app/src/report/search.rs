@@ -113,7 +113,7 @@ impl fmt::Display for SearchReport {
         let searches = if *repeats == 1 { String::new() } else { format!("{repeats} searches, ") };
         let trials = grouped(self.trials.len());
         writeln!(f, "search   {method}: {searches}{trials} trials in {duration_s:.1} s")?;
-        writeln!(f, "         {measured}; what finds {} packets inside is lost", grouped(queue_packets))?;
+        writeln!(f, "         {measured}; packets are lost while {} are inside", grouped(queue_packets))?;
         self.goals.iter().try_for_each(|goal| goal.fmt(f))?;
         if !self.is_complete {
             writeln!(f, "  ENDED  before the search was done: these are the bounds so far")?;
@@ -121,7 +121,7 @@ impl fmt::Display for SearchReport {
         if *paused_s > duration_s * PAUSED_PART {
             writeln!(
                 f,
-                "  PAUSED {paused_s:.1} s, while the harness had no CPU of its own: the results are less certain"
+                "  PAUSED {paused_s:.1} s, while the harness shared its CPU: the results are less certain"
             )?;
         }
         self.recipes(f)
@@ -163,7 +163,7 @@ impl fmt::Display for GoalReport {
         match self.bound {
             BOUND_FORWARDER => writeln!(f),
             BOUND_FEEDER => writeln!(f, "; BOUND BY THE FEEDER, which cannot offer more"),
-            _ => writeln!(f, "; bound by the highest load that was to be tried"),
+            _ => writeln!(f, "; bound by the highest load to try"),
         }
     }
 }

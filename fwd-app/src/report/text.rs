@@ -75,7 +75,7 @@ pub(crate) fn port(
         record.mac,
         if receives { "" } else { "sends only; " },
         record.mtu_bytes,
-        if record.mtu_bytes < granted.mtu { " (it takes no chains)" } else { "" },
+        if record.mtu_bytes < granted.mtu { " (no packets of several segments)" } else { "" },
         granted.rx_queues,
         granted.tx_queues,
         granted.rx_descriptors,
@@ -261,15 +261,17 @@ fn packets_text(out: &mut String, packets: &Packets) {
     if packets.icmp_limited > 0 {
         let _ = writeln!(
             out,
-            "  icmp   {} answers and errors not made (rate limit; no packets)",
+            "  icmp   {} answers and errors suppressed by the rate limit (not packets)",
             grouped(packets.icmp_limited)
         );
     }
     if packets.punts_lost.values().any(|count| *count > 0) {
         let of_class = packets.punts_lost.iter().map(|(class, count)| format!("{} {class}", grouped(count)));
         let shown = of_class.collect::<Vec<_>>().join(", ");
-        let _ =
-            writeln!(out, "  lost   not handed to the router, which had enough: {shown} (among the drops)");
+        let _ = writeln!(
+            out,
+            "  lost   for the router, since the ring of the class was full: {shown} (among the drops)"
+        );
     }
     let drops: Vec<_> = packets.drops.iter().filter(|(_, count)| **count > 0).collect();
     for some in drops.chunks(DROPS_PER_LINE) {
@@ -278,7 +280,8 @@ fn packets_text(out: &mut String, packets: &Packets) {
         let _ = writeln!(out, "  drop   {}", some.join(", "));
     }
     if let Some(count @ 1..) = packets.reordered {
-        let _ = writeln!(out, "  ORDER  {} packets overtook one of their own queue and port", grouped(count));
+        let _ =
+            writeln!(out, "  ORDER  {} packets were reordered within their queue and port", grouped(count));
     }
 }
 

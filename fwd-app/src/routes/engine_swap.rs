@@ -115,7 +115,7 @@ impl Drop for Building {
         if let Some(thread) = self.thread.take()
             && join_within(thread, self.end_limit).is_err()
         {
-            notice::warn(format_args!("engine {} is still being built, and is left behind", self.spec.name));
+            notice::warn(format_args!("engine {} is still being built, and is abandoned", self.spec.name));
         }
     }
 }

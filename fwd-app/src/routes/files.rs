@@ -126,7 +126,7 @@ impl Replacement {
         let refusal = self.refusal.take()?;
         Some(match undone {
             Ok(_) => refusal,
-            Err(error) => refusal.context(format!("cannot go back to the routes before: {error:#}")),
+            Err(error) => refusal.context(format!("cannot restore the routes from before: {error:#}")),
         })
     }
 }

@@ -63,7 +63,7 @@ impl VrfSpec {
         let mut all = vrfs.to_vec();
         for (at, Self { name, .. }) in vrfs.iter().enumerate() {
             if name == DEFAULT || vrfs[..at].iter().any(|other| other.name == *name) {
-                return Err(ConfigError::Invalid(format!("--vrf {name}: there is a VRF of this name")));
+                return Err(ConfigError::Invalid(format!("--vrf {name}: another VRF has this name")));
             }
         }
         for NamedFile { vrf, file } in files {
@@ -83,11 +83,11 @@ impl VrfSpec {
             let number = Self::number_of(vrfs, "--vrf-table", vrf)?;
             let refused = |why: &str| ConfigError::Invalid(format!("--vrf-table {vrf}={table}: {why}"));
             if named[..at].iter().any(|other| other.vrf == *vrf) {
-                return Err(refused("the VRF has a table"));
+                return Err(refused("the VRF has a table already"));
             }
             if let Some(other) = tables.set(*table, number) {
                 let name = other.checked_sub(1).map_or(DEFAULT, |other| &vrfs[other].name);
-                return Err(refused(&format!("this is the table of the VRF {name}")));
+                return Err(refused(&format!("the VRF {name} has this table")));
             }
         }
         Ok(tables)

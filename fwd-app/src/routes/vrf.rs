@@ -391,7 +391,7 @@ pub(crate) enum UpdateError {
     NextHop(#[from] NextHopError),
     #[error(transparent)]
     Egress(#[from] EgressError),
-    #[error("the route of {prefix} follows from the --address of a port and stays")]
+    #[error("the route of {prefix} belongs to the --address of a port, and cannot be deleted")]
     Own { prefix: IpPrefix },
 }
 

@@ -66,7 +66,7 @@ pub(crate) enum PlanError {
     Senders { lcores: u16, limit: u16 },
     #[error(transparent)]
     Map(#[from] QueueMapError),
-    #[error("DPDK found no port; name one with -a PCI-ADDRESS or --vdev, or see `fwd-app check`")]
+    #[error("DPDK found no port: name one with -a PCI-ADDRESS or --vdev, or see `fwd-app check`")]
     NoPorts,
 }
 

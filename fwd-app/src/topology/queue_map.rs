@@ -18,13 +18,13 @@ pub(crate) enum QueueMapError {
         "queue {queue} of port {port} is given to lcore {first} and to lcore {second}; a queue has one lcore"
     )]
     TwoLcores { port: String, queue: u16, first: u16, second: u16 },
-    #[error("({port},{queue},{lcore}) is there twice")]
+    #[error("({port},{queue},{lcore}) is given twice")]
     Twice { port: String, queue: u16, lcore: u16 },
     /// The queues of a port must be 0, 1, .. without a gap, as DPDK numbers them.
     #[error("port {port} has queue {queue} but no queue {missing}; its queues must be 0, 1, ..")]
     Hole { port: String, queue: u16, missing: u16 },
     /// A port has both `auto` and explicit lcores.
-    #[error("port {port} has chosen lcores (auto) and others; it can have one of the two")]
+    #[error("port {port} has both auto and named lcores; give only one of them")]
     BesideAuto { port: String },
     #[error(transparent)]
     NoPort(#[from] EgressError),

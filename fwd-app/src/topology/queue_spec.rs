@@ -231,17 +231,17 @@ mod tests {
         let nodes = [Some(0), Some(1)];
         assert_eq!(resolved(vec![queue("p1", 0, 3), queue("0", 0, 2)], &nodes, &LCORES), "(1,0,3),(0,0,2)");
         let twice = resolved(vec![queue("p1", 0, 3), queue("1", 0, 3)], &nodes, &LCORES);
-        assert_eq!(twice, "(1,0,3) is there twice");
+        assert_eq!(twice, "(1,0,3) is given twice");
         let absent = resolved(vec![queue("p2", 0, 3)], &nodes, &LCORES);
         assert_eq!(absent, "--config names port p2, which does not exist; there are: 0 (p0), 1 (p1)");
         let hole = resolved(vec![queue("p1", 1, 3)], &nodes, &LCORES);
         assert_eq!(hole, "port p1 has queue 1 but no queue 0; its queues must be 0, 1, ..");
         assert_eq!(
             resolved(vec![queue("p1", 0, 3), auto("p1")], &nodes, &LCORES),
-            "port p1 has chosen lcores (auto) and others; it can have one of the two"
+            "port p1 has both auto and named lcores; give only one of them"
         );
         assert!(
-            resolved(vec![queue("1", 0, 3), auto("p1")], &nodes, &LCORES).starts_with("port 1 has chosen")
+            resolved(vec![queue("1", 0, 3), auto("p1")], &nodes, &LCORES).starts_with("port 1 has both auto")
         );
     }
 

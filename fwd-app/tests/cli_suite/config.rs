@@ -96,9 +96,9 @@ fn a_mistake_starts_nothing() {
         ),
         (
             "kernel-routes = true\n[vrf.red]\nports = [0]\ntable = 254\n",
-            ":6: vrf.red.table: --vrf-table red=254: this is the table of the VRF default",
+            ":6: vrf.red.table: --vrf-table red=254: the VRF default has this table",
         ),
-        ("[vrf.default]\nports = [0]\n", ":3: vrf.default: --vrf default: there is a VRF of this name"),
+        ("[vrf.default]\nports = [0]\n", ":3: vrf.default: --vrf default: another VRF has this name"),
     ] {
         let file = scratch.file("wrong.toml", format!("{sources}{text}"));
         let wanted = format!("wrong.toml{message}");

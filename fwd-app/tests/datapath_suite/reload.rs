@@ -81,7 +81,7 @@ fn an_mtu_is_lowered_and_raised_while_packets_flow() {
     configure(folder, Some(9000));
     std::fs::write(folder.join("routes.txt"), "11.0.0.0/8 2\n").unwrap();
     let why = forwarder.refuses("reload");
-    assert!(why.contains("port 1 (net_null1) can get 2022 bytes at most while it runs"), "{why}");
+    assert!(why.contains("port 1 (net_null1) can get at most 2022 bytes while it runs"), "{why}");
     assert_eq!(mtu(&forwarder), 1350);
     assert_eq!(forwarder.ask("show config")["values"]["port.net_null1.mtu"], 1350);
     std::fs::write(folder.join("routes.txt"), "10.0.0.0/8 2\n").unwrap();

@@ -76,7 +76,7 @@ fn what_cannot_be_is_refused() {
     if !has_taps() {
         return;
     }
-    refused("twice", &["--tap", "0=a", "--tap", "0=b"], 2, "--tap 0=b: a port has one TAP");
+    refused("twice", &["--tap", "0=a", "--tap", "0=b"], 2, "--tap 0=b: a port has only one TAP");
     refused("port", &["--tap", "7=a"], 3, "--tap 7=a names port 7, which does not exist");
     refused(
         "netns",

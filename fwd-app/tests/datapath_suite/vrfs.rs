@@ -257,7 +257,7 @@ fn a_vlan_of_another_vrf_forwards_only_what_is_sent_to_the_port() {
 fn vrfs_that_cannot_be_are_refused() {
     let routes = bundled("routes.txt");
     for (options, code, message) in [
-        (&["--vrf", "red=1", "--vrf", "red=2"][..], 2, "--vrf red: there is a VRF of this name"),
+        (&["--vrf", "red=1", "--vrf", "red=2"][..], 2, "--vrf red: another VRF has this name"),
         (&["--vrf", "red=1", "--vrf", "blue=1"], 2, "port 1 is in the VRFs red and blue"),
         (&["--vrf", "red=9"], 3, "--vrf red names port 9, which does not exist"),
         (&["--vrf", "red=1.100", "--vrf", "blue=1.100"], 2, "port 1.100 is in the VRFs red and blue"),

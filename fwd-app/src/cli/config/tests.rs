@@ -512,9 +512,9 @@ fn what_needs_another_option_and_what_is_wrong_later_has_its_line() {
     assert!(mistake.ends_with(wanted), "{mistake}");
     let blamed = |message: &str| layers.blame(&program, message).map(|(_, origin)| origin.to_string());
     let line = |line: usize| Some(format!("{}/f.toml:{line}", folder.path().display()));
-    assert_eq!(blamed("--vrf-table red=254: this is the table of the VRF default"), line(6));
+    assert_eq!(blamed("--vrf-table red=254: the VRF default has this table"), line(6));
     assert_eq!(blamed("--vrf red names port 9, which does not exist"), line(5));
-    assert_eq!(blamed("--vrf red: there is a VRF of this name"), line(4));
+    assert_eq!(blamed("--vrf red: another VRF has this name"), line(4));
     assert_eq!(blamed("--config names port 9"), None);
 }
 
@@ -618,7 +618,7 @@ fn what_is_wrong_later_has_the_line_of_its_port() {
         ("--port-name 0000:03:00.0=edge2: port 1 (p1) has this name", "name = \"edge2\""),
         ("--address 0000:03:00.0: no host can have the address 192.0.2.3", "addresses = [\"192.0.2.3"),
         (
-            "--address: port 2 (edge2) has had none, and gets its first with a restart",
+            "--address: port 2 (edge2) had no address at start; its first one needs a restart",
             "addresses = [\"192.0.2.3",
         ),
         (
@@ -626,17 +626,17 @@ fn what_is_wrong_later_has_the_line_of_its_port() {
             "addresses = [\"192.0.2.2",
         ),
         ("--mtu names port 0000:03:00.0, but there are 2", "mtu"),
-        ("--mtu 0000:03:00.0=1500: port 2 (edge2) can get 1400 bytes at most", "mtu"),
+        ("--mtu 0000:03:00.0=1500: port 2 (edge2) can get at most 1400 bytes", "mtu"),
         ("--eth-dest names port 0000:03:00.0, but there are 2", "eth-dest"),
         ("--kernel-interface eth2 names port 9, which does not exist", "kernel-interface"),
-        ("--tap 0000:03:00.0=tap2: a port has one TAP", "tap"),
+        ("--tap 0000:03:00.0=tap2: a port has only one TAP", "tap"),
         ("--config gives port 2 (edge2) 1 RX queues, but the device has 0", "queues"),
         ("--config names port 0000:03:00.0, which does not exist; there are: 0 (p0)", "queues"),
         ("--vrf blue names port p1.8, which does not exist; there are: 0 (p0)", "\"p1.8\""),
         ("--vrf blue names port 0000:03:00.0, which does not exist", "vrf = \"blue\""),
-        ("--vrf blue: there is a VRF of this name", "[vrf.blue]"),
+        ("--vrf blue: another VRF has this name", "[vrf.blue]"),
         ("--vrf: port p1.8 is in the VRFs red and blue", "\"p1.8\""),
-        ("--vrf-table blue=11: this is the table of the VRF red", "table"),
+        ("--vrf-table blue=11: the VRF red has this table", "table"),
         ("--vrf-fib blue: no --vrf has this name", "fib = \"b.txt\""),
     ] {
         let (_, origin) = layers.blame(&program, message).unwrap();

@@ -92,15 +92,18 @@ impl Alarms {
             .filter(|(_, port, _)| self.beside.is_news((*port).into(), now))
             .map(|(idle, port, lcore)| {
                 let name = rates.ports.get(usize::from(port)).map_or("", |port| &*port.name);
-                format!("lcore {} is idle while lcore {lcore} has all of port {port} ({name})", idle.lcore)
+                format!(
+                    "lcore {} is idle while lcore {lcore} serves all queues of port {port} ({name})",
+                    idle.lcore
+                )
             })
             .collect();
-        let hint = "; more RX queues (--config) share it, where the device has RSS";
+        let hint = "; more RX queues (--config) share the load if the device has RSS";
         let empty_before = std::mem::replace(&mut self.empty_pools, rates.empty_pools);
         let is_empty = rates.empty_pools > empty_before && self.empty.is_news(0, now);
         let empty =
-            is_empty.then(|| "the mbufs of the ports are all in use: they receive nothing".to_owned());
-        let more = "; --mbufs gives more";
+            is_empty.then(|| "all mbufs of the ports are in use: the ports receive nothing".to_owned());
+        let more = "; see --mbufs";
         [(losing, ""), (busy, ""), (beside, hint), (empty.into_iter().collect(), more)]
             .into_iter()
             .filter(|(parts, _)| !parts.is_empty())
@@ -180,7 +183,7 @@ mod tests {
             alarms.check(&rates, start + Duration::from_secs(s))
         };
         assert!(at(0, 0).is_empty());
-        let wanted = "the mbufs of the ports are all in use: they receive nothing; --mbufs gives more";
+        let wanted = "all mbufs of the ports are in use: the ports receive nothing; see --mbufs";
         assert_eq!(at(1, 40), [wanted]);
         assert!((2..61).all(|s| at(s, 40 + s).is_empty()) && at(70, 99).is_empty());
         assert_eq!(at(71, 100), [wanted]);
@@ -204,8 +207,8 @@ mod tests {
         assert_eq!(
             alarms.check(&rates(None, &[1.0, 0.5, 1.0, 0.04]), start),
             [
-                "lcore 4 is idle while lcore 3 has all of port 1 (p1); more RX queues (--config) share it, where the device \
-              has RSS"
+                "lcore 4 is idle while lcore 3 serves all queues of port 1 (p1); more RX queues (--config) share the load if the \
+                 device has RSS"
             ]
         );
     }

@@ -111,9 +111,9 @@ impl GenerateSpec {
         let share = match (forwardable(&rib.v4).is_empty(), forwardable(&rib.v6).is_empty(), v6_share) {
             (true, true, _) => return invalid("there is no route to a unicast address".into()),
             (true, _, Some(0..100)) => {
-                return invalid("there is no IPv4 route; wanted --v6-share 100".into());
+                return invalid("there is no IPv4 route; use --v6-share 100".into());
             }
-            (_, true, Some(1..)) => return invalid("there is no IPv6 route; wanted --v6-share 0".into()),
+            (_, true, Some(1..)) => return invalid("there is no IPv6 route; use --v6-share 0".into()),
             (_, _, Some(share)) => share,
             (true, ..) => 100,
             (_, true, _) => 0,

@@ -237,7 +237,7 @@ impl Conductor {
             _ => (reference_rules(), REFERENCE_MIN_PPS, full_speed),
         };
         if max_pps <= min_pps {
-            self.fail(format!("a search needs loads from below to above: the lowest is {min_pps} pps, the highest {max_pps:.0} pps"));
+            self.fail(format!("a search needs a lowest load below the highest: the lowest is {min_pps} pps, the highest {max_pps:.0} pps"));
             return None;
         }
         self.conducted.limits_pps = Some((min_pps, max_pps));

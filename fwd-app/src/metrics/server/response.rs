@@ -87,7 +87,7 @@ impl Responder {
             Err(Error::TooManyHeaders) => {
                 Response::text(TOO_LARGE, &format!("a request has at most {HEADERS_MAX} headers"))
             }
-            Err(error) => Response::text(BAD_REQUEST, &format!("this is no HTTP/1 request: {error}")),
+            Err(error) => Response::text(BAD_REQUEST, &format!("this is not an HTTP/1 request: {error}")),
         };
         Some(wrong.bytes(false))
     }
@@ -102,7 +102,7 @@ impl Responder {
             "/" => Self::page(),
             "/metrics" => self.metrics(accepted(request)),
             "/snapshot.json" => self.json(),
-            _ => Response::text(NOT_FOUND, "there are /, /metrics and /snapshot.json"),
+            _ => Response::text(NOT_FOUND, "not found; the paths are /, /metrics and /snapshot.json"),
         }
     }
 

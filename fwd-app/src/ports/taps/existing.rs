@@ -43,7 +43,7 @@ pub(super) fn check(link: &LinkMessage, uid: u32) -> anyhow::Result<()> {
         (Some(kind), ..) => format!("an interface of the kind {kind}"),
         (None, ..) => "a device of the host".to_owned(),
     };
-    bail!("there is {what} of this name, and only a TAP of the user {uid} is taken over")
+    bail!("this name belongs to {what}; only a TAP of the user {uid} is taken over")
 }
 
 /// The value of `attribute`, if its kind is `wanted`.
@@ -97,7 +97,7 @@ mod tests {
         check(&link(InfoKind::Tun, &tap), 1000).unwrap();
         let refused = |link: &LinkMessage, what: &str| {
             let error = check(link, 7).unwrap_err().to_string();
-            assert!(error.starts_with(&format!("there is {what} of this name")), "{error}");
+            assert!(error.starts_with(&format!("this name belongs to {what}")), "{error}");
         };
         refused(&link(InfoKind::Tun, &tap), "a TAP of the user 1000");
         refused(&link(InfoKind::Tun, &tap[..1]), "a TAP of no user");

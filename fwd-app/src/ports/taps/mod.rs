@@ -51,7 +51,7 @@ impl TapSpec {
             let before = index.and_then(|index| names.insert(index, name.clone()));
             if is_twice || before.is_some() {
                 let message =
-                    format!("--tap {port}={name}: a port has one TAP, and each has a name of its own");
+                    format!("--tap {port}={name}: a port has only one TAP, and TAPs need different names");
                 return Err(ConfigError::Invalid(message));
             }
         }
@@ -147,7 +147,7 @@ impl Taps {
             Err(error) => {
                 if !std::mem::replace(is_refusing, true) {
                     notice::warn(format_args!(
-                        "{title} takes no frames: {error}; they are dropped as punt_full"
+                        "{title} takes no frames: {error}; the frames are dropped as punt_full"
                     ));
                 }
             }
@@ -189,7 +189,9 @@ impl Taps {
 }
 
 fn warn_gone(title: &str) {
-    notice::warn(format_args!("{title} is gone: what is for the kernel is dropped as punt_full from now on"));
+    notice::warn(format_args!(
+        "{title} was deleted: packets for the kernel are dropped as punt_full from now on"
+    ));
 }
 
 #[cfg(test)]

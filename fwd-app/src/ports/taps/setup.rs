@@ -31,7 +31,7 @@ pub(super) fn make(name: &str, interface: &PortRecord) -> anyhow::Result<Tap> {
     let left = kernel.link(name).context("no rtnetlink")?;
     left.iter().try_for_each(|link| existing::check(link, uid)).context("cannot make the TAP")?;
     let tap = match left {
-        Some(_) => Tap::attach(name).context("cannot take over the TAP that is there")?,
+        Some(_) => Tap::attach(name).context("cannot take over the existing TAP")?,
         None => Tap::create(name).context("cannot make the TAP")?,
     };
     settings::set(Path::new(settings::ROOT), name)?;

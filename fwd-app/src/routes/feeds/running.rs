@@ -297,12 +297,12 @@ impl Feeds {
             FeedEvent::Connected => {
                 (feed.state, feed.since) = (FeedState::Connected, Some(Instant::now()));
                 if feed.kind == FeedKind::Fpm {
-                    notice::post(format_args!("{name}: zebra is there"));
+                    notice::post(format_args!("{name}: zebra has connected"));
                 }
             }
             FeedEvent::Disconnected => {
                 (feed.state, feed.since) = (FeedState::Gone, None);
-                notice::post(format_args!("{name}: zebra has gone; its {routes} routes stay"));
+                notice::post(format_args!("{name}: zebra has disconnected; its {routes} routes stay"));
             }
             FeedEvent::Complete => feed.state = FeedState::Complete,
             FeedEvent::Sweep if feed.kind == FeedKind::Fpm => {
@@ -340,7 +340,7 @@ impl Feeds {
         let interface = self.interfaces.name_of_other(*ifindex);
         let which = if prefix.len() == 0 { "the default route" } else { "the route" };
         notice::warn(format_args!(
-            "{name}: {vrf}{which} {prefix} leads over {interface}, which has no port: it is unreachable, as all such routes are (ctl show feeds; --foreign-routes)"
+            "{name}: {vrf}{which} {prefix} leads over {interface}, which has no port: its packets are dropped as unreachable, as for all such routes (ctl show feeds, --foreign-routes)"
         ));
     }
 

@@ -38,8 +38,8 @@ pub(crate) fn listen(
     let address = listener.local_addr()?;
     if !address.ip().to_canonical().is_loopback() {
         notice::warn(format_args!(
-            "--fpm {address}: whoever reaches this address may announce routes, since the users of other hosts are not known; a \
-             loopback address lets in root and --fpm-user alone, also that of a network namespace (--tap-netns)"
+            "--fpm {address}: any host that reaches this address may announce routes, since the users of other hosts are unknown; with \
+             a loopback address, also in a network namespace (--tap-netns), only root and --fpm-user may"
         ));
     }
     let feed = options.feed;
@@ -104,7 +104,7 @@ impl Server {
         let peer = match stream.local_addr().and_then(|local| who(local, from)) {
             Ok(peer) => peer,
             Err(error) => {
-                self.refuse(from, &format!("whose user the kernel does not tell ({error})"));
+                self.refuse(from, &format!("since its user is unknown ({error})"));
                 return true;
             }
         };
@@ -112,12 +112,13 @@ impl Server {
             FpmPeer::User(user) if !self.users.contains(&user) => {
                 self.refuse(
                     from,
-                    &format!("of user {user}, wanted root, the user of this process or one of --fpm-user"),
+                    &format!("of user {user}, wanted root, the user of this process or a user of --fpm-user"),
                 );
             }
-            FpmPeer::Gone => {
-                self.refuse(from, "whose user is not known: it has gone, or the kernel has no tcp_diag")
-            }
+            FpmPeer::Gone => self.refuse(
+                from,
+                "since its user is unknown: it has disconnected, or the kernel has no tcp_diag",
+            ),
             FpmPeer::Remote if self.is_used_by_other(from) => {
                 self.refuse(from, "while another peer is connected");
             }
@@ -147,7 +148,7 @@ impl Server {
         self.fpm.refused();
         if self.warned.is_none_or(|warned| warned.elapsed() >= WARNING_INTERVAL) {
             self.warned = Some(Instant::now());
-            notice::warn(format_args!("fpm: refused the peer {from} {why}"));
+            notice::warn(format_args!("fpm: refused peer {from} {why}"));
         }
     }
 
