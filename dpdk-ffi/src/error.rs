@@ -114,7 +114,7 @@ pub enum DpdkError {
         must: &'static str,
     },
     /// The mempool has too few mbufs left.
-    #[error("mempool {pool} is exhausted: {wanted} mbufs wanted, {available} of {size} available")]
+    #[error("mempool {pool} is exhausted: {wanted} mbufs are needed, {available} of {size} are available")]
     Exhausted {
         /// The mempool.
         pool: String,
@@ -136,7 +136,7 @@ pub enum DpdkError {
         limit: usize,
     },
     /// A single-producer or single-consumer end of a ring is already held.
-    #[error("the {end} end of ring {ring} is already taken, and the ring was made for one")]
+    #[error("the {end} end of ring {ring} is already taken, and this end has room for one user")]
     RingEndTaken {
         /// The ring.
         ring: String,
@@ -170,7 +170,7 @@ pub enum DpdkError {
     /// The CPU or EAL does not allow a lookup with AVX-512.
     #[error(
         "{table} cannot use AVX-512: the CPU must have it and EAL must be started with \
-         --force-max-simd-bitwidth=512; it allows {allowed_bits} bits"
+         --force-max-simd-bitwidth=512; EAL allows {allowed_bits} bits"
     )]
     SimdWidth {
         /// The table's library.

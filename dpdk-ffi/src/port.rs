@@ -262,7 +262,7 @@ impl Port {
             let inner = inner.upgrade();
             return inner.map(|inner| Port { inner }).ok_or(DpdkError::PortState {
                 port: id,
-                is: "being let go by another thread",
+                is: "being released by another thread",
                 must: "free",
             });
         }

@@ -66,7 +66,7 @@ fn kernel(contender: Contender, isa: Isa) -> &'static str {
             "16 or 32 keys at once"
         }
         (Contender::Engine("bloom-naive"), Isa::Avx512f) => "16 keys at once",
-        _ => "one key after the other",
+        _ => "one key at a time",
     }
 }
 
@@ -74,11 +74,11 @@ fn bloom_sentence(built: &BuiltContender, profile: &Profile) -> String {
     let (direct, below) = (profile.direct_bits, profile.below_direct * 100.0);
     match built.family {
         Family::V4 => format!(
-            "one load answers {:.0} % of the keys; below the /{direct} of the other {below:.0} % something longer lies",
+            "one load answers {:.0} % of the keys; the other {below:.0} % have longer prefixes within their /{direct}",
             100.0 - below
         ),
         Family::V6 => format!(
-            "two loads answer {:.0} % of the keys; below the /{direct} of the other {below:.0} % something longer lies \
+            "two loads answer {:.0} % of the keys; the other {below:.0} % have longer prefixes within their /{direct} \
              (mean matched length {:.1} bits)",
             100.0 - below,
             profile.len_mean
@@ -107,8 +107,8 @@ fn miht_sentence(built: &BuiltContender, profile: &Profile) -> String {
     }
     .map(detail);
     format!(
-        "{levels:.0} levels of the index tree, then a trie in which a route lies on level {suffix:.1} on average, and that of shorter \
-         routes where it has none ({short:.1}); mean matched length {:.1} bits",
+        "{levels:.0} levels of the index tree, then a trie with routes on level {suffix:.1} on average, and the trie of shorter \
+         routes where it has none (level {short:.1}); mean matched length {:.1} bits",
         profile.len_mean
     )
 }
@@ -141,6 +141,6 @@ mod tests {
             let of = |isa| kernel(Contender::Peer(peer, 4), isa);
             assert_eq!(of(Isa::Avx2), of(Isa::Scalar), "{peer:?}");
         }
-        assert_ne!(kernel(Contender::Engine("bloom-naive"), Isa::Avx512f), "one key after the other");
+        assert_ne!(kernel(Contender::Engine("bloom-naive"), Isa::Avx512f), "one key at a time");
     }
 }

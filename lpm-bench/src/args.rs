@@ -8,14 +8,20 @@ use std::path::PathBuf;
 
 /// Measures engines and their peers on the same keys in one run, and checks each against the oracle.
 #[derive(Debug, Parser)]
-#[command(name = "lpm-bench", version, after_help = EXIT_CODES)]
+#[command(name = "lpm-bench", version, after_help = EXAMPLES)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: BenchCommand,
 }
 
-const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed or wrong answers found, 2 bad usage or configuration, \
-3 a named engine's device is absent";
+const EXAMPLES: &str = "\
+Examples:
+  lpm-bench lookup --generate v4=950000,v6=200000 --engines bloom --cpu 1
+  lpm-bench update --fib v4.txt.xz --updates updates.mrt.gz --engines bloom,rte_fib
+  lpm-bench paper gamt --out figures --quick
+  lpm-bench report --quick
+
+Exit codes: 0 success, 1 failure or wrong answers, 2 bad usage or configuration, 3 the device of a named engine is absent";
 
 /// The default engines: without `rte_lpm`, which takes minutes to load a full table.
 const DEFAULT_ENGINES: &str =
@@ -37,7 +43,7 @@ rte_lpm takes minutes to load a full table.
 sail-m with --engine-arg fibs=N holds the table in FIB 0 and seeded variations of it in the others; each key is looked up in a FIB drawn
 at random, and checked against that FIB's oracle. Engines with one FIB look up in FIB 0.
 
-Exit codes: 0 done, 1 failed or wrong answers found, 2 bad usage or configuration, 3 a named engine's device is absent";
+Exit codes: 0 success, 1 failure or wrong answers, 2 bad usage or configuration, 3 the device of a named engine is absent";
 
 const PAPER_EXAMPLES: &str = "\
 Examples:
@@ -51,12 +57,12 @@ Examples:
   lpm-bench paper poster --out figures --figures layout,drawings
   lpm-bench paper engines --out figures --quick
 
-Each figure becomes NAME.json and NAME.svg, with the paper's numbers next to ours; an unknown name in --figures prints the known ones.
-Tables: each --fib file is a data set, and so is the table of --generate; without either, the known files in the folder that the
-environment variable FWD_DATA names; without that, two generated sets. Unless tables are named, bloomfwd adds generated ones of the
-paper's sizes. Without a GPU, or without AVX-512F, the figures or halves that need it are skipped with a message.
+Each figure becomes NAME.json and NAME.svg, with the paper's numbers next to ours. An unknown name in --figures prints all names.
+Data sets: each file of --fib, and the table of --generate; by default the known files in the folder of the environment variable
+FWD_DATA; without it, two generated tables. By default, bloomfwd adds generated tables of the paper's sizes. Without a GPU or
+AVX-512F, figures or parts of figures that need it are skipped with a message.
 
-Exit codes: 0 done, 1 failed or wrong answers found, 2 bad usage or configuration";
+Exit codes: 0 success, 1 failure or wrong answers, 2 bad usage or configuration";
 
 const REPORT_EXAMPLES: &str = "\
 Examples:
@@ -65,10 +71,10 @@ Examples:
   lpm-bench report --out report --resume
   lpm-bench report --out report --against older/report.json
 
-Writes index.html, which needs no other file, report.json with its JSON Schema, and a folder with the figures of each paper. Tables are chosen
-as by `lpm-bench paper`.
+Writes index.html, which needs no other file, report.json with its JSON Schema, and a folder with the figures of each paper. Tables are
+chosen as by `lpm-bench paper`.
 
-Exit codes: 0 done, 1 failed or wrong answers found, 2 bad usage or configuration";
+Exit codes: 0 success, 1 failure or wrong answers, 2 bad usage or configuration";
 
 const UPDATE_EXAMPLES: &str = "\
 Examples:
@@ -76,11 +82,11 @@ Examples:
   lpm-bench update --generate v4=950000 --generate-updates 200000 --engines bloom --rates 1k,100k,max --json update.json
   lpm-bench update --fib v4.txt.xz --updates updates.txt.xz --engines host,rte_fib-4b --work feed,default,third --rates max
 
-`default` and `third` need no --updates, and run at full speed. Their rows count a change of one route as an update; `median us` is the time
-of a delta.
+`default` and `third` need no --updates, and run at full speed. Their rows count each changed route as an update; `median us` is the
+time of a delta.
 sail-m with --engine-arg fibs=N takes each update in every FIB, N updates in all; the lookups are in FIB 0.
 
-Exit codes: 0 done, 1 failed or wrong answers found, 2 bad usage or configuration, 3 a named engine's device is absent";
+Exit codes: 0 success, 1 failure or wrong answers, 2 bad usage or configuration, 3 the device of a named engine is absent";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
@@ -93,7 +99,7 @@ pub(crate) enum BenchCommand {
     /// The figures and tables of a paper, on this host
     #[command(after_help = PAPER_EXAMPLES)]
     Paper(PaperArgs),
-    /// All papers on one page: every number that they state, ours, and a verdict
+    /// All papers on one page: each of their numbers, ours, and a verdict
     #[command(after_help = REPORT_EXAMPLES)]
     Report(ReportArgs),
 }
@@ -101,15 +107,15 @@ pub(crate) enum BenchCommand {
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Routes")]
 pub(crate) struct TableArgs {
-    /// File of routes in any form that fwd-app reads; may be repeated
+    /// File of routes, in any format of fwd-app; may be given several times
     #[arg(long, value_name = "FILE")]
     pub(crate) fib: Vec<PathBuf>,
 
-    /// Generate routes like today's Internet, instead or in addition: v4=ROUTES,v6=ROUTES
+    /// Generate routes like today's Internet, v4=ROUTES,v6=ROUTES; may be combined with --fib
     #[arg(long, value_name = "SPEC", value_parser = generate)]
     pub(crate) generate: Option<Generate>,
 
-    /// Next hops of a generated table
+    /// Number of next hops of a generated table
     #[arg(long, value_name = "N", default_value_t = fib::generate::DEFAULT_NEXT_HOPS)]
     pub(crate) next_hops: u32,
 
@@ -122,15 +128,15 @@ pub(crate) struct TableArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Args, Serialize)]
 #[command(next_help_heading = "Engines on a device")]
 pub(crate) struct DeviceArgs {
-    /// Keys of a batch; for coop without a GPU at most 128K
+    /// Keys in a batch; at most 128K for coop without a GPU
     #[arg(long, value_name = "N[K|M]", default_value = "256K", value_parser = positive)]
     pub(crate) device_batch: usize,
 
-    /// Batches in flight a thread; coop without a GPU has one, like a call of a CPU engine
+    /// Batches in flight for each thread; coop without a GPU has one
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) device_slots: u16,
 
-    /// Threads that submit batches
+    /// Number of threads that submit batches
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) device_threads: u16,
 }
@@ -138,11 +144,11 @@ pub(crate) struct DeviceArgs {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Engines")]
 pub(crate) struct EngineArgs {
-    /// Engines and peers, see below; `all` is every one, `best` each in its best instruction set
+    /// Engines and peers, see below; `all` is all of these, `best` uses the best instruction set of each
     #[arg(long, value_name = "A,B", value_delimiter = ',', default_value = DEFAULT_ENGINES)]
     pub(crate) engines: Vec<String>,
 
-    /// Keys of one call, like a forwarder's batch
+    /// Keys of one call, like the batch of a forwarder
     #[arg(long, value_name = "N", default_value = "256", value_parser = positive)]
     pub(crate) call: usize,
 
@@ -154,7 +160,7 @@ pub(crate) struct EngineArgs {
     #[arg(long, value_name = "FAMILY", value_parser = family)]
     pub(crate) family: Option<Family>,
 
-    /// Check the first N answers of each stream and N drawn at random
+    /// Check the first N answers of each stream, and N random ones
     #[arg(long, value_name = "N[K|M]", default_value = "64K", value_parser = positive)]
     pub(crate) check: usize,
 
@@ -170,18 +176,18 @@ pub(crate) struct EngineArgs {
     #[arg(long, value_name = "N")]
     pub(crate) table_node: Option<u32>,
 
-    /// A parameter of our engines; may be repeated
+    /// Parameter of our engines; may be given several times
     #[arg(long = "engine-arg", value_name = "NAME=VALUE", value_parser = engine_arg)]
     pub(crate) parameters: Vec<(String, String)>,
 
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
 
-    /// EAL arguments for the peers, in one text [default: depends on the free huge pages]
+    /// EAL arguments for the peers, as one text [default: depends on the free huge pages]
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub(crate) eal: Option<String>,
 
-    /// Write the rows, with host, build and seed, as JSON
+    /// Write the rows as JSON, with host, build and seed
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 }
@@ -198,16 +204,20 @@ pub(crate) struct LookupArgs {
     #[arg(long, value_name = "A,B", value_delimiter = ',', default_value = "random,table,zipf", value_parser = traffic)]
     pub(crate) traffic: Vec<Traffic>,
 
-    /// Threads that look up together in one table, each pinned; the rate is of all together, by wall time. Several numbers are measured in
-    /// turn. coop and devices use --device-threads instead [default: one, by its CPU time]
+    /// Number of pinned threads that share a table [default: one unpinned thread, by its CPU time]
+    ///
+    /// The rate is the sum of all threads, by wall time. Several numbers are measured in turn. coop and devices use --device-threads
+    /// instead.
     #[arg(long, value_name = "N,M", value_delimiter = ',', value_parser = threads)]
     pub(crate) threads: Vec<usize>,
 
-    /// CPUs of --threads, assigned in turn; coop's caller is on the first, its helper threads on the others [default: the CPUs of this process, from --cpu on]
+    /// CPUs for --threads, assigned in turn [default: the CPUs of this process, from --cpu on]
+    ///
+    /// coop's caller runs on the first CPU, its helper threads on the others.
     #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = cpu, requires = "threads")]
     pub(crate) cpus: Vec<usize>,
 
-    /// Rounds; in each, every engine runs once on every traffic
+    /// Number of rounds; each round runs every engine once on every traffic
     #[arg(long, value_name = "N", default_value = "11", value_parser = positive)]
     pub(crate) rounds: usize,
 }
@@ -220,7 +230,9 @@ pub(crate) struct UpdateArgs {
     #[command(flatten)]
     pub(crate) engine: EngineArgs,
 
-    /// File of updates: MRT BGP4MP, `SECONDS a|w PREFIX PEER ORIGIN`, `SECONDS a|w PREFIX NEXT-HOP`, or `a PREFIX ID` / `w PREFIX`
+    /// File of updates
+    ///
+    /// MRT BGP4MP, `SECONDS a|w PREFIX PEER ORIGIN`, `SECONDS a|w PREFIX NEXT-HOP`, or `a PREFIX ID` and `w PREFIX`.
     #[arg(long, value_name = "FILE", conflicts_with = "generate_updates")]
     pub(crate) updates: Option<PathBuf>,
 
@@ -228,16 +240,18 @@ pub(crate) struct UpdateArgs {
     #[arg(long, value_name = "N[K|M]", value_parser = positive)]
     pub(crate) generate_updates: Option<usize>,
 
-    /// Updates to measure: `feed`, the updates given; `default`, one change of the default route a delta; `third`, a new next hop for every
-    /// third route in one delta
+    /// Updates to measure: feed, default or third
+    ///
+    /// `feed` is the given updates; `default` is one change of the default route in each delta; `third` is a new next hop for every third
+    /// route in one delta.
     #[arg(long, value_name = "A,B", value_delimiter = ',', default_value = "feed")]
     pub(crate) work: Vec<UpdateWork>,
 
-    /// Updates of the feed in one delta
+    /// Updates of the feed in each delta
     #[arg(long, value_name = "N", default_value = "1", value_parser = positive)]
     pub(crate) delta: usize,
 
-    /// Rates of updates during lookups, updates a second; `max` is unlimited
+    /// Updates a second during lookups; `max` has no limit
     #[arg(long, value_name = "A,B", value_delimiter = ',', default_value = "1k,100k,max", value_parser = rate)]
     pub(crate) rates: Vec<UpdateRate>,
 
@@ -245,7 +259,7 @@ pub(crate) struct UpdateArgs {
     #[arg(long, value_name = "NAME", default_value = "table", value_parser = traffic)]
     pub(crate) traffic: Traffic,
 
-    /// Seconds of each measurement
+    /// Duration of each measurement in seconds
     #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = seconds)]
     pub(crate) seconds: f64,
 
@@ -291,10 +305,10 @@ pub(crate) enum Series {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct PaperArgs {
-    /// Which paper
+    /// The paper
     pub(crate) series: Series,
 
-    /// Folder for the files, one JSON and one SVG a figure; created if missing
+    /// Folder for the figures, one JSON and one SVG for each; created if missing
     #[arg(long, value_name = "FOLDER", default_value = "figures")]
     pub(crate) out: PathBuf,
 
@@ -305,36 +319,41 @@ pub(crate) struct PaperArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) updates: Option<PathBuf>,
 
-    /// Figures to make, such as fig09 or table1 [default: all]
+    /// Figures to make, for example fig09 or table1 [default: all]
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     pub(crate) figures: Vec<String>,
 
-    /// Fewer points, and a shorter time each
+    /// Measure fewer points, each for a shorter time
     #[arg(long)]
     pub(crate) quick: bool,
 
-    /// Capture whose destinations represent real addresses [default: zipf traffic]
+    /// Capture whose destinations are used as real addresses [default: zipf traffic]
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
 
-    /// Keys of each stream, and of a batch at most [default: 16M, quick 4M; gamt 32M, quick 16M]
+    /// Keys of each stream, and largest batch [default: 16M, quick 4M; for gamt 32M, quick 16M]
     #[arg(long, value_name = "N[K|M]", value_parser = positive)]
     pub(crate) keys: Option<usize>,
 
-    /// Threads: of a large batch of gamt [default: one less than the CPUs, at most 8]; the maximum for bloomfwd [default: the number of
-    /// CPUs]
+    /// Number of threads, for a large batch of gamt, or the maximum for bloomfwd
+    ///
+    /// Default for gamt: one less than the CPUs, at most 8. Default for bloomfwd: the number of CPUs.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: Option<u16>,
 
-    /// Memory limit of bloomfwd's tables, which refuses an expansion to few levels [default: 2G, quick 512M]
+    /// Memory limit for tables of bloomfwd [default: 2G, quick 512M]
+    ///
+    /// It refuses expansions to few levels.
     #[arg(long, value_name = "BYTES[K|M|G]", value_parser = positive)]
     table_memory: Option<usize>,
 
-    /// Seconds of each measurement [default: 0.3, quick 0.1]
+    /// Duration of each measurement in seconds [default: 0.3, quick 0.1]
     #[arg(long, value_name = "S", value_parser = seconds)]
     pub(crate) point_seconds: Option<f64>,
 
-    /// A parameter of gamt's engines, unless a figure sets it, or of the engine bloom; may be repeated
+    /// Parameter of the engines of gamt, or of bloom; may be given several times
+    ///
+    /// A figure of gamt may set the parameter to other values.
     #[arg(long = "engine-arg", value_name = "NAME=VALUE", value_parser = engine_arg)]
     pub(crate) parameters: Vec<(String, String)>,
 
@@ -342,7 +361,7 @@ pub(crate) struct PaperArgs {
     #[arg(long)]
     pub(crate) no_pictures: bool,
 
-    /// Keep figures in the folder that are of this build, these seeds, and equally quick
+    /// Keep existing figures of the same build, seeds and --quick
     #[arg(long)]
     pub(crate) resume: bool,
 }
@@ -356,15 +375,15 @@ pub(crate) struct ReportArgs {
     #[command(flatten)]
     table: TableArgs,
 
-    /// File of updates, for all data sets [default: the updates of the tables in FWD_DATA, else generated for each]
+    /// File of updates for all data sets [default: the files in FWD_DATA, else generated]
     #[arg(long, value_name = "FILE")]
     updates: Option<PathBuf>,
 
-    /// Fewer points, and a shorter time each
+    /// Measure fewer points, each for a shorter time
     #[arg(long)]
     pub(crate) quick: bool,
 
-    /// Capture whose destinations represent real addresses [default: zipf traffic]
+    /// Capture whose destinations are used as real addresses [default: zipf traffic]
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 
@@ -372,25 +391,25 @@ pub(crate) struct ReportArgs {
     #[arg(long, value_name = "N[K|M]", value_parser = positive)]
     keys: Option<usize>,
 
-    /// Threads [default: as `lpm-bench paper`]
+    /// Number of threads [default: as `lpm-bench paper`]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
 
-    /// Seconds of each measurement [default: 0.3, quick 0.1]
+    /// Duration of each measurement in seconds [default: 0.3, quick 0.1]
     #[arg(long, value_name = "S", value_parser = seconds)]
     point_seconds: Option<f64>,
 
-    /// Continue an interrupted report: keep figures of this build, these seeds, and equally quick
+    /// Continue an interrupted report: keep existing figures of the same build, seeds and --quick
     #[arg(long)]
     resume: bool,
 
-    /// An older report.json, whose numbers are shown next to the new ones
+    /// Older report.json whose numbers are shown next to the new ones
     #[arg(long, value_name = "FILE")]
     pub(crate) against: Option<PathBuf>,
 }
 
 impl ReportArgs {
-    /// The arguments of `lpm-bench paper SERIES`, with files in `out`.
+    /// File of updates for all data sets [default: the files in FWD_DATA, else generated]
     pub(crate) fn paper(&self, series: Series, out: PathBuf) -> PaperArgs {
         PaperArgs {
             series,
@@ -523,7 +542,11 @@ fn threads(text: &str) -> Result<usize, String> {
 
 fn seconds(text: &str) -> Result<f64, String> {
     let number: f64 = text.parse().map_err(|_| format!("'{text}' is not a number of seconds"))?;
-    if number > 0.0 && number <= 3600.0 { Ok(number) } else { Err(format!("{text} s is not in 0..3600")) }
+    if number > 0.0 && number <= 3600.0 {
+        Ok(number)
+    } else {
+        Err(format!("{text} is not between 0 and 3600 seconds"))
+    }
 }
 
 fn rate(text: &str) -> Result<UpdateRate, String> {

@@ -172,7 +172,7 @@ impl Makers {
             #[cfg(not(feature = "dpdk"))]
             Contender::Peer(..) => {
                 let _ = (family, tables);
-                Err(Fault::Usage(format!("{} needs DPDK: --features dpdk", wanted.contender)))
+                Err(Fault::Usage(format!("{} needs DPDK: build with --features dpdk", wanted.contender)))
             }
         }
     }

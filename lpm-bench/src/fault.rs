@@ -56,7 +56,7 @@ impl Fault {
     }
 
     pub(crate) fn panicked(_: Box<dyn Any + Send>) -> Self {
-        Self::Measurement("a thread of the lookups panicked".into())
+        Self::Measurement("a lookup thread panicked".into())
     }
 
     /// Whether a device is absent: no failure of the run while others are measured.

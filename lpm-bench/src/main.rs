@@ -82,11 +82,11 @@ fn exit_code_of(mut wrong: impl Iterator<Item = u64>) -> u8 {
 
 fn finish<Row: Serialize>(report: &RunReport<Row>, table: &str, json: Option<&Path>) -> Result<(), Fault> {
     if !report.build.is_optimised() {
-        eprintln!("lpm-bench: warning: built with {}; its figures mean nothing", report.build.profile);
+        eprintln!("lpm-bench: warning: built with {}; the figures are meaningless", report.build.profile);
     }
     if report.host.load_average > 1.0 {
         eprintln!(
-            "lpm-bench: warning: the load was {:.1} when this began; trust the ratios, not the figures",
+            "lpm-bench: warning: the load was {:.1} at the start; trust the ratios, not the figures",
             report.host.load_average
         );
     }

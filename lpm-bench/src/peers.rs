@@ -50,7 +50,7 @@ impl Peers {
         let huge_pages = eal.has_hugepages();
         if !huge_pages {
             eprintln!(
-                "lpm-bench: warning: DPDK runs without huge pages, so its peers are slower than they could be; \
+                "lpm-bench: warning: DPDK runs without huge pages, which slows its tables down; \
                  reserve {} of 2 MB: sysctl -w vm.nr_hugepages=N",
                 (EAL_BYTES + bytes).div_ceil(HUGE_PAGE_BYTES)
             );
@@ -77,7 +77,7 @@ impl Peers {
         let name = format!("bench{}", self.made);
         let kind = match isa {
             Isa::Scalar => LookupKind::Scalar,
-            Isa::Avx2 => return Err(Fault::Usage(format!("{contender}: DPDK has no lookups by AVX2"))),
+            Isa::Avx2 => return Err(Fault::Usage(format!("{contender}: DPDK has no AVX2 lookup"))),
             Isa::Avx512f => LookupKind::Avx512,
         };
         let engine = contender.to_string();

@@ -216,7 +216,7 @@ pub(crate) fn lookup_table(rows: &[LookupRow]) -> String {
         ));
     }
     if rows.iter().any(|row| row.pages == "4K") {
-        text.push_str("Tables lie in 4 KB pages: no huge pages are free (sysctl -w vm.nr_hugepages=N).\n");
+        text.push_str("Tables are in 4 KB pages: no huge pages are free (sysctl -w vm.nr_hugepages=N).\n");
     }
     for row in rows.iter().filter(|row| row.wrong > 0) {
         let first = row.first_wrong.as_deref().unwrap_or("no example kept");
@@ -263,7 +263,7 @@ pub(crate) fn update_table(rows: &[UpdateRow]) -> String {
             text.push_str(&format!("  {name} refused updates, the first: {first}\n"));
         }
         if row.wrong > 0 {
-            let cause = if row.refused > 0 { "wrong after its refusals" } else { "WRONG" };
+            let cause = if row.refused > 0 { "wrong after refusals" } else { "WRONG" };
             let first = row.first_wrong.as_deref().unwrap_or("no example kept");
             text.push_str(&format!(
                 "  {cause}: {name}: {} of {} answers, the first: {first}\n",

@@ -236,7 +236,7 @@ impl<'a> Work<'a> {
         let swept = measure::sweep_until(looker, &self.keys, &mut 0, (part, call), is_over)?;
         let took_s = if clock == Clock::Wall { swept.wall_s } else { swept.cpu_s };
         if took_s <= 0.0 {
-            return Err(Fault::Measurement("the thread of the lookups never ran".into()));
+            return Err(Fault::Measurement("the lookup thread never ran".into()));
         }
         Ok(Lookups { mlps: swept.keys as f64 / took_s / 1e6, on_cpu: swept.cpu_s / swept.wall_s })
     }

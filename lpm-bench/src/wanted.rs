@@ -146,9 +146,7 @@ fn expand_one(name: &str) -> Result<Vec<Wanted>, Fault> {
         return Err(Fault::Usage(format!("'{name}' is no engine; known are: {}", known())));
     };
     if !cfg!(feature = "dpdk") {
-        return Err(Fault::Usage(format!(
-            "{name} is DPDK's, and this lpm-bench is built without: --features dpdk"
-        )));
+        return Err(Fault::Usage(format!("{name} needs DPDK: build lpm-bench with --features dpdk")));
     }
     let (_, _, has_variants) = peer.facts();
     if entry == Some(2) && !has_variants {
@@ -177,7 +175,7 @@ fn variants<'a>(
 ) -> Result<impl Iterator<Item = Isa> + use<'a>, Fault> {
     if asked.is_some_and(|isa| !isas.contains(&isa)) {
         let known: Vec<_> = isas.iter().map(ToString::to_string).collect();
-        return Err(Fault::Usage(format!("{name}: there is only {}", known.join(" and "))));
+        return Err(Fault::Usage(format!("{name}: wanted {}", known.join(" or "))));
     }
     Ok(isas.iter().copied().filter(move |isa| asked.map_or(isa.is_available(), |asked| asked == *isa)))
 }

@@ -41,7 +41,7 @@ impl FibWriter {
     fn whole(&self) -> Result<MutexGuard<'_, Box<dyn EngineWriter>>, EngineError> {
         self.engine.lock().map_err(|poisoned| EngineError::Device {
             engine: poisoned.get_ref().info().name,
-            reason: "a panic in another FIB's delta has left it broken".to_owned(),
+            reason: "a panic in the delta of another FIB has left the engine broken".to_owned(),
             lost: true,
         })
     }

@@ -33,7 +33,7 @@ pub fn make(options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineErro
     let mut params = LinearParams { common, routes_max: ROUTES_MAX };
     for parameter in Parameter::all(options) {
         params.routes_max = match parameter.name {
-            "routes" => parameter.within("routes", &(1..=u64::MAX), "a number from 1 on")?,
+            "routes" => parameter.within("routes", &(1..=u64::MAX), "wanted a number above 0")?,
             _ => return Err(parameter.refuse_name("engine linear has the parameter routes")),
         };
     }

@@ -56,7 +56,7 @@ pub enum GenerateError {
         given: Family,
     },
     /// The number of next hops is out of range.
-    #[error("{given} next hops: 1 to {limit} are possible")]
+    #[error("{given} next hops are not possible, wanted 1 to {limit}")]
     NextHops {
         /// The number as given.
         given: u32,
@@ -64,7 +64,7 @@ pub enum GenerateError {
         limit: u32,
     },
     /// More routes than the generator supports.
-    #[error("{given} {family} routes: at most {limit} are possible")]
+    #[error("{given} {family} routes are not possible, wanted at most {limit}")]
     Routes {
         /// The family.
         family: Family,

@@ -373,7 +373,7 @@ fn no_vrf_takes_its_part_of_an_engine_that_a_panic_has_broken() {
             std::thread::yield_now();
         }
     }
-    let wanted = ["a panic in another FIB's delta has left it broken", "has panicked"];
+    let wanted = ["a panic in the delta of another FIB has left the engine broken", "has panicked"];
     for (vrf, wanted) in wanted.into_iter().enumerate() {
         let why = format!("{:#}", forwarder.finish_engine(vrf).unwrap().unwrap_err());
         assert!(why.contains(wanted), "{why}");

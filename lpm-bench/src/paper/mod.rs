@@ -121,9 +121,7 @@ impl Paper {
         let ids: Vec<_> = self.known.iter().map(|known| known.id).collect();
         if let Some(name) = names.iter().find(|name| !ids.contains(&name.as_str())) {
             let all = ids.join(", ");
-            return Err(Fault::Usage(format!(
-                "'{name}' is no figure of this paper that we make; known are: {all}"
-            )));
+            return Err(Fault::Usage(format!("'{name}' is no figure of this paper; known are: {all}")));
         }
         let asked = |known: &&Known| names.is_empty() || names.iter().any(|name| name == known.id);
         Ok(self.known.iter().filter(asked).collect())
@@ -297,7 +295,7 @@ pub(crate) fn run(args: &PaperArgs) -> Result<u8> {
     };
     let bench = Bench::new(args.clone(), paper, device, wanted.len())?;
     if !Build::THIS.is_optimised() {
-        eprintln!("lpm-bench: warning: built with {}; its figures mean nothing", Build::THIS.profile);
+        eprintln!("lpm-bench: warning: built with {}; the figures are meaningless", Build::THIS.profile);
     }
     let mut wrong = 0;
     for known in wanted {

@@ -52,7 +52,7 @@ impl Module {
     /// Loads `text` as a module for the lifetime of the context.
     fn load(device: &Device, name: &str, text: &str) -> Result<Handle<sys::CUmodule>, GpuError> {
         let refused = |reason: String| GpuError::Ptx { module: name.to_owned(), reason };
-        let image = CString::new(text).map_err(|_| refused("there is a zero in it".to_owned()))?;
+        let image = CString::new(text).map_err(|_| refused("it contains a NUL byte".to_owned()))?;
         let mut log = vec![0_u8; LOG_BYTES];
         let mut options = [
             sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER,

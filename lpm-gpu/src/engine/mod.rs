@@ -136,7 +136,7 @@ impl GpuEngine {
             return Err(EngineError::Parameter {
                 parameter: "mode",
                 value: "persistent".to_owned(),
-                wanted: "copy, graph or mapped: this device has no memory pools, so it could not free replaced tables \
+                wanted: "wanted copy, graph or mapped: this device has no memory pools, so it could not free replaced tables \
                          while a persistent kernel runs",
             });
         }
@@ -321,7 +321,7 @@ fn check_threads(
             return Err(EngineError::Parameter {
                 parameter: "threads",
                 value: plan.threads.to_string(),
-                wanted: "fewer threads: this device has too few registers for a block of that many",
+                wanted: "wanted fewer threads: this device has too few registers for a block of this size",
             });
         }
     }
@@ -341,7 +341,7 @@ fn persistent_kernels(
         let missing = || GpuError::Kernel {
             module: names.module.to_owned(),
             entry: names.live.to_owned(),
-            reason: "without a persistent variant",
+            reason: "there is no persistent variant",
         };
         let entry = persistent_entry(names).ok_or_else(missing);
         let kernel = entry.and_then(|entry| gpu.kernel(names.module, &entry));

@@ -92,9 +92,11 @@ impl GpuParams {
             ("update-threads", self.update_threads.map(|threads| threads.to_string())),
         ];
         match given.into_iter().find_map(|(parameter, value)| Some((parameter, value?))) {
-            Some((parameter, value)) if engine != GALE => {
-                Err(EngineError::Parameter { parameter, value, wanted: "a parameter of engine gale only" })
-            }
+            Some((parameter, value)) if engine != GALE => Err(EngineError::Parameter {
+                parameter,
+                value,
+                wanted: "only the engine gale has this parameter",
+            }),
             _ => Ok(()),
         }
     }

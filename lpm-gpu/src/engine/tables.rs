@@ -90,7 +90,8 @@ impl Spares {
         let bytes = table_bytes(words);
         let left = allowance_bytes.saturating_sub(self.allocated_bytes());
         if bytes > left {
-            let reason = format!("{left} bytes are left, since lookups in flight still read replaced tables");
+            let reason =
+                format!("only {left} bytes are left, because lookups in flight still read replaced tables");
             return Err(EngineError::Memory { bytes, reason });
         }
         let new = |words| DeviceWords::new(&gpu.device, words).map_err(|error| gpu.fault(error));

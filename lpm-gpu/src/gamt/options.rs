@@ -70,8 +70,8 @@ impl GamtOptions {
     /// [`EngineError::Parameter`] for a level count that the family does not have.
     pub fn levels_of(&self, family: Family) -> Result<RangeInclusive<u8>, EngineError> {
         let (parameter, range, wanted) = match family {
-            Family::V4 => ("levels", LEVELS_V4, "auto, or 4..=20 levels"),
-            Family::V6 => ("levels6", LEVELS_V6, "auto, or 8..=30 levels"),
+            Family::V4 => ("levels", LEVELS_V4, "wanted auto or 4 to 20 levels"),
+            Family::V6 => ("levels6", LEVELS_V6, "wanted auto or 8 to 30 levels"),
         };
         match self.levels {
             None => Ok(range),
@@ -92,7 +92,7 @@ impl GamtOptions {
         Err(EngineError::Parameter {
             parameter: "transaction-bytes",
             value: bytes.to_string(),
-            wanted: "a power of two, 4..=4096",
+            wanted: "wanted a power of two from 4 to 4096",
         })
     }
 }
@@ -105,7 +105,7 @@ mod tests {
     fn what_is_out_of_range_is_refused_by_name() {
         let options = GamtOptions { levels: Some(21), ..GamtOptions::default() };
         let refused = options.levels_of(Family::V4).unwrap_err().to_string();
-        assert!(refused.contains("levels = 21") && refused.contains("4..=20"), "{refused}");
+        assert!(refused.contains("levels = 21") && refused.contains("4 to 20"), "{refused}");
         assert_eq!(options.levels_of(Family::V6).unwrap(), 21..=21);
         assert_eq!(GamtOptions::default().levels_of(Family::V6).unwrap(), LEVELS_V6);
         let options = GamtOptions { transaction_bytes: 48, ..GamtOptions::default() };

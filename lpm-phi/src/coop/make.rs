@@ -19,7 +19,7 @@ impl CoopEngine {
             return Err(EngineError::Parameter {
                 parameter: "second",
                 value: second.to_owned(),
-                wanted: "a group shares the table of the second half: first=group",
+                wanted: "a group can only be the first half, over the table of the second: first=group",
             });
         }
         let second = half(second, "second", &params.second_options, engines)?;
@@ -49,7 +49,7 @@ fn group(params: &CoopParams) -> Result<First, EngineError> {
         return Err(EngineError::Parameter {
             parameter: "engine parameter",
             value: format!("first.{name}={value}"),
-            wanted: "without a device the first half is a group over the second half's table; name another with first=NAME",
+            wanted: "without a device the first half is a group over the second half's table, which has no parameters; name an engine with first=NAME",
         });
     }
     Ok(First::Group)
@@ -65,7 +65,7 @@ fn half(
         return Err(EngineError::Parameter {
             parameter: which,
             value: name.to_owned(),
-            wanted: "wanted an engine that is not coop itself",
+            wanted: "wanted an engine other than coop",
         });
     }
     let drive = if engines.is_device(name) { Drive::Device } else { Drive::Cpu };

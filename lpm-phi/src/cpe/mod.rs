@@ -19,7 +19,7 @@ pub mod model;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CpeError {
     /// The number of levels is out of range.
-    #[error("{asked} levels of expansion: 1 to {most} are possible")]
+    #[error("{asked} levels of expansion are not possible, wanted 1 to {most}")]
     Levels {
         /// The requested number.
         asked: usize,

@@ -7,13 +7,13 @@ use serde::Serialize;
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "Examples:
-  gpu-ceilings                                        everything, as a table; half a minute or so
-  gpu-ceilings --json ceilings.json                   and as JSON, for whoever compares
-  gpu-ceilings --only gather --footprints 32M,1G      random loads alone, at two footprints
+  gpu-ceilings                                        everything, as a table; about half a minute
+  gpu-ceilings --json ceilings.json                   also as JSON, for comparisons
+  gpu-ceilings --only gather --footprints 32M,1G      random loads only, with two footprints
   gpu-ceilings --only latency --modes graph,persistent --batches 1K,64K
-  gpu-ceilings --quick --json -                       tiny sizes: does it run at all; JSON on standard output
+  gpu-ceilings --quick --json -                       tiny sizes, as a test; JSON on standard output
 
-Exit codes: 0 done, 1 failed, 2 wrong options, 3 no driver or no device.";
+Exit codes: 0 success, 1 failure, 2 bad usage, 3 no driver or no device.";
 
 /// Measures the limits of this host's GPU: copies, random loads, and round trips.
 #[derive(Debug, Parser)]
@@ -143,7 +143,7 @@ fn or<T: Clone>(given: &[T], usual: impl FnOnce() -> Vec<T>) -> Vec<T> {
 /// A number with the suffix `K`, `M` or `G`, powers of 1024.
 fn size(text: &str) -> Result<u64, String> {
     let size = units::size(text);
-    size.ok_or_else(|| format!("'{text}' is not a number from 1 on, with K, M or G behind it or nothing"))
+    size.ok_or_else(|| format!("'{text}' is not a number above 0 such as 512, 64K, 16M or 1G"))
 }
 
 /// Bytes of 2 to 2^30 words.

@@ -28,9 +28,9 @@ const EXAMPLES: &str = "Examples:
   gpu-concurrent                                      gamt in every mode, by 1, 4, 8 and 16 readers
   gpu-concurrent --modes persistent --readers 16 --seconds 10
   gpu-concurrent --engines gale,sail-gpu --modes copy --json concurrent.json
-  CUDA_DEVICE_MAX_CONNECTIONS=8 gpu-concurrent --modes persistent --readers 2     32 unless it is set
+  CUDA_DEVICE_MAX_CONNECTIONS=8 gpu-concurrent --modes persistent --readers 2     the default is 32
 
-Exit codes: 0 all answers right, 1 a wrong answer or a device that failed, 2 wrong options, 3 no driver or no device.";
+Exit codes: 0 all answers right, 1 a wrong answer or a failed device, 2 bad usage, 3 no driver or no device.";
 
 /// Looks up and updates at the same time, and checks every answer.
 #[derive(Debug, Parser)]
