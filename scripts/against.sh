@@ -40,7 +40,7 @@ while [ $# -gt 0 ]; do
     --latency) LATENCY=1 && PASSED+=("$1") && shift && continue ;;
     --*) [ $# -ge 2 ] || die "$1 needs a value; see --help" ;;&
     --source)
-      [[ $2 == *=* && " dpdk grout libecoli vpp " == *" ${2%%=*} "* ]] || die "--source: NAME=FOLDER is wanted, NAME one of dpdk, grout, libecoli, vpp"
+      [[ $2 == *=* && " dpdk grout libecoli vpp " == *" ${2%%=*} "* ]] || die "--source: wanted NAME=FOLDER with the name dpdk, grout, libecoli or vpp"
       SOURCES[${2%%=*}]=${2#*=}
       ;;
     --form) FORM=$2 ;;
@@ -58,12 +58,12 @@ while [ $# -gt 0 ]; do
   esac
   shift 2
 done
-[ ${#PEERS[@]} != 0 ] || die "which peer: l3fwd, l3fwd-256, testpmd, grout or vpp? See --help"
-[[ $FORM =~ ^(best|stock|both)$ ]] || die "--form: best, stock or both is wanted, not $FORM"
+[ ${#PEERS[@]} != 0 ] || die "no peer is given: wanted l3fwd, l3fwd-256, testpmd, grout or vpp; see --help"
+[[ $FORM =~ ^(best|stock|both)$ ]] || die "--form: wanted best, stock or both, not $FORM"
 is_peer() { [[ " ${PEERS[*]} " == *" $1 "* ]]; }
-[ -z "$LATENCY" ] || [ "${PEERS[*]}" = l3fwd ] || die "--latency is for l3fwd alone"
+[ -z "$LATENCY" ] || [ "${PEERS[*]}" = l3fwd ] || die "--latency is only for l3fwd"
 if [ -n "$UPDATES" ]; then
-  [ -n "$LATENCY" ] || die "--updates goes with --latency"
+  [ -n "$LATENCY" ] || die "--updates needs --latency"
   PASSED+=(--updates "$UPDATES")
 fi
 [ "$(id -u)" = 0 ] || die "needs root: DPDK's hugepages are root's"
@@ -126,7 +126,7 @@ if [ ${#FIB[@]} = 0 ]; then
 elif [ "$HOPS" != 0 ]; then
   die "--hops: the routes of --fib have their own next hops"
 fi
-[ ${#FIB[@]} = 2 ] || die "--fib: two files are wanted, IPv4 and IPv6"
+[ ${#FIB[@]} = 2 ] || die "--fib: wanted two files, IPv4 and IPv6"
 RULES=("$(realpath "${FIB[0]}")" "$(realpath "${FIB[1]}")")
 [ "$HOPS" = 0 ] || PASSED+=(--routes "$table-v4.txt" "$table-v6.txt")
 
@@ -141,7 +141,7 @@ before=$(cat $PAGES)
 if [ "$(free_hugepage_mb)" -lt $((wanted * 2)) ]; then
   trap 'echo "$before" >$PAGES' EXIT
   echo $((before + wanted - $(free_hugepage_mb) / 2)) >$PAGES
-  [ "$(free_hugepage_mb)" -ge $((wanted * 2)) ] || die "$wanted free pages of 2 MB are wanted, this host cannot have them"
+  [ "$(free_hugepage_mb)" -ge $((wanted * 2)) ] || die "$wanted free pages of 2 MB are needed, which this host cannot provide"
 fi
 
 model=$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -n 1)

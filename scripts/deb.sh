@@ -25,7 +25,7 @@ while [ $# -gt 0 ]; do
     -h | --help) usage && exit 0 ;;
     --out) out=${2:?--out FOLDER} && shift 2 ;;
     --lint) lint=yes && shift ;;
-    *) printf 'deb.sh: no argument %s\n' "$1" >&2 && exit 2 ;;
+    *) printf 'deb.sh: unknown argument %s; see --help\n' "$1" >&2 && exit 2 ;;
   esac
 done
 

@@ -80,7 +80,7 @@ for topology in run-to-completion pipeline; do
 done
 
 read -r load _ </proc/loadavg
-say "summary ($(nproc) CPUs, load $load: figures are worth something where nothing else ran)"
+say "summary ($(nproc) CPUs, load $load: figures are reliable only on an idle host)"
 python3 - "$folder" <<'PYTHON'
 import json, sys
 

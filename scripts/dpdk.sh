@@ -57,7 +57,7 @@ build_dpdk() {
     export PATH=/usr/bin:$PATH
     meson setup "$build" "$SOURCE" --prefix="$PREFIX" --libdir=lib --buildtype=release --default-library=shared -Dplatform=generic \
       -Dtests=false -Ddisable_apps='*' -Denable_drivers="$DRIVERS" && ninja -C "$build" install
-  ) >"$PLACE/build.log" 2>&1 || { tail -n 30 "$PLACE/build.log" >&2 && die "DPDK $RELEASE was not built; all of it is in $PLACE/build.log"; }
+  ) >"$PLACE/build.log" 2>&1 || { tail -n 30 "$PLACE/build.log" >&2 && die "DPDK $RELEASE was not built; see $PLACE/build.log"; }
   rm -rf "$build"
   printf '%s\n' "$SOURCE $DRIVERS" >"$PLACE/made-of"
 }

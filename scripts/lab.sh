@@ -83,7 +83,7 @@ end() {
 }
 if ! mkdir "$WORK" 2>/dev/null; then
   owner=$(cat "$WORK/pid" 2>/dev/null || true)
-  ! grep -qs "lab.sh" "/proc/${owner:-none}/cmdline" || die "a lab of this name is there already, process $owner: --name gives this one another"
+  ! grep -qs "lab.sh" "/proc/${owner:-none}/cmdline" || die "a lab with this name is running, process $owner; choose another name with --name"
   note "a killed lab has left namespaces or processes: removing them"
   remove
   mkdir "$WORK"

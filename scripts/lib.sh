@@ -105,7 +105,7 @@ need_packages() {
   find_libclang || libclang=missing
   if [ -n "$missing$libclang" ]; then
     as_root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 -qq update ||
-      note "apt-get update failed; trying with the lists that are there"
+      note "apt-get update failed; trying with the existing lists"
     if [ -n "$libclang" ]; then
       libclang=$(libclang_packages) || die "apt knows no package libclang-dev: install libclang and set LIBCLANG_PATH"
     fi

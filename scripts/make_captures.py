@@ -164,7 +164,7 @@ def main():
         return 0 if selftest.run() else 1
     if options.check:
         good = check(options.out)
-        print(f"{options.out}: {'as it should be' if good else 'not as it should be'}")
+        print(f"{options.out}: {'up to date' if good else 'not up to date'}")
         return 0 if good else 1
     try:
         options.out.mkdir(parents=True, exist_ok=True)

@@ -63,7 +63,7 @@ make_all() {
   for name in "$@"; do
     [ -f "$KERNELS/$name.cu" ] || die "no such kernel file: $KERNELS/$name.cu"
     compile "$name" "$scratch/$name.ptx"
-    sound "$scratch/$name.ptx" || die "$name.cu is not as it should be"
+    sound "$scratch/$name.ptx" || die "$name.cu fails the checks above"
     mv "$scratch/$name.ptx" "$KERNELS/$name.ptx"
     note "$name.ptx: $(grep -c '^\.visible \.entry' "$KERNELS/$name.ptx") entries"
   done

@@ -134,7 +134,7 @@ def parse():
     parser = argparse.ArgumentParser(prog="against", description=__doc__)
     parser.add_argument("peers", nargs="+", choices=PEERS)
     parser.add_argument("--app", type=Path, required=True)
-    parser.add_argument("--folder", type=Path, required=True, help="where build.sh has put the peers")
+    parser.add_argument("--folder", type=Path, required=True, help="the folder of the peers from build.sh")
     parser.add_argument("--rules", type=Path, nargs=2, required=True)
     parser.add_argument("--routes", type=Path, nargs=2)
     parser.add_argument("--form", choices=("best", "stock", "both"), default="best")
@@ -149,7 +149,7 @@ def parse():
     parser.add_argument("--seconds", type=float, default=24)
     parser.add_argument("--latency", action="store_true")
     parser.add_argument("--updates", type=Path)
-    parser.add_argument("--facts", type=json.loads, default={}, help="what the report says of host and build")
+    parser.add_argument("--facts", type=json.loads, default={}, help="facts about host and build for the report")
     parser.add_argument("--json", type=Path, required=True)
     options = parser.parse_args()
     unknown = set(options.traffic) - {"v4", "v6", "mix"}

@@ -8,7 +8,7 @@ SYSTEM_PATH=/usr/sbin:/usr/bin:/sbin:/bin
 # The folder or git repository that --source gives for NAME, without the revision.
 source_of() { printf '%s' "${SOURCES[$1]:-}" | sed 's/@[^@/]*$//'; }
 revision_of() { printf '%s' "${SOURCES[$1]:-}" | sed -n 's/.*@\([^@/]*\)$/\1/p'; }
-need_source() { [ -n "${SOURCES[$1]:-}" ] || die "--source $1=FOLDER is wanted: $2"; }
+need_source() { [ -n "${SOURCES[$1]:-}" ] || die "--source $1=FOLDER is needed: $2"; }
 
 is_repository() { [ -e "$1/.git" ] || { [ -f "$1/HEAD" ] && [ -d "$1/objects" ]; }; }
 
@@ -62,7 +62,7 @@ need_c23() {
       return
     fi
   done
-  die "grout and VPP want a compiler of C23, gcc 13 or clang 18 or newer; name one with CC"
+  die "grout and VPP need a compiler for C23, gcc 13 or clang 18 or newer; name one with CC"
 }
 
 fetch_dpdk_source() {

@@ -145,7 +145,7 @@ def main():
         old, new = put(path, text)
         if "--check" in sys.argv:
             if old != new:
-                print(f"{path} is not as the reports in {RESULTS} say: scripts/against.sh --table")
+                print(f"{path} differs from the reports in {RESULTS}: run scripts/against.sh --table")
                 failed = 1
         else:
             path.write_text(new, encoding="utf-8")

@@ -124,7 +124,7 @@ host_is starting
 # Another NIC has this address now.
 ip link set nic0 address 02:00:00:00:00:07
 bind 1 ''
-says "$WORK/err" "the MAC 02:00:00:00:00:07, and the NIC that this unit has taken there has $mac"
+says "$WORK/err" "the MAC 02:00:00:00:00:07, but the NIC that this unit took before has $mac"
 driver_is ixgbe
 # Who writes an empty file means whichever it is.
 : >"$WORK/state/$address"
