@@ -169,7 +169,7 @@ pub enum DpdkError {
     },
     /// The CPU or EAL does not allow a lookup with AVX-512.
     #[error(
-        "{table} cannot use AVX-512: the CPU must have it and EAL must be started with \
+        "{table} cannot use AVX-512: it needs a CPU with AVX-512, and EAL with \
          --force-max-simd-bitwidth=512; EAL allows {allowed_bits} bits"
     )]
     SimdWidth {

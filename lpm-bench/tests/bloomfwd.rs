@@ -151,7 +151,7 @@ fn every_cell_of_table_5_is_the_paper_s() {
         assert_eq!(paper, (&cell["ours"][0]["value"], 1), "{cell}");
         assert_eq!((&cell["verdict"], &cell["rule"]), (&"reproduced".into(), &"count".into()), "{cell}");
     }
-    assert!(String::from_utf8_lossy(&done.stdout).contains("140 of 140 numbers are the paper's"));
+    assert!(String::from_utf8_lossy(&done.stdout).contains("140 of 140 numbers equal the paper's"));
 }
 
 #[test]

@@ -28,7 +28,7 @@ impl Levels for EveryLevel {
 pub fn make(options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineError> {
     let params = SailParams::plain(
         options,
-        "IPv6 routes: sail-b has a table of IPv4 alone",
+        "IPv6 routes (sail-b has no IPv6 table)",
         "the engine sail-b has no parameters",
     )?;
     Ok(Box::new(CpuEngine::<BitMapEngine<EveryLevel>>::new(params)?))

@@ -28,7 +28,7 @@ impl Levels for EverySixthLevel {
 pub fn make(options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineError> {
     let params = SailParams::plain(
         options,
-        "IPv6 routes: sail-u has a table of IPv4 alone",
+        "IPv6 routes (sail-u has no IPv6 table)",
         "the engine sail-u has no parameters",
     )?;
     Ok(Box::new(CpuEngine::<BitMapEngine<EverySixthLevel>>::new(params)?))

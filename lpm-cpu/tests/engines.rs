@@ -41,7 +41,7 @@ fn ipv6_routes_are_refused_and_ipv6_keys_have_none() {
         rib.set("2001:db8:1::/48".parse().unwrap(), id(10));
         let refused = rib.commit_to(engine.as_mut()).unwrap_err();
         let EngineError::Full { what, used: 2, limit: 0 } = refused else { panic!("{refused}") };
-        assert_eq!(what, format!("IPv6 routes: {name} has a table of IPv4 alone"));
+        assert_eq!(what, format!("IPv6 routes ({name} has no IPv6 table)"));
         assert_eq!(lookup(engine.as_ref(), 0x0a00_0001), id(7), "the old table is in service");
         let mut answers = [id(1); 2];
         let mut reader = engine.reader(1, 2).unwrap();

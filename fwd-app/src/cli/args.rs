@@ -290,7 +290,7 @@ pub(crate) struct RunArgs {
 
     /// Longest sleep of an lcore without packets, microseconds; 0 polls all the time
     ///
-    /// For hosts that also run other programs. A sleep must be shorter than an RX queue takes to fill (--rx-queue-size).
+    /// It suits hosts that also run other programs. A sleep must be shorter than an RX queue takes to fill (--rx-queue-size).
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1000),
         help_heading = "Forwarder")]
     pub(crate) idle_us: u32,
@@ -414,7 +414,7 @@ pub(crate) struct PortArgs {
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = values::count::<u16>(16..=u16::MAX.into()))]
     pub(crate) tx_queue_size: u16,
 
-    /// Mbufs of a pool; each NUMA node has one pool [default: as many as needed, more with hugepages]
+    /// Mbufs of a pool; each NUMA node has one pool [default: as many as needed, more with huge pages]
     ///
     /// Fewer than rings, batches and caches can hold together are refused.
     #[arg(long, value_name = "N", value_parser = values::count::<u32>(1..=u32::MAX.into()))]
@@ -426,8 +426,8 @@ pub(crate) struct PortArgs {
 
     /// Address of a port, with the prefix length of its link; may be given several times
     ///
-    /// Ports by index or name. A port with an address answers ARP, neighbour discovery and ping, resolves its neighbours, and sends ICMP
-    /// errors for packets that cannot be forwarded.
+    /// PORT is an index or a name. A port with an address answers ARP, neighbour discovery and ping, resolves its neighbours, and sends
+    /// ICMP errors for packets that cannot be forwarded.
     #[arg(long, value_name = "PORT=ADDRESS/LENGTH", value_parser = values::port_address)]
     pub(crate) address: Vec<PortAddress>,
 
@@ -588,7 +588,7 @@ pub(crate) struct HarnessArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=127))]
     pub(crate) lcores: Option<u16>,
 
-    /// Use no hugepages [default: use them if some are free]
+    /// Use no huge pages [default: use them if some are free]
     #[arg(long)]
     pub(crate) no_huge: bool,
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 pub(crate) struct SearchArgs {
     /// Find the highest rate whose loss stays within a limit: `loss=0`, `loss=0.1%` or several
     ///
-    /// Several limits share their trials (draft-ietf-bmwg-mlrsearch). Lost are packets that find no room in the forwarder, and packets
+    /// Several limits share their trials (draft-ietf-bmwg-mlrsearch). Packets count as lost if they find no room in the forwarder, or are
     /// dropped as tx_full or engine_stall. The result is the rate of a software path over rings in memory, not of RFC 2544 on a wire.
     #[arg(
         long,

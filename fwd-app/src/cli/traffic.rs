@@ -39,10 +39,10 @@ pub(crate) struct TrafficArgs {
 
     /// Sizes of the frames, including their checksum of 4 bytes
     ///
-    /// Sizes with weights, such as 64:7,1518:1; without a weight it is 1. Or letters of an IMIX genome (RFC 6985) such as aaag, whose
-    /// order is kept. Or `original`, which restores the length of truncated packets with zeros. Payloads are cut or padded, headers
-    /// never; packets that are not IP are not changed. The MTU of the ports is 1500 bytes: frames above 1518 bytes become fragments or
-    /// are dropped. By default, sizes of a trace are kept, and generated frames have 64 bytes.
+    /// Values: sizes, with optional weights, such as 64:7,1518:1; letters of an IMIX genome (RFC 6985) such as aaag, whose order is kept;
+    /// or `original`, which restores the length of truncated packets with zeros. Payloads are cut or padded, headers never; packets that
+    /// are not IP are not changed. The MTU of the ports is 1500 bytes: frames above 1518 bytes become fragments or are dropped. By
+    /// default, sizes of a trace are kept, and generated frames have 64 bytes.
     #[arg(long, value_name = "BYTES[:WEIGHT],..|LETTERS|original")]
     pub(crate) sizes: Option<SizeMix>,
 
@@ -54,8 +54,8 @@ pub(crate) struct TrafficArgs {
 
     /// Map the destinations of the trace to addresses within the routes of the default VRF
     ///
-    /// So that an anonymised trace has routes. An address is always mapped to the same one, and a /24 or an IPv6 /64 to one such block.
-    /// Sources are kept, and destinations that are not unicast or of a family without routes.
+    /// The packets of an anonymised trace get routes in this way. An address is always mapped to the same address, and a /24 or an IPv6
+    /// /64 to one such block. Sources are not changed, nor are destinations that are not unicast or whose family has no routes.
     #[arg(long, conflicts_with = "generate")]
     pub(crate) remap: bool,
 

@@ -223,14 +223,16 @@ impl Work {
                     device.has_queues = false;
                     return true;
                 }
-                Err(late) => format!("{late} to release its queues; the port is out of use until then"),
+                Err(late) => {
+                    format!("{late}, which must release the queues; the port is out of use until then")
+                }
             },
             Step::Giving(started) => match handle.take_queues() {
                 Ok(()) => {
                     device.is_back(*started, set_link);
                     return true;
                 }
-                Err(late) => format!("{late} to take its queues; the port is out of use until then"),
+                Err(late) => format!("{late}, which must take the queues; the port is out of use until then"),
             },
         };
         let ms = self.since.elapsed().as_millis();

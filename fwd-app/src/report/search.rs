@@ -113,7 +113,7 @@ impl fmt::Display for SearchReport {
         let searches = if *repeats == 1 { String::new() } else { format!("{repeats} searches, ") };
         let trials = grouped(self.trials.len());
         writeln!(f, "search   {method}: {searches}{trials} trials in {duration_s:.1} s")?;
-        writeln!(f, "         {measured}; packets are lost while {} are inside", grouped(queue_packets))?;
+        writeln!(f, "         {measured}; packets above {} inside are lost", grouped(queue_packets))?;
         self.goals.iter().try_for_each(|goal| goal.fmt(f))?;
         if !self.is_complete {
             writeln!(f, "  ENDED  before the search was done: these are the bounds so far")?;

@@ -186,7 +186,7 @@ impl Vrf {
             has_other_tables || rib.v4.iter().eq(self.rib.v4.iter()) && rib.v6.iter().eq(self.rib.v6.iter())
         );
         let moved = running.move_to(self.egress.number, made.engine.as_ref());
-        moved.context("lcores keep the engine that they have")?;
+        moved.context("lcores keep their current engine")?;
         self.tally.build_s = build_s;
         let VrfEngine { spec, writer, retired, failover, is_shared, .. } = &mut self.engine;
         let before = std::mem::replace(writer, made.engine);

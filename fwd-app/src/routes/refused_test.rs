@@ -292,7 +292,7 @@ fn an_engine_without_a_familys_table_takes_the_place_of_one_with_it_and_back() {
     // Routes of the control socket and of files refuse the engine.
     let (v6, hop) = ("2001:db8:2::/48".parse().unwrap(), Hop::Hop(NextHop::Blackhole));
     rig.vrf.add_route(v6, &hop).unwrap();
-    assert!(rig.vrf.commit().unwrap_err().to_string().contains("IPv6 routes: sail-m"));
+    assert!(rig.vrf.commit().unwrap_err().to_string().contains("IPv6 routes (sail-m"));
     move_to(&mut rig, ("oracle", LostFamilies::Refused), vec![]).unwrap();
     assert_eq!((rig.vrf.engine().info().name, lens(&rig)), ("oracle", (4, 4)));
     assert_eq!(rig.outcome(FPM), FeedOutcome::default());

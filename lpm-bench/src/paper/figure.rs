@@ -196,7 +196,7 @@ impl Figure {
         }
         let exact = self.claims.iter().filter(is_exact).count();
         if self.claims.len() > LIST_MAX && exact > 0 {
-            let _ = writeln!(text, "  {exact} of {} numbers are the paper's", self.claims.len());
+            let _ = writeln!(text, "  {exact} of {} numbers equal the paper's", self.claims.len());
         }
         for Own { ours: Ours { of, value }, what, unit } in &self.own {
             let of = if of.is_empty() { String::new() } else { format!("{of}: ") };

@@ -43,7 +43,7 @@ pub fn make(options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineErro
         };
     }
     let common = Common::with_best_isa(options)?;
-    let params = SailParams { common, no_ipv6: "IPv6 routes: sail-l has a table of IPv4 alone" };
+    let params = SailParams { common, no_ipv6: "IPv6 routes (sail-l has no IPv6 table)" };
     Ok(if is_wide {
         Box::new(CpuEngine::<SailL<Wide>>::new(params)?)
     } else {

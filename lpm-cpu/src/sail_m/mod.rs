@@ -51,5 +51,5 @@ pub(crate) fn from_options(options: &EngineOptions) -> Result<SailM, EngineError
         }
     }
     let common = Common::with_best_isa(options)?;
-    SailM::new(SailParams { common, no_ipv6: "IPv6 routes: sail-m has a table of IPv4 alone" }, fibs)
+    SailM::new(SailParams { common, no_ipv6: "IPv6 routes (sail-m has no IPv6 table)" }, fibs)
 }

@@ -26,9 +26,7 @@ pub(super) struct ConvertArgs {
     #[arg(long, value_name = "FORMAT")]
     to: WriteFormat,
 
-    /// Number of ports over which bare ids are distributed, for formats that need a port
-    ///
-    /// Formats l3fwd, iproute2 and json.
+    /// Number of ports over which bare ids are distributed, for l3fwd, iproute2 and json
     #[arg(long, value_name = "P", default_value = "4")]
     ports: NonZeroU16,
 

@@ -213,7 +213,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         path: &["clear", "neigh"],
         args: &[Arg { usage: "[ADDR]", ..ADDRESS }],
-        help: "delete a learned neighbour, or all of them; they are resolved again",
+        help: "delete one learned neighbour, or all; they are resolved again",
         make: |words| {
             let address = words.next().map(address).transpose()?;
             ask(Request::ClearNeigh { address })

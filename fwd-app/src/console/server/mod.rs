@@ -287,7 +287,7 @@ impl Serving {
             _ => Some(stream),
         };
         if let Some(stream) = refused {
-            self.turn_away(&stream, &"too many clients wait for the look-up of their groups; try again");
+            self.turn_away(&stream, &"too many clients wait for the lookup of their groups; try again");
         }
     }
 

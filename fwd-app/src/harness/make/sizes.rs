@@ -25,8 +25,8 @@ pub(crate) enum SizeMix {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{text}' is not a list of sizes of {} to {} bytes such as 64,128,1518 or, with weights of {WEIGHTS_MAX} together at most, \
-     64:7,594:4,1518:1; nor letters a to j and z (RFC 6985) such as aaag; nor original",
+    "'{text}' is not a list of sizes: wanted {} to {} bytes such as 64,128,1518, with weights such as 64:7,594:4,1518:1 (sum at most \
+     {WEIGHTS_MAX}), letters a to j and z (RFC 6985) such as aaag, or original",
     SIZES.start(),
     SIZES.end()
 )]

@@ -69,7 +69,7 @@ pub(super) fn make(name: &str, interface: &PortRecord) -> anyhow::Result<Tap> {
 /// Makes `tap` outlive the process, for the next start of the same user, or not.
 pub(super) fn keep(tap: &Tap, is_kept: bool) -> anyhow::Result<()> {
     let kept = if is_kept { tap.set_owner(rustix::process::geteuid().as_raw()) } else { Ok(()) };
-    kept.and_then(|()| tap.set_persistent(is_kept)).context("cannot set whether the TAP persists")
+    kept.and_then(|()| tap.set_persistent(is_kept)).context("cannot change the persistence of the TAP")
 }
 
 /// Changes MTU and configured addresses of the TAP `name` in the thread's namespace from `before` to `after`.

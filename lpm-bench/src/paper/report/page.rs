@@ -65,7 +65,7 @@ fn verdict(report: &Report) -> Markup {
                 li { (report.claims().count()) " numbers in " (report.documents.len()) " documents: " (counts) "." }
                 li { "Contradicted: " (or_none(contradicted.join("; "))) "." }
                 li { (report.checked) " answers compared with the oracle's, " (report.wrong) " wrong." }
-                li { "Figures without some of their lines, or without all, for want of hardware: " (or_none(skipped.join(", "))) "." }
+                li { "Figures that lack some or all of their lines, because of missing hardware: " (or_none(skipped.join(", "))) "." }
                 li { (report.host.summary()) @if report.quick { "; a quick run: fewer points, shorter times" } "." }
             }
         }
@@ -77,8 +77,8 @@ fn claims(report: &Report) -> Markup {
         section #claims {
             h2 { "Every number of the documents" }
             p {
-                "A verdict is by rule, and of our first number, which is of the document's own form of its system. "
-                "A number that this host cannot make has its reason."
+                "A verdict follows a rule. It compares our first number, which is measured with the document's own form of its system. "
+                "If this host cannot measure a number, the reason is given."
             }
             details {
                 summary { "The rules" }
@@ -89,7 +89,7 @@ fn claims(report: &Report) -> Markup {
                 @let (made, rest): (Vec<_>, Vec<_>) = document.claims.iter().partition(|claim| claim.figure.is_some());
                 @let (held, not): (Vec<_>, Vec<_>) = rest.into_iter().partition(|claim| claim.command.is_some());
                 (claim_table(&document.name, &made))
-                @for (claims, words) in [(held, " numbers that tests hold"), (not, " numbers that are not made here")] {
+                @for (claims, words) in [(held, " numbers that tests check"), (not, " numbers that are not measured here")] {
                     @if !claims.is_empty() { details { summary { (claims.len()) (words) } (claim_table(&document.name, &claims)) } }
                 }
             }
@@ -135,7 +135,7 @@ fn contradictions() -> Markup {
     html! {
         section #contradictions {
             h2 { "Where the documents contradict themselves" }
-            p { "\"Computed\" is arithmetic on a document's own numbers." }
+            p { "\"Computed\" means arithmetic on the document's own numbers." }
             @for line in joined.lines().filter(|line| !line.trim().is_empty()) {
                 @if line.chars().nth(1).is_some_and(|second| second.is_ascii_digit()) { p .item { (line) } }
                 @else { p { strong { (line) } } }
@@ -164,9 +164,9 @@ fn data(report: &Report) -> Markup {
             }
             ul {
                 li { "The papers' tables and traces are not available; the data sets above replace them." }
-                li { "The papers' hardware is of 2011 to 2016; comparing its speeds with ours does not compare the algorithms alone." }
+                li { "The papers' hardware is from 2011 to 2016, so a comparison of speeds is not a comparison of algorithms only." }
                 li { "Rounds of all subjects take turns on a shared host; a bar at a point is the range of its rounds." }
-                li { "The plots of the documents were not read: only numbers in their text have hollow marks." }
+                li { "The plots of the documents were not read: hollow marks show only numbers from their text." }
             }
         }
     }
