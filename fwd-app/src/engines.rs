@@ -130,7 +130,7 @@ impl EngineSpec {
         let fallback = ENGINES.find(fallback).context("--fallback")?;
         if fallback.is_device {
             let message = format!(
-                "--fallback {}: an engine that needs a device cannot replace one; name a CPU engine",
+                "--fallback {}: an engine on a device is no fallback for a device; name a CPU engine",
                 fallback.name
             );
             return Err(ConfigError::Invalid(message).into());

@@ -265,7 +265,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         path: &["neigh", "del"],
         args: &[ADDRESS],
-        help: "delete a static neighbour",
+        help: "delete a neighbour",
         make: |words| ask(Request::NeighDel { address: words.want_address()? }),
     },
     plain(
