@@ -46,7 +46,7 @@ pub(crate) struct SearchArgs {
     #[arg(long, value_name = "PART[%]", default_value = "50%", value_parser = values::part)]
     pub(crate) search_exceed: f64,
 
-    /// End of the search: relative distance between the bounds of the result
+    /// Relative distance of the bounds of a rate at which the search ends
     #[arg(long, value_name = "PART[%]", default_value = "0.5%", value_parser = values::part)]
     pub(crate) search_width: f64,
 

@@ -21,7 +21,7 @@ Exit codes: 0 valid, 2 invalid; the message has the file and line.";
 /// `fwd-app config`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ConfigArgs {
-    /// Print the file that stands for a command line of run or replay, which follows --
+    /// Print the configuration file for the command line of run or replay that follows --
     ///
     /// The environment and other files are left out.
     #[arg(long)]
