@@ -17,8 +17,6 @@ use crate::port_config::{Granted, PortConfig, RssTypes, RxOffloads, TxOffloads};
 use crate::port_life::DeviceName;
 use crate::port_state::{copy_text, rss_subset, text_of};
 use crate::queue::{RxQueue, TxQueue};
-use crate::ready::Attached;
-use crate::ring::RingEnd;
 use crate::sys;
 
 /// Every port with a live handle. Lock order: control, state, HELD. An entry lives until its [`SharedPort`] is closed or fully dropped,
@@ -88,9 +86,9 @@ pub(crate) struct PortStatus {
     tx_taken: Vec<bool>,
     pub(crate) closed: bool,
     /// The rings of a `net_ring` port, and the device name for removing it; the rings must outlive the device.
-    rings: Option<(CString, Vec<RingEnd>)>,
+    rings: Option<(CString, Box<dyn Send>)>,
     /// The callbacks of its queues, which must be removed before the device.
-    attached: Vec<Attached>,
+    attached: Vec<Box<dyn Send>>,
 }
 
 impl PortStatus {
@@ -285,16 +283,19 @@ impl Port {
         eal: &Eal,
         id: PortId,
         device: CString,
-        rings: Vec<RingEnd>,
+        rings: impl Send + 'static,
     ) -> Result<Port, DpdkError> {
         let port = Self::open_locked(eal, id)?;
-        port.inner.state().rings = Some((device, rings));
+        port.inner.state().rings = Some((device, Box::new(rings)));
         Ok(port)
     }
 
     /// Keeps the result of `make` until nothing polls the port any more. `make` attaches a callback to a queue of the port, which must be
     /// configured and not started.
-    pub(crate) fn attach(&self, make: impl FnOnce() -> Result<Attached, DpdkError>) -> Result<(), DpdkError> {
+    pub(crate) fn attach<A: Send + 'static>(
+        &self,
+        make: impl FnOnce() -> Result<A, DpdkError>,
+    ) -> Result<(), DpdkError> {
         let _control = self.controlled()?;
         let mut state = self.inner.state();
         let (port, must) = (self.id(), "configured and stopped");
@@ -302,7 +303,7 @@ impl Port {
             let is = if state.started { "started" } else { "not configured" };
             return Err(DpdkError::PortState { port, is, must });
         }
-        state.attached.push(make()?);
+        state.attached.push(Box::new(make()?));
         Ok(())
     }
 

@@ -163,7 +163,7 @@ impl Drop for Argument {
 }
 
 /// A callback of a queue. Dropping it removes it from the queue, which must not be polled then.
-pub(crate) struct Attached {
+struct Attached {
     port: u16,
     queue: u16,
     callback: NonNull<sys::rte_eth_rxtx_callback>,

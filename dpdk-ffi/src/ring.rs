@@ -154,7 +154,7 @@ enum End {
 }
 
 /// An end of a ring, released when dropped.
-pub(crate) struct RingEnd {
+struct RingEnd {
     ring: Arc<OwnedRing>,
     end: End,
 }
