@@ -11,7 +11,7 @@
 //! | [`mbuf`] | [`Mbuf`]: one owned packet | `rte_mbuf` |
 //! | [`burst`] | [`Burst`]: many owned packets, read and written without a C call | arrays of `rte_mbuf *` |
 //! | [`simd`] | the passes over a burst's headers, as vector kernels with scalar twins | |
-//! | [`port`], [`port_config`], [`port_state`] | [`Port`]: configure, start, stop; granted offloads; link, counters | `rte_ethdev` |
+//! | [`port`], `shared_port`, [`port_config`], [`port_state`] | [`Port`]: configure, start, stop; granted offloads; link, counters | `rte_ethdev` |
 //! | [`port_life`] | resets and removals of devices | `rte_dev`, `rte_eth_dev_reset` |
 //! | [`queue`] | [`RxQueue`], [`TxQueue`]: one C call a burst | `rte_eth_rx_burst`, `rte_eth_tx_burst` |
 //! | [`ring`] | [`Ring`] of packets and ports made of rings | `rte_ring`, `net_ring` |
@@ -68,6 +68,7 @@ pub mod port_state;
 pub mod queue;
 pub mod ready;
 pub mod ring;
+mod shared_port;
 pub mod simd;
 mod sys;
 pub mod tap;

@@ -1,46 +1,22 @@
 //! Ports: found by name or number, configured, started, stopped.
 //!
-//! All handles of one port share one `SharedPort`, found through a registry, so that a queue is taken only once, whichever handle is
-//! used. States: stopped -> configured -> started. Queues are taken from a started port only, and a port with queues taken refuses to
-//! stop, so a queue handle can poll without a check.
+//! States: stopped -> configured -> started. Queues are taken from a started port only, and a port with queues taken refuses to stop, so a
+//! queue handle can poll without a check.
 
-use std::collections::BTreeMap;
 use std::ffi::{CString, c_char};
-use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
+use std::sync::atomic::AtomicU16;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use crate::eal::{Eal, Token, control, control_soon, hotplug_remove};
 use crate::error::DpdkError;
 use crate::ids::{PortId, QueueId, SocketId};
 use crate::mempool::Mempool;
-use crate::port_config::{Granted, PortConfig, RssTypes, RxOffloads, TxOffloads};
+use crate::port_config::{Granted, PortConfig, RssTypes, RxOffloads, TxOffloads, rss_subset};
 use crate::port_life::DeviceName;
-use crate::port_state::{copy_text, rss_subset, text_of};
+use crate::port_state::{copy_text, text_of};
 use crate::queue::{RxQueue, TxQueue};
+use crate::shared_port::{Direction, PortStatus, SharedPort, held};
 use crate::sys;
-
-/// Every port with a live handle. Lock order: control, state, HELD. An entry lives until its [`SharedPort`] is closed or fully dropped,
-/// so a dead `Weak` means that another thread is dropping it right now.
-static HELD: Mutex<BTreeMap<PortId, Weak<SharedPort>>> = Mutex::new(BTreeMap::new());
-
-fn held() -> MutexGuard<'static, BTreeMap<PortId, Weak<SharedPort>>> {
-    HELD.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Direction {
-    Rx,
-    Tx,
-}
-
-impl Direction {
-    fn name(self) -> &'static str {
-        match self {
-            Direction::Rx => "rx",
-            Direction::Tx => "tx",
-        }
-    }
-}
 
 /// The default MTU of a port (`RTE_ETHER_MTU`).
 const MTU: u16 = 1500;
@@ -60,124 +36,6 @@ fn tag_room(driver: &str, max_mtu: u16, mtu: u16) -> u16 {
 #[derive(Clone)]
 pub struct Port {
     pub(crate) inner: Arc<SharedPort>,
-}
-
-pub(crate) struct SharedPort {
-    /// The port's number. A device that was removed and comes back may get another; the number changes only while the port is closed and
-    /// no queue is taken.
-    id: AtomicU16,
-    name: String,
-    /// The user's name for the port; if unset, the device's name is used.
-    label: OnceLock<String>,
-    /// The device, for removing and re-adding it.
-    device: Option<DeviceName>,
-    state: Mutex<PortStatus>,
-    _token: Token,
-}
-
-#[derive(Default)]
-pub(crate) struct PortStatus {
-    pub(crate) granted: Option<Granted>,
-    /// The difference of the device's MTU and the port's ([`tag_room`]).
-    pub(crate) tag_room: u16,
-    pub(crate) started: bool,
-    /// The queues with a handle, by direction.
-    rx_taken: Vec<bool>,
-    tx_taken: Vec<bool>,
-    pub(crate) closed: bool,
-    /// The rings of a `net_ring` port, and the device name for removing it; the rings must outlive the device.
-    rings: Option<(CString, Box<dyn Send>)>,
-    /// The callbacks of its queues, which must be removed before the device.
-    attached: Vec<Box<dyn Send>>,
-}
-
-impl PortStatus {
-    fn taken(&mut self, direction: Direction) -> &mut Vec<bool> {
-        match direction {
-            Direction::Rx => &mut self.rx_taken,
-            Direction::Tx => &mut self.tx_taken,
-        }
-    }
-
-    pub(crate) fn no_queues_taken(&self, port: PortId) -> Result<(), DpdkError> {
-        let count = |taken: &[bool]| taken.iter().filter(|&&taken| taken).count();
-        match (count(&self.rx_taken), count(&self.tx_taken)) {
-            (0, 0) => Ok(()),
-            (rx, tx) => Err(DpdkError::QueuesInUse { port, rx, tx }),
-        }
-    }
-
-    pub(crate) fn has_rings(&self) -> bool {
-        self.rings.is_some()
-    }
-
-    pub(crate) fn not_closed(&self, port: PortId) -> Result<(), DpdkError> {
-        if self.closed { Err(DpdkError::PortState { port, is: "closed", must: "open" }) } else { Ok(()) }
-    }
-}
-
-impl SharedPort {
-    pub(crate) fn id(&self) -> PortId {
-        PortId(self.id.load(Ordering::Relaxed))
-    }
-
-    pub(crate) fn device(&self) -> Option<&DeviceName> {
-        self.device.as_ref()
-    }
-
-    /// Registers a closed port again under the current number of its device. The caller holds the control lock.
-    pub(crate) fn enter(self: &Arc<Self>, id: PortId, state: &mut PortStatus) {
-        self.id.store(id.0, Ordering::Relaxed);
-        *state = PortStatus::default();
-        held().insert(id, Arc::downgrade(self));
-    }
-
-    pub(crate) fn state(&self) -> MutexGuard<'_, PortStatus> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// As [`Self::state`]; `None` while another thread holds it, as it does while it resets the device.
-    pub(crate) fn try_state(&self) -> Option<MutexGuard<'_, PortStatus>> {
-        match self.state.try_lock() {
-            Ok(guard) => Some(guard),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
-    }
-
-    pub(crate) fn takes_chains(&self) -> bool {
-        let granted = |granted: &Granted| granted.tx_offloads.contains(TxOffloads::MULTI_SEGS);
-        self.state().granted.as_ref().is_some_and(granted)
-    }
-
-    /// Releases a queue whose handle was dropped.
-    pub(crate) fn release_queue(&self, direction: Direction, queue: QueueId) {
-        if let Some(taken) = self.state().taken(direction).get_mut(usize::from(queue.0)) {
-            *taken = false;
-        }
-    }
-}
-
-impl Drop for SharedPort {
-    fn drop(&mut self) {
-        let _control = control();
-        let id = self.id();
-        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if state.started && !state.closed {
-            // SAFETY: no queue handle is left (each holds this SharedPort), so nothing polls the port.
-            unsafe { sys::rte_eth_dev_stop(id.0) };
-        }
-        state.attached.clear();
-        if !state.closed {
-            if let Some((device, rings)) = state.rings.take()
-                && hotplug_remove(c"vdev", &device).is_err()
-            {
-                // The device still exists and would use freed memory if the rings were dropped.
-                std::mem::forget(rings);
-            }
-            held().remove(&id);
-        }
-    }
 }
 
 pub(crate) fn existing() -> Vec<PortId> {
@@ -624,19 +482,5 @@ mod tests {
         assert_eq!(tag_room("net_igc", 1500, 1500), 0);
         assert_eq!(tag_room("net_e1000_igb_vf", u16::MAX, 1500), 0, "its PF decides");
         assert_eq!(tag_room("net_i40e", u16::MAX, 1500), 0, "it counts two");
-    }
-
-    #[test]
-    fn queues_taken_are_counted_by_direction() {
-        let mut state =
-            PortStatus { rx_taken: vec![false; 3], tx_taken: vec![false; 2], ..PortStatus::default() };
-        let port = PortId(4);
-        assert_eq!(state.no_queues_taken(port), Ok(()));
-        state.taken(Direction::Rx)[2] = true;
-        state.taken(Direction::Rx)[0] = true;
-        state.taken(Direction::Tx)[1] = true;
-        assert_eq!(state.no_queues_taken(port), Err(DpdkError::QueuesInUse { port, rx: 2, tx: 1 }));
-        state.closed = true;
-        assert_eq!(state.not_closed(port), Err(DpdkError::PortState { port, is: "closed", must: "open" }));
     }
 }

@@ -121,6 +121,12 @@ pub struct Granted {
     pub promiscuous: bool,
 }
 
+/// The types of `wanted` that the device supports at least in part. [`Granted`] reports these types; the device gets the
+/// exact bits.
+pub(crate) fn rss_subset(wanted: RssTypes, capability: u64) -> RssTypes {
+    wanted.iter().filter(|types| types.bits() & capability != 0).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -148,5 +154,13 @@ mod tests {
         // rte_ethdev.h: RTE_ETH_RX_OFFLOAD_VLAN_STRIP is bit 0, RTE_ETH_TX_OFFLOAD_IPV4_CKSUM bit 1, RTE_ETH_RSS_IPV4 bit 2.
         assert_eq!((RxOffloads::VLAN_STRIP.bits(), TxOffloads::IPV4_CKSUM.bits()), (1, 2));
         assert_eq!(RssTypes::IPV4.bits() & 1 << 2, 1 << 2);
+    }
+
+    #[test]
+    fn rss_types_are_granted_when_any_part_is_there() {
+        let ipv4_only = RssTypes::IPV4.bits() & RssTypes::IPV4.bits().wrapping_neg(); // the lowest bit of IPV4
+        assert_eq!(rss_subset(RssTypes::all(), ipv4_only), RssTypes::IPV4);
+        assert_eq!(rss_subset(RssTypes::UDP | RssTypes::TCP, RssTypes::TCP.bits()), RssTypes::TCP);
+        assert_eq!(rss_subset(RssTypes::all(), 0), RssTypes::empty());
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::eal::{control, try_control};
 use crate::error::DpdkError;
 use crate::port::Port;
-use crate::port_config::{RssTypes, RxOffloads, TxOffloads};
+use crate::port_config::{RxOffloads, TxOffloads};
 use crate::sys;
 
 /// The state of a link.
@@ -317,12 +317,6 @@ impl Port {
     }
 }
 
-/// The types of `wanted` that the device supports at least in part. [`Granted`](crate::Granted) reports these types; the device gets the
-/// exact bits.
-pub(crate) fn rss_subset(wanted: RssTypes, capability: u64) -> RssTypes {
-    wanted.iter().filter(|types| types.bits() & capability != 0).collect()
-}
-
 /// A copy of a C string; empty for NULL.
 ///
 /// # Safety
@@ -344,14 +338,6 @@ pub(crate) fn text_of(array: &[std::ffi::c_char]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn rss_types_are_granted_when_any_part_is_there() {
-        let ipv4_only = RssTypes::IPV4.bits() & RssTypes::IPV4.bits().wrapping_neg(); // the lowest bit of IPV4
-        assert_eq!(rss_subset(RssTypes::all(), ipv4_only), RssTypes::IPV4);
-        assert_eq!(rss_subset(RssTypes::UDP | RssTypes::TCP, RssTypes::TCP.bits()), RssTypes::TCP);
-        assert_eq!(rss_subset(RssTypes::all(), 0), RssTypes::empty());
-    }
 
     #[test]
     fn a_c_array_ends_at_its_nul_or_its_end() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::burst::Burst;
 use crate::ids::{PortId, QueueId};
-use crate::port::{Direction, SharedPort};
+use crate::shared_port::{Direction, SharedPort};
 use crate::sys;
 
 /// A taken queue: released when dropped; keeps its port alive and started.
