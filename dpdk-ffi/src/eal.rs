@@ -3,52 +3,20 @@
 //! Every handle of this crate keeps a `Token`. `rte_eal_cleanup` runs when the last token is dropped, so no handle outlives the DPDK
 //! memory it points to.
 
-use std::ffi::{CStr, CString};
+use std::ffi::CString;
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::{Duration, Instant};
 
-use crate::error::{DpdkError, c_string};
+use crate::c_text::c_string;
+use crate::device::{self, ADD, control, device_add};
+use crate::error::{DpdkError, EEXIST, ENODEV};
 use crate::ids::PortId;
-use crate::port;
 use crate::sys;
 use crate::version;
 
 /// DPDK allows one `rte_eal_init` a process, successful or not.
 static TRIED: AtomicBool = AtomicBool::new(false);
-
-/// Longer than most control calls take. A reset takes seconds.
-const SOON: Duration = Duration::from_millis(10);
-
-/// Serializes ethdev's control calls, which several threads must not make at once.
-static CONTROL: Mutex<()> = Mutex::new(());
-
-/// Locks control calls on devices.
-pub(crate) fn control() -> MutexGuard<'static, ()> {
-    CONTROL.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// [`control`] without waiting; `None` while another thread holds the lock, possibly for seconds in a driver.
-pub(crate) fn try_control() -> Option<MutexGuard<'static, ()>> {
-    match CONTROL.try_lock() {
-        Ok(guard) => Some(guard),
-        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        Err(TryLockError::WouldBlock) => None,
-    }
-}
-
-/// As [`control`], for threads that must not wait for a driver; `None` when another thread holds it for longer than [`SOON`].
-pub(crate) fn control_soon() -> Option<MutexGuard<'static, ()>> {
-    let end = Instant::now() + SOON;
-    loop {
-        let guard = try_control();
-        if guard.is_some() || Instant::now() >= end {
-            return guard;
-        }
-        std::thread::sleep(SOON / 10);
-    }
-}
 
 pub(crate) type Token = Arc<Running>;
 
@@ -67,7 +35,7 @@ impl Drop for Running {
             // a job was forgotten; the kernel frees the resources.
             return;
         }
-        port::close_all();
+        device::close_all();
         // SAFETY: EAL runs and no handle is left, so nothing of ours touches DPDK after this.
         unsafe { sys::rte_eal_cleanup() };
     }
@@ -174,40 +142,20 @@ impl Eal {
         let (c_name, c_args) = (c_string("a device name", name)?, c_string("device arguments", args)?);
         let _control = control();
         // EAL reports success for a device that already exists, with any arguments.
-        if port::exists(name) {
+        if device::exists(name) {
             return Err(DpdkError::named(ADD, name, EEXIST));
         }
         device_add(c"vdev", &c_name, &c_args)?;
-        if port::exists(name) { Ok(()) } else { Err(DpdkError::named(ADD, name, ENODEV)) }
+        if device::exists(name) { Ok(()) } else { Err(DpdkError::named(ADD, name, ENODEV)) }
     }
 
     /// The usable ports in the order of their numbers: ports owned by another driver are left out.
     #[must_use]
     pub fn ports(&self) -> Vec<PortId> {
         let _control = control();
-        port::unowned()
+        device::unowned()
     }
 }
-
-pub(crate) const ADD: &str = "rte_eal_hotplug_add";
-
-/// Adds a device to its bus. If its driver refuses it, it has no port. The caller holds the control lock.
-pub(crate) fn device_add(bus: &CStr, name: &CStr, args: &CStr) -> Result<(), DpdkError> {
-    // SAFETY: three NUL-terminated strings that live through the call; EAL copies them.
-    let answer = unsafe { sys::dffi_device_add(bus.as_ptr(), name.as_ptr(), args.as_ptr()) };
-    DpdkError::check_named(&name.to_string_lossy(), ADD, answer)
-}
-
-/// Removes a device from its bus. The caller holds the control lock, and nothing polls the device's port any more.
-pub(crate) fn hotplug_remove(bus: &CStr, name: &CStr) -> Result<(), DpdkError> {
-    // SAFETY: two NUL-terminated strings that live through the call; nothing polls the device's port (the caller's contract).
-    let answer = unsafe { sys::rte_eal_hotplug_remove(bus.as_ptr(), name.as_ptr()) };
-    DpdkError::check_named(&name.to_string_lossy(), "rte_eal_hotplug_remove", answer)
-}
-
-/// Linux errnos, the same on every architecture that DPDK supports.
-pub(crate) const ENODEV: i32 = 19;
-pub(crate) const EEXIST: i32 = 17;
 
 #[cfg(test)]
 mod tests {

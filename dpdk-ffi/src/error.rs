@@ -1,9 +1,14 @@
 //! The crate's error type: one variant for each possible reaction of a caller, with the numbers.
 
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 
 use crate::ids::{LcoreId, PortId, QueueId};
 use crate::sys;
+
+/// Linux errnos, the same on every architecture that DPDK supports.
+pub(crate) const ENODEV: i32 = 19;
+pub(crate) const EEXIST: i32 = 17;
+pub(crate) const ENOTSUP: i32 = 95;
 
 /// Why a DPDK operation failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -249,11 +254,6 @@ impl DpdkError {
     }
 }
 
-/// A string for C; `what` describes it in the error.
-pub(crate) fn c_string(what: &'static str, value: &str) -> Result<CString, DpdkError> {
-    CString::new(value).map_err(|_| DpdkError::NulByte { what, value: value.into() })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -279,10 +279,5 @@ mod tests {
         assert_eq!(text, "there is no port eth9; there are: net_null0, net_pcap1");
         let none = DpdkError::UnknownPort { wanted: "4".into(), known: vec![] }.to_string();
         assert_eq!(none, "there is no port 4; there are no ports at all");
-    }
-
-    #[test]
-    fn a_nul_byte_is_refused_before_it_reaches_c() {
-        assert!(matches!(c_string("name", "a\0b"), Err(DpdkError::NulByte { what: "name", .. })));
     }
 }

@@ -11,8 +11,9 @@ use std::ffi::{CStr, CString};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use crate::c_text::c_string;
 use crate::eal::{Eal, Token};
-use crate::error::{DpdkError, c_string};
+use crate::error::DpdkError;
 use crate::ids::SocketId;
 use crate::sys;
 

@@ -22,7 +22,8 @@
 //! | [`tap`] | [`Tap`]: an interface of the kernel, without a DPDK port | |
 //! | [`cycles`] | time stamp counter | `rte_cycles` |
 //! | `ids` | [`PortId`], [`QueueId`], [`LcoreId`], [`SocketId`]: indices that cannot be mixed up | |
-//! | `error` | [`DpdkError`]: every error of this crate | `rte_errno` |
+//! | `device` | devices on their buses, the numbers of their ports, the lock of control calls | `rte_dev` |
+//! | `error`, `c_text` | [`DpdkError`]: every error of this crate | `rte_errno` |
 //! | `testing` | one EAL per test process, and malformed packets (feature `testing`) | |
 //!
 //! # Soundness
@@ -51,7 +52,9 @@
 //! ```
 
 pub mod burst;
+mod c_text;
 pub mod cycles;
+mod device;
 pub mod eal;
 mod error;
 pub mod fib;

@@ -13,11 +13,12 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::burst::Burst;
-use crate::eal::{Eal, Token, control};
-use crate::error::{DpdkError, c_string};
+use crate::c_text::{c_string, copy_text};
+use crate::device::control;
+use crate::eal::{Eal, Token};
+use crate::error::DpdkError;
 use crate::ids::SocketId;
 use crate::mbuf::Mbuf;
-use crate::port_state::copy_text;
 use crate::sys;
 
 /// The minimum data room: the headers that a pass loads must lie within any buffer (see [`simd`](crate::simd)).

@@ -3,17 +3,17 @@
 //! States: stopped -> configured -> started. Queues are taken from a started port only, and a port with queues taken refuses to stop, so a
 //! queue handle can poll without a check.
 
-use std::ffi::{CString, c_char};
+use std::ffi::CString;
 use std::sync::atomic::AtomicU16;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use crate::eal::{Eal, Token, control, control_soon, hotplug_remove};
+use crate::c_text::copy_text;
+use crate::device::{DeviceName, control, control_soon, existing, hotplug_remove, name_of};
+use crate::eal::Eal;
 use crate::error::DpdkError;
 use crate::ids::{PortId, QueueId, SocketId};
 use crate::mempool::Mempool;
 use crate::port_config::{Granted, PortConfig, RssTypes, RxOffloads, TxOffloads, rss_subset};
-use crate::port_life::DeviceName;
-use crate::port_state::{copy_text, text_of};
 use crate::queue::{RxQueue, TxQueue};
 use crate::shared_port::{Direction, PortStatus, SharedPort, held};
 use crate::sys;
@@ -36,48 +36,6 @@ fn tag_room(driver: &str, max_mtu: u16, mtu: u16) -> u16 {
 #[derive(Clone)]
 pub struct Port {
     pub(crate) inner: Arc<SharedPort>,
-}
-
-pub(crate) fn existing() -> Vec<PortId> {
-    let next = |id: u16| {
-        // SAFETY: takes a number and returns the next port's, or one past the greatest.
-        let found = unsafe { sys::rte_eth_find_next(id) };
-        Some(found).filter(|&found| u32::from(found) < sys::DFFI_MAX_PORTS)
-    };
-    std::iter::successors(next(0), |&id| next(id + 1)).map(PortId).collect()
-}
-
-/// The existing ports without an owning driver, such as failsafe or bonding. The caller holds the control lock.
-pub(crate) fn unowned() -> Vec<PortId> {
-    let next = |id: u16| {
-        // SAFETY: takes numbers and returns the next port's, or one past the greatest.
-        let found = unsafe { sys::rte_eth_find_next_owned_by(id, sys::DFFI_NO_OWNER) };
-        u16::try_from(found).ok().filter(|&found| u32::from(found) < sys::DFFI_MAX_PORTS)
-    };
-    std::iter::successors(next(0), |&id| next(id + 1)).map(PortId).collect()
-}
-
-pub(crate) fn name_of(port: PortId) -> String {
-    let mut name = [c_char::default(); sys::DFFI_NAME_BYTES as usize];
-    // SAFETY: the array has DPDK's maximum length of a name.
-    unsafe { sys::dffi_port_name(port.0, name.as_mut_ptr()) };
-    text_of(&name)
-}
-
-/// Returns whether a port called `name` exists. The caller holds the control lock.
-pub(crate) fn exists(name: &str) -> bool {
-    existing().into_iter().any(|port| name_of(port) == name)
-}
-
-/// Closes every port when EAL ends; a driver that owns ports closes them with its port. No handle is left, and dropping the last handle
-/// of each port has stopped it.
-pub(crate) fn close_all() {
-    let _control = control();
-    for port in unowned() {
-        // SAFETY: the port exists and nothing polls it, since every handle is dropped. A driver that fails to close has logged it to
-        // EAL's log, and there is no caller to return it to.
-        unsafe { sys::rte_eth_dev_close(port.0) };
-    }
 }
 
 impl std::fmt::Debug for Port {

@@ -3,19 +3,11 @@
 //! Drivers and the kernel report them on EAL's interrupt thread, which sets a flag; the program polls the flags. A port must have no
 //! queue taken when it is reset or removed, as for a stop.
 
-use std::ffi::{CStr, CString};
-use std::ptr;
-
-use crate::eal::{ADD, ENODEV, control, device_add, hotplug_remove};
-use crate::error::DpdkError;
-use crate::ids::PortId;
-use crate::port::{Port, name_of, unowned};
+use crate::device::{ADD, DeviceName, control, hotplug_remove, name_of, unowned};
+use crate::error::{DpdkError, ENODEV, ENOTSUP};
+use crate::port::Port;
 use crate::port_config::Granted;
 use crate::sys;
-
-const ENOTSUP: i32 = 95;
-/// Kernel drivers that give a PCI device to DPDK.
-const USER_DRIVERS: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
 
 /// Reported events of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -24,46 +16,6 @@ pub struct PortEvents {
     pub is_reset: bool,
     /// The device is gone, or the kernel waits for its release: call [`Port::remove`].
     pub is_removed: bool,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct DeviceName {
-    bus: CString,
-    name: CString,
-    arguments: CString,
-}
-
-impl DeviceName {
-    /// The device of a port; `None` if the driver does not name it. The caller holds the control lock.
-    pub(crate) fn of_port(port: PortId) -> Option<Self> {
-        let mut raw = sys::dffi_device { bus: ptr::null(), name: ptr::null(), arguments: ptr::null() };
-        // SAFETY: `raw` is writable for the call.
-        if unsafe { sys::dffi_device_of(port.0, &raw mut raw) } != 0 {
-            return None;
-        }
-        // SAFETY: the call has set the strings of a device that EAL has, which the control lock keeps until they are copied.
-        let [bus, name, arguments] =
-            [raw.bus, raw.name, raw.arguments].map(|text| unsafe { CStr::from_ptr(text) }.to_owned());
-        Some(Self { bus, name, arguments })
-    }
-
-    /// Adds the device to its bus with its previous arguments. The caller holds the control lock.
-    pub(crate) fn add_to_bus(&self) -> Result<(), DpdkError> {
-        device_add(&self.bus, &self.name, &self.arguments)
-    }
-
-    /// The device's folder in sysfs if it is a PCI device. `-a` may omit the domain of its address.
-    fn pci_folder(&self) -> Option<String> {
-        let name = self.name.to_str().ok().filter(|_| self.bus.as_c_str() == c"pci")?;
-        let domain = if name.matches(':').count() == 1 { "0000:" } else { "" };
-        Some(format!("/sys/bus/pci/devices/{domain}{name}"))
-    }
-
-    fn has_dpdk_driver(&self) -> bool {
-        let driver = self.pci_folder().map(|folder| std::fs::read_link(format!("{folder}/driver")));
-        let driver = driver.and_then(|path| path.ok()?.file_name()?.to_str().map(str::to_owned));
-        driver.is_some_and(|driver| USER_DRIVERS.contains(&driver.as_str()))
-    }
 }
 
 /// The state of a port.
@@ -144,7 +96,7 @@ impl Port {
         if closed.is_err() {
             self.forget(&mut state);
         }
-        let Some(DeviceName { bus, name, .. }) = self.inner.device().filter(|_| !is_removed) else {
+        let Some(DeviceName { bus, name, .. }) = self.inner.device.as_ref().filter(|_| !is_removed) else {
             return closed;
         };
         hotplug_remove(bus, name)
@@ -163,7 +115,7 @@ impl Port {
         }
         let found = || unowned().into_iter().find(|&id| name_of(id) == self.name());
         let mut id = found();
-        if let (None, Some(device)) = (id, self.inner.device())
+        if let (None, Some(device)) = (id, &self.inner.device)
             && device.has_dpdk_driver()
         {
             device.add_to_bus()?;

@@ -1,11 +1,11 @@
 //! A port's state: the device, its link, its counters.
 
-use std::ffi::CStr;
 use std::ptr;
 use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
-use crate::eal::{control, try_control};
+use crate::c_text::{copy_text, text_of};
+use crate::device::{control, try_control};
 use crate::error::DpdkError;
 use crate::port::Port;
 use crate::port_config::{RxOffloads, TxOffloads};
@@ -314,35 +314,5 @@ impl Port {
             oerrors: raw.oerrors,
             rx_nombuf: raw.rx_nombuf,
         })
-    }
-}
-
-/// A copy of a C string; empty for NULL.
-///
-/// # Safety
-/// `text` must be NULL or a NUL-terminated string that lives through the call.
-pub(crate) unsafe fn copy_text(text: *const std::ffi::c_char) -> String {
-    if text.is_null() {
-        return String::new();
-    }
-    // SAFETY: not NULL, so it is a string by the caller's contract.
-    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
-}
-
-pub(crate) fn text_of(array: &[std::ffi::c_char]) -> String {
-    let bytes: Vec<u8> =
-        array.iter().take_while(|&&byte| byte != 0).map(|&byte| byte.cast_unsigned()).collect();
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_c_array_ends_at_its_nul_or_its_end() {
-        let name = [b'r', b'x', 0, b'!'].map(u8::cast_signed);
-        assert_eq!(text_of(&name), "rx");
-        assert_eq!(text_of(&name[..2]), "rx");
     }
 }

@@ -8,8 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::burst::Burst;
-use crate::eal::{Eal, Token, control};
-use crate::error::{DpdkError, c_string};
+use crate::c_text::c_string;
+use crate::device::control;
+use crate::eal::{Eal, Token};
+use crate::error::DpdkError;
 use crate::ids::{PortId, SocketId};
 use crate::port::Port;
 use crate::sys;

@@ -5,11 +5,11 @@ use std::ffi::CString;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 
-use crate::eal::{Token, control, hotplug_remove};
+use crate::device::{DeviceName, control, hotplug_remove};
+use crate::eal::Token;
 use crate::error::DpdkError;
 use crate::ids::{PortId, QueueId};
 use crate::port_config::{Granted, TxOffloads};
-use crate::port_life::DeviceName;
 use crate::sys;
 
 /// Every port with a live handle. Lock order: control, state, HELD. An entry lives until its [`SharedPort`] is closed or fully dropped,
@@ -51,7 +51,7 @@ pub(crate) struct SharedPort {
 #[derive(Default)]
 pub(crate) struct PortStatus {
     pub(crate) granted: Option<Granted>,
-    /// The difference of the device's MTU and the port's ([`tag_room`]).
+    /// The difference of the device's MTU and the port's.
     pub(crate) tag_room: u16,
     pub(crate) started: bool,
     /// The queues with a handle, by direction.
@@ -92,10 +92,6 @@ impl PortStatus {
 impl SharedPort {
     pub(crate) fn id(&self) -> PortId {
         PortId(self.id.load(Ordering::Relaxed))
-    }
-
-    pub(crate) fn device(&self) -> Option<&DeviceName> {
-        self.device.as_ref()
     }
 
     /// Registers a closed port again under the current number of its device. The caller holds the control lock.

@@ -9,9 +9,9 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_json::Value;
 
-use crate::eal::{EEXIST, Eal};
-use crate::error::{DpdkError, c_string};
-use crate::port_state::copy_text;
+use crate::c_text::{c_string, copy_text};
+use crate::eal::Eal;
+use crate::error::{DpdkError, EEXIST};
 use crate::sys;
 
 /// Handles one request: takes the text after the command's comma (empty without one) and returns the reply.

@@ -5,7 +5,8 @@ use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::burst::Burst;
-use crate::eal::{Eal, control};
+use crate::device::control;
+use crate::eal::Eal;
 use crate::error::DpdkError;
 use crate::ids::QueueId;
 use crate::mbuf::Mbuf;
@@ -136,7 +137,7 @@ pub fn report(port: &Port, events: PortEvents) {
 #[expect(clippy::unwrap_used, reason = "a test fails loudly")]
 pub fn add_device(port: &Port) -> Result<(), DpdkError> {
     let _control = control();
-    port.inner.device().unwrap().add_to_bus()
+    port.inner.device.as_ref().unwrap().add_to_bus()
 }
 
 /// [`Port::receive_ready`] with a driver that rounds the room down to `multiple`, a power of two, as vector functions do.

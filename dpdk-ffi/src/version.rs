@@ -12,6 +12,7 @@
 
 use std::ffi::CStr;
 
+use crate::c_text::text_of;
 use crate::error::DpdkError;
 use crate::sys;
 
@@ -59,7 +60,7 @@ pub fn compiled_text() -> String {
     let mut text = [0; TEXT_BYTES];
     // SAFETY: the array is writable for the call, which writes at most TEXT_BYTES bytes, including a NUL.
     unsafe { sys::dffi_compiled_version(text.as_mut_ptr(), TEXT_BYTES) };
-    crate::port_state::text_of(&text)
+    text_of(&text)
 }
 
 pub(crate) fn check() -> Result<(), DpdkError> {
