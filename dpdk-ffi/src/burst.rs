@@ -8,10 +8,10 @@
 
 use crate::eal::{Eal, Token};
 use crate::error::DpdkError;
-use crate::mbuf::{Mbuf, Raw};
+use crate::mbuf::{Mbuf, Raw, prefetch};
 use crate::mempool::Mempool;
-use crate::simd::{Array, CheckedLevel, Level, PAD, Starts};
 use crate::sys;
+use crate::vector::{Array, CheckedLevel, LANES, Level, PAD};
 use std::ops::Range;
 
 /// Target in [`Burst::scatter`] for packets that go to the `dropped` burst.
@@ -391,5 +391,97 @@ impl<'a> PacketRef<'a> {
     #[must_use]
     pub fn segments(self) -> u16 {
         self.raw.segments()
+    }
+}
+
+/// Cached data pointers and lengths of the packets of a burst, by index.
+///
+/// Invariant: for each packet below `noted` the entries match its mbuf, and the pointers of the [`LANES`] entries from `noted` on are
+/// valid too. Nothing outside this crate changes the data start of an owned packet; every removal of packets lowers `noted`.
+pub(crate) struct Starts {
+    pub(crate) heads: Array<*mut u8>,
+    /// Bytes of all segments in the low half, then 16 bits with the bytes of the first segment; the rest is undefined.
+    pub(crate) lengths: Array<u64>,
+    pub(crate) noted: usize,
+    /// The union of the segment-number words ([`Raw::start`]) of the packets noted since `noted` was 0.
+    pub(crate) rearms: u64,
+}
+
+impl Starts {
+    fn new(capacity: usize) -> Self {
+        Self {
+            heads: Array::new(std::ptr::null_mut(), capacity + PAD),
+            lengths: Array::new(0, capacity + PAD),
+            noted: 0,
+            rearms: 0,
+        }
+    }
+
+    /// Drops the cache entries of the packets from index `from` on.
+    #[inline(always)]
+    fn forget(&mut self, from: usize) {
+        self.noted = self.noted.min(from);
+    }
+
+    #[inline]
+    pub(crate) fn note(&mut self, packets: &[Raw]) {
+        let (first, end) = (self.noted, packets.len());
+        if first == end {
+            return;
+        }
+        let mut rearms = if first == 0 { 0 } else { self.rearms };
+        let heads = &mut self.heads[..end + LANES];
+        let lengths = &mut self.lengths[first..end];
+        for ((packet, head), length) in packets[first..].iter().zip(&mut heads[first..]).zip(lengths) {
+            let (start, both_lengths, rearm) = packet.start();
+            prefetch(start);
+            (*head, *length) = (start, both_lengths);
+            rearms |= rearm;
+        }
+        let last = heads[end - 1];
+        heads[end..].fill(last);
+        (self.noted, self.rearms) = (end, rearms);
+    }
+}
+
+impl Mempool {
+    /// Appends `count` empty mbufs to `burst`, all or none, in one C call.
+    ///
+    /// # Errors
+    /// [`DpdkError::TooMuch`] if the burst lacks the room, [`DpdkError::Exhausted`] if the pool lacks the mbufs.
+    pub fn alloc_burst(&self, burst: &mut Burst, count: usize) -> Result<(), DpdkError> {
+        DpdkError::within("mbufs in a burst", count, burst.room())?;
+        let Ok(wanted) = u32::try_from(count) else {
+            return Err(self.exhausted(count));
+        };
+        if wanted == 0 {
+            // Without an lcore's cache the pool's ring reports exhaustion for 0 mbufs.
+            return Ok(());
+        }
+        // SAFETY: the free part of the burst has room for `count` pointers, checked above. On success they are fresh, initialised
+        // mbufs without another owner, and only then does the burst count them.
+        unsafe {
+            if sys::dffi_mbuf_alloc_bulk(self.raw(), burst.free_part(), wanted) != 0 {
+                return Err(self.exhausted(count));
+            }
+            burst.grow(count);
+        }
+        Ok(())
+    }
+
+    /// Appends a copy of each frame to `burst`, all or none; frames longer than the data room become chains.
+    ///
+    /// # Errors
+    /// As [`Mempool::alloc_burst`], and [`DpdkError::TooMuch`] for a frame too long for a chain.
+    pub fn copy_burst<F: AsRef<[u8]>>(&self, burst: &mut Burst, frames: &[F]) -> Result<(), DpdkError> {
+        let first = burst.len();
+        self.alloc_burst(burst, frames.len())?;
+        for (at, frame) in frames.iter().enumerate() {
+            if let Err(why) = burst.append_data(first + at, frame.as_ref(), self) {
+                burst.truncate_free(first);
+                return Err(why);
+            }
+        }
+        Ok(())
     }
 }

@@ -10,7 +10,7 @@
 //! | [`mempool`] | [`Mempool`] of packet buffers | `rte_mempool` |
 //! | [`mbuf`] | [`Mbuf`]: one owned packet | `rte_mbuf` |
 //! | [`burst`] | [`Burst`]: many owned packets, read and written without a C call | arrays of `rte_mbuf *` |
-//! | [`simd`] | the passes over a burst's headers, as vector kernels with scalar twins | |
+//! | [`simd`], `vector` | the passes over a burst's headers, as vector kernels with scalar twins | |
 //! | [`port`], `shared_port`, [`port_config`], [`port_state`] | [`Port`]: configure, start, stop; granted offloads; link, counters | `rte_ethdev` |
 //! | [`port_life`] | resets and removals of devices | `rte_dev`, `rte_eth_dev_reset` |
 //! | [`queue`] | [`RxQueue`], [`TxQueue`]: one C call a burst | `rte_eth_rx_burst`, `rte_eth_tx_burst` |
@@ -78,6 +78,7 @@ pub mod tap;
 pub mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod vector;
 pub mod version;
 
 pub use burst::{Burst, DROP, PacketRef};

@@ -380,3 +380,28 @@ impl Drop for Mbuf {
         unsafe { sys::dffi_mbuf_free(self.raw.0) };
     }
 }
+
+impl Mempool {
+    /// Allocates one empty mbuf.
+    ///
+    /// # Errors
+    /// [`DpdkError::Exhausted`].
+    pub fn alloc(&self) -> Result<Mbuf, DpdkError> {
+        // SAFETY: the pool lives until EAL ends.
+        let raw = unsafe { sys::dffi_mbuf_new(self.raw()) };
+        // SAFETY: a fresh mbuf without another owner, initialised by rte_pktmbuf_alloc.
+        NonNull::new(raw)
+            .map(|raw| unsafe { Mbuf::from_raw(raw, self.token()) })
+            .ok_or_else(|| self.exhausted(1))
+    }
+
+    /// A packet with a copy of `frame`; a chain if the frame exceeds the data room.
+    ///
+    /// # Errors
+    /// [`DpdkError::Exhausted`]; [`DpdkError::TooMuch`] for a frame too long for a chain.
+    pub fn copy(&self, frame: &[u8]) -> Result<Mbuf, DpdkError> {
+        let mut mbuf = self.alloc()?;
+        mbuf.append(frame, self)?;
+        Ok(mbuf)
+    }
+}

@@ -12,18 +12,15 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::burst::Burst;
 use crate::c_text::{c_string, copy_text};
 use crate::device::control;
 use crate::eal::{Eal, Token};
 use crate::error::DpdkError;
 use crate::ids::SocketId;
-use crate::mbuf::Mbuf;
 use crate::sys;
 
 /// The minimum data room: the headers that a pass loads must lie within any buffer (see [`simd`](crate::simd)).
-const DATA_ROOM_MIN: u16 = 64;
-const _: () = assert!(crate::simd::START_BYTES <= DATA_ROOM_MIN as usize);
+pub(crate) const DATA_ROOM_MIN: u16 = 64;
 
 /// The parameters of a mempool.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -162,75 +159,16 @@ impl Mempool {
         unsafe { copy_text(sys::dffi_mempool_operations(self.raw())) }
     }
 
+    pub(crate) fn token(&self) -> Token {
+        self.inner.token.clone()
+    }
+
     pub(crate) fn raw(&self) -> *mut sys::rte_mempool {
         self.inner.raw.as_ptr()
     }
 
-    fn exhausted(&self, wanted: usize) -> DpdkError {
+    pub(crate) fn exhausted(&self, wanted: usize) -> DpdkError {
         let (pool, size, available) = (self.name().into(), self.size(), self.available());
         DpdkError::Exhausted { pool, wanted, available, size }
-    }
-
-    /// Allocates one empty mbuf.
-    ///
-    /// # Errors
-    /// [`DpdkError::Exhausted`].
-    pub fn alloc(&self) -> Result<Mbuf, DpdkError> {
-        // SAFETY: the pool lives until EAL ends.
-        let raw = unsafe { sys::dffi_mbuf_new(self.raw()) };
-        // SAFETY: a fresh mbuf without another owner, initialised by rte_pktmbuf_alloc.
-        NonNull::new(raw)
-            .map(|raw| unsafe { Mbuf::from_raw(raw, self.inner.token.clone()) })
-            .ok_or_else(|| self.exhausted(1))
-    }
-
-    /// Appends `count` empty mbufs to `burst`, all or none, in one C call.
-    ///
-    /// # Errors
-    /// [`DpdkError::TooMuch`] if the burst lacks the room, [`DpdkError::Exhausted`] if the pool lacks the mbufs.
-    pub fn alloc_burst(&self, burst: &mut Burst, count: usize) -> Result<(), DpdkError> {
-        DpdkError::within("mbufs in a burst", count, burst.room())?;
-        let Ok(wanted) = u32::try_from(count) else {
-            return Err(self.exhausted(count));
-        };
-        if wanted == 0 {
-            // Without an lcore's cache the pool's ring reports exhaustion for 0 mbufs.
-            return Ok(());
-        }
-        // SAFETY: the free part of the burst has room for `count` pointers, checked above. On success they are fresh, initialised
-        // mbufs without another owner, and only then does the burst count them.
-        unsafe {
-            if sys::dffi_mbuf_alloc_bulk(self.raw(), burst.free_part(), wanted) != 0 {
-                return Err(self.exhausted(count));
-            }
-            burst.grow(count);
-        }
-        Ok(())
-    }
-
-    /// Appends a copy of each frame to `burst`, all or none; frames longer than the data room become chains.
-    ///
-    /// # Errors
-    /// As [`Mempool::alloc_burst`], and [`DpdkError::TooMuch`] for a frame too long for a chain.
-    pub fn copy_burst<F: AsRef<[u8]>>(&self, burst: &mut Burst, frames: &[F]) -> Result<(), DpdkError> {
-        let first = burst.len();
-        self.alloc_burst(burst, frames.len())?;
-        for (at, frame) in frames.iter().enumerate() {
-            if let Err(why) = burst.append_data(first + at, frame.as_ref(), self) {
-                burst.truncate_free(first);
-                return Err(why);
-            }
-        }
-        Ok(())
-    }
-
-    /// A packet with a copy of `frame`; a chain if the frame exceeds the data room.
-    ///
-    /// # Errors
-    /// [`DpdkError::Exhausted`]; [`DpdkError::TooMuch`] for a frame too long for a chain.
-    pub fn copy(&self, frame: &[u8]) -> Result<Mbuf, DpdkError> {
-        let mut mbuf = self.alloc()?;
-        mbuf.append(frame, self)?;
-        Ok(mbuf)
     }
 }

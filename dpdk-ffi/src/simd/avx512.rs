@@ -5,11 +5,12 @@
 //! packets that pass are compressed into their lane, so pure and mixed bursts take one path.
 
 use super::{
-    Entry, IP_AT, IPV4_BYTES, IPV6_BYTES, Indexed, Kind, LANES, LaneV4, LaneV6, PORTS_BY_VECTOR, Parsed,
+    Entry, IP_AT, IPV4_BYTES, IPV6_BYTES, Indexed, Kind, LaneV4, LaneV6, PORTS_BY_VECTOR, Parsed,
     START_BYTES, Tally,
 };
 use crate::burst::{Burst, DROP};
 use crate::mbuf::Raw;
+use crate::vector::LANES;
 use std::arch::x86_64::*;
 use std::ops::Range;
 

@@ -14,11 +14,11 @@
 //! packet directly after the headroom. So kernels load headers before they know the length, and read past a shorter frame, but inside its
 //! buffer.
 
-use crate::burst::Burst;
-use crate::mbuf::{Raw, prefetch};
+use crate::burst::{Burst, Starts};
+use crate::mbuf::Raw;
+use crate::mempool::DATA_ROOM_MIN;
 
 mod append;
-mod array;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
@@ -26,66 +26,17 @@ mod avx512;
 pub mod rules;
 mod scalar;
 
-pub use array::Array;
+pub use crate::vector::{Array, Level, PAD};
 
-pub(crate) const LANES: usize = 16;
-/// Padding: the number of entries of an array beyond its packets.
-pub const PAD: usize = 32;
 /// The number of bytes of a packet that the passes load: an Ethernet header and an IPv6 header.
 pub const START_BYTES: usize = 54;
+const _: () = assert!(START_BYTES <= DATA_ROOM_MIN as usize);
 const IP_AT: u32 = 14;
 const IPV4_BYTES: u32 = 20;
 const IPV6_BYTES: u32 = 40;
 /// The maximum number of ports for which a vector kernel groups packets: it compares all packets with each of them.
 #[cfg(target_arch = "x86_64")]
 const PORTS_BY_VECTOR: usize = 8;
-
-/// The instruction sets with kernels for the passes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
-    /// Plain Rust.
-    Scalar,
-    /// AVX2 with POPCNT; passes without such a kernel run plain Rust.
-    Avx2,
-    /// AVX-512 F, BW, DQ and VL, with POPCNT and BMI: every server CPU with AVX-512 except Knights Landing.
-    Avx512,
-}
-
-impl Level {
-    /// All levels, the plainest first.
-    pub const ALL: [Self; 3] = [Self::Scalar, Self::Avx2, Self::Avx512];
-
-    /// The best level that this CPU supports, up to this one.
-    #[must_use]
-    pub fn available(self) -> Self {
-        self.checked().0
-    }
-
-    /// [`Self::available`], with the proof.
-    pub(crate) fn checked(self) -> CheckedLevel {
-        #[cfg(target_arch = "x86_64")]
-        {
-            let has_avx512 = is_x86_feature_detected!("avx512f")
-                && is_x86_feature_detected!("avx512bw")
-                && is_x86_feature_detected!("avx512dq")
-                && is_x86_feature_detected!("avx512vl")
-                && is_x86_feature_detected!("bmi1")
-                && is_x86_feature_detected!("popcnt");
-            if self == Self::Avx512 && has_avx512 {
-                return CheckedLevel(Self::Avx512);
-            }
-            let has_avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("popcnt");
-            if self >= Self::Avx2 && has_avx2 {
-                return CheckedLevel(Self::Avx2);
-            }
-        }
-        CheckedLevel(Self::Scalar)
-    }
-}
-
-/// A level that this CPU supports; only [`Level::checked`] makes one.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CheckedLevel(Level);
 
 /// The kind of a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -217,56 +168,6 @@ pub struct Tally {
     pub passed: usize,
 }
 
-/// Cached data pointers and lengths of the packets of a burst, by index.
-///
-/// Invariant: for each packet below `noted` the entries match its mbuf, and the pointers of the [`LANES`] entries from `noted` on are
-/// valid too. Nothing outside this crate changes the data start of an owned packet; every removal of packets lowers `noted`.
-pub(crate) struct Starts {
-    heads: Array<*mut u8>,
-    /// Bytes of all segments in the low half, then 16 bits with the bytes of the first segment; the rest is undefined.
-    lengths: Array<u64>,
-    noted: usize,
-    /// The union of the segment-number words ([`Raw::start`]) of the packets noted since `noted` was 0.
-    rearms: u64,
-}
-
-impl Starts {
-    pub(crate) fn new(capacity: usize) -> Self {
-        Self {
-            heads: Array::new(std::ptr::null_mut(), capacity + PAD),
-            lengths: Array::new(0, capacity + PAD),
-            noted: 0,
-            rearms: 0,
-        }
-    }
-
-    /// Drops the cache entries of the packets from index `from` on.
-    #[inline(always)]
-    pub(crate) fn forget(&mut self, from: usize) {
-        self.noted = self.noted.min(from);
-    }
-
-    #[inline]
-    fn note(&mut self, packets: &[Raw]) {
-        let (first, end) = (self.noted, packets.len());
-        if first == end {
-            return;
-        }
-        let mut rearms = if first == 0 { 0 } else { self.rearms };
-        let heads = &mut self.heads[..end + LANES];
-        let lengths = &mut self.lengths[first..end];
-        for ((packet, head), length) in packets[first..].iter().zip(&mut heads[first..]).zip(lengths) {
-            let (start, both_lengths, rearm) = packet.start();
-            prefetch(start);
-            (*head, *length) = (start, both_lengths);
-            rearms |= rearm;
-        }
-        let last = heads[end - 1];
-        heads[end..].fill(last);
-        (self.noted, self.rearms) = (end, rearms);
-    }
-}
-
 impl Burst {
     /// Parses the packets from index `first` on: appends those that may be forwarded to their lanes. A packet passes if it is an untagged
     /// IPv4 frame without options or an untagged IPv6 frame, has [`START_BYTES`] bytes in its first segment, and meets all [`rules`].
@@ -286,7 +187,7 @@ impl Burst {
         let Starts { heads, lengths, .. } = &*starts;
         // SAFETY: the packets are cached; this CPU supports a `CheckedLevel`; the arrays have the room.
         unsafe {
-            match level.0 {
+            match level.get() {
                 #[cfg(target_arch = "x86_64")]
                 Level::Avx512 => avx512::parse(heads, lengths, first..end, out),
                 #[cfg(target_arch = "x86_64")]
@@ -329,7 +230,7 @@ impl Burst {
         let count = self.len();
         let room = lanes.iter().fold(kinds.len().min(words.len()), |room, lane| room.min(lane.len()));
         assert!(count + PAD <= room, "arrays hold the burst");
-        match self.level().0 {
+        match self.level().get() {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: this CPU supports a `CheckedLevel`.
             Level::Avx512 => unsafe { avx512::merge(&kinds[..count], lanes, words) },
@@ -355,7 +256,7 @@ impl Burst {
         let room = inputs.indices.len().min(inputs.lengths.len()).min(entries.len()).min(ports.len());
         assert!(count + PAD <= room, "arrays hold the burst");
         assert!(!table.is_empty() && table.len() <= 1 << 24, "an offset in the table fits 32 bits");
-        match self.level().0 {
+        match self.level().get() {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: this CPU supports a `CheckedLevel`, the arrays have the room, and the table is not empty.
             Level::Avx512 => unsafe { avx512::verdict(count, table, inputs, entries, ports) },
@@ -373,7 +274,7 @@ impl Burst {
     pub fn with_code(&self, ports: &[u16], at: usize, code: u16) -> [u64; 2] {
         assert!(ports.len() >= self.len() + PAD, "the array holds the burst");
         let end = self.len().min(at.saturating_add(64));
-        match self.level().0 {
+        match self.level().get() {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: this CPU supports a `CheckedLevel`, the array has the room, and there are at most 64 ports.
             Level::Avx512 => unsafe { avx512::with_code(ports, at..end, code) },
@@ -409,7 +310,7 @@ impl Burst {
         assert!(heads.len() + PAD <= kinds.len().min(entries.len()), "arrays hold the burst");
         // SAFETY: the packets are cached and borrowed uniquely; this CPU supports a `CheckedLevel`; the arrays have the room.
         unsafe {
-            match level.0 {
+            match level.get() {
                 #[cfg(target_arch = "x86_64")]
                 Level::Avx2 | Level::Avx512 => avx2::rewrite(heads, kinds, entries),
                 _ => scalar::rewrite(heads, kinds, entries),
@@ -426,7 +327,7 @@ impl Burst {
         let to = &to[..self.len()];
         let has_room = |out: &Burst| out.room() >= to.len();
         let have_room = outs.iter().all(has_room) && has_room(dropped);
-        match self.level().0 {
+        match self.level().get() {
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 if outs.len() <= PORTS_BY_VECTOR && have_room => {
                 // SAFETY: this CPU supports a `CheckedLevel`, and all targets have room.
