@@ -3,132 +3,19 @@
 //! A [`DpdkTable`] is the writer. Its [`Reader`]s look up on other threads while the table changes, as DPDK allows: one writer, any
 //! number of readers. A lookup *during* a change may return a next hop of neither the old nor the new table, because DPDK reuses a freed
 //! second-level group at once. Next hop 0 means "no route" here; DPDK's tables can hold it, but [`DpdkTable::add`] refuses it.
-//!
-//! `rte_fib` and `rte_fib6` reserve one bit of an entry, so a 2-byte entry holds next hops and group numbers up to 2^15 - 1 and a 4-byte
-//! entry up to 2^31 - 1 (`get_max_nh` in DPDK's `lib/fib`).
 
-use std::ffi::{CStr, CString};
+use std::ffi::CString;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::c_text::c_string;
 use crate::eal::{Eal, Token};
 use crate::error::DpdkError;
-use crate::ids::SocketId;
 use crate::sys;
 
-pub use crate::fib_libraries::{RteFib, RteFib6, RteLpm, RteLpm6};
-
-/// Bytes per entry of `rte_fib` and `rte_fib6`. `rte_lpm` and `rte_lpm6` always have 4.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EntryBytes {
-    /// 2 bytes: next hops and second-level groups up to 2^15 - 1.
-    Two,
-    /// 4 bytes: next hops and second-level groups up to 2^31 - 1.
-    Four,
-}
-
-impl EntryBytes {
-    /// The size in bytes, 2 or 4.
-    #[must_use]
-    pub const fn bytes(self) -> usize {
-        match self {
-            Self::Two => 2,
-            Self::Four => 4,
-        }
-    }
-
-    /// The largest next hop, which is also the maximum number of second-level groups.
-    #[must_use]
-    pub const fn limit(self) -> u32 {
-        match self {
-            Self::Two => (1 << 15) - 1,
-            Self::Four => (1 << 31) - 1,
-        }
-    }
-}
-
-/// The lookup function of `rte_fib` and `rte_fib6`, chosen for the whole table and not per call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LookupKind {
-    /// Plain C, one key at a time.
-    Scalar,
-    /// AVX-512 gathers.
-    Avx512,
-}
-
-/// The parameters of a table.
-#[derive(Clone, Copy, Debug)]
-pub struct TableConfig {
-    /// The maximum number of routes. DPDK allocates their memory at once (in `rte_fib`, for twice as many nodes).
-    pub routes_max: u32,
-    /// Second-level groups (`tbl8`) of 256 entries: one for each 24-bit block with longer prefixes, and in IPv6 one for each further
-    /// byte.
-    pub groups: u32,
-    /// Bytes per entry.
-    pub entry: EntryBytes,
-    /// The NUMA node of the table.
-    pub socket: SocketId,
-}
-
-pub(crate) mod sealed {
-    pub trait SealedLibrary {}
-}
-
-/// One of DPDK's lookup libraries. The trait is sealed.
-pub trait Library: sealed::SealedLibrary {
-    /// A key: `u32` in host order, or 16 bytes in wire order.
-    type Key: Copy;
-    /// The library's result for a key.
-    type Answer: Copy + Default;
-    /// The library's name in DPDK.
-    const NAME: &'static str;
-    /// The shortest prefix length that it accepts: `rte_lpm` and `rte_lpm6` have no default route.
-    const LEN_MIN: u8 = 0;
-
-    #[doc(hidden)]
-    type Raw;
-    /// The largest next hop, which is also the maximum number of second-level groups.
-    #[doc(hidden)]
-    fn entry_max(config: &TableConfig) -> u32 {
-        config.entry.limit()
-    }
-    #[doc(hidden)]
-    fn next_hop(answer: Self::Answer) -> u32;
-    /// # Safety
-    /// EAL must run, and `config` be within the library's limits.
-    #[doc(hidden)]
-    unsafe fn create(name: &CStr, config: &TableConfig) -> *mut Self::Raw;
-    /// # Safety
-    /// `table` must come from `create` and be unused.
-    #[doc(hidden)]
-    unsafe fn free(table: *mut Self::Raw);
-    /// # Safety
-    /// `table` must be alive and have no other writer.
-    #[doc(hidden)]
-    unsafe fn add(table: *mut Self::Raw, address: &Self::Key, len: u8, next_hop: u32) -> i32;
-    /// # Safety
-    /// `table` must be alive and have no other writer.
-    #[doc(hidden)]
-    unsafe fn delete(table: *mut Self::Raw, address: &Self::Key, len: u8) -> i32;
-    /// # Safety
-    /// `table` must be alive; `count` keys must be readable and `count` answers writable.
-    #[doc(hidden)]
-    unsafe fn lookup(
-        table: *mut Self::Raw,
-        keys: *const Self::Key,
-        answers: *mut Self::Answer,
-        count: i32,
-    ) -> i32;
-}
-
-/// A library with a choice of lookup functions.
-pub trait Selectable: Library {
-    /// # Safety
-    /// `table` must be alive and without concurrent lookups.
-    #[doc(hidden)]
-    unsafe fn select(table: *mut Self::Raw, kind: LookupKind) -> i32;
-}
+pub use crate::fib_libraries::{
+    EntryBytes, Library, LookupKind, RteFib, RteFib6, RteLpm, RteLpm6, Selectable, TableConfig,
+};
 
 /// The maximum length of a table's name. DPDK's limits are 64 (`rte_fib`) and 32 (`rte_lpm`) including the NUL, and it prepends up to 4
 /// characters to name the table's objects.

@@ -1,10 +1,124 @@
 //! The four lookup libraries of [`crate::fib::DpdkTable`]: their C functions and limits. `rte_lpm`'s lookup is an inline function, so it
 //! goes through the shim; the others are called directly.
+//!
+//! `rte_fib` and `rte_fib6` reserve one bit of an entry, so a 2-byte entry holds next hops and group numbers up to 2^15 - 1 and a 4-byte
+//! entry up to 2^31 - 1 (`get_max_nh` in DPDK's `lib/fib`).
 
 use std::ffi::CStr;
 
-use crate::fib::{EntryBytes, Library, LookupKind, Selectable, TableConfig, sealed::SealedLibrary};
+use crate::ids::SocketId;
 use crate::sys;
+
+/// Bytes per entry of `rte_fib` and `rte_fib6`. `rte_lpm` and `rte_lpm6` always have 4.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EntryBytes {
+    /// 2 bytes: next hops and second-level groups up to 2^15 - 1.
+    Two,
+    /// 4 bytes: next hops and second-level groups up to 2^31 - 1.
+    Four,
+}
+
+impl EntryBytes {
+    /// The size in bytes, 2 or 4.
+    #[must_use]
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::Two => 2,
+            Self::Four => 4,
+        }
+    }
+
+    /// The largest next hop, which is also the maximum number of second-level groups.
+    #[must_use]
+    pub const fn limit(self) -> u32 {
+        match self {
+            Self::Two => (1 << 15) - 1,
+            Self::Four => (1 << 31) - 1,
+        }
+    }
+}
+
+/// The lookup function of `rte_fib` and `rte_fib6`, chosen for the whole table and not per call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LookupKind {
+    /// Plain C, one key at a time.
+    Scalar,
+    /// AVX-512 gathers.
+    Avx512,
+}
+
+/// The parameters of a table.
+#[derive(Clone, Copy, Debug)]
+pub struct TableConfig {
+    /// The maximum number of routes. DPDK allocates their memory at once (in `rte_fib`, for twice as many nodes).
+    pub routes_max: u32,
+    /// Second-level groups (`tbl8`) of 256 entries: one for each 24-bit block with longer prefixes, and in IPv6 one for each further
+    /// byte.
+    pub groups: u32,
+    /// Bytes per entry.
+    pub entry: EntryBytes,
+    /// The NUMA node of the table.
+    pub socket: SocketId,
+}
+
+mod sealed {
+    pub trait SealedLibrary {}
+}
+
+/// One of DPDK's lookup libraries. The trait is sealed.
+pub trait Library: sealed::SealedLibrary {
+    /// A key: `u32` in host order, or 16 bytes in wire order.
+    type Key: Copy;
+    /// The library's result for a key.
+    type Answer: Copy + Default;
+    /// The library's name in DPDK.
+    const NAME: &'static str;
+    /// The shortest prefix length that it accepts: `rte_lpm` and `rte_lpm6` have no default route.
+    const LEN_MIN: u8 = 0;
+
+    #[doc(hidden)]
+    type Raw;
+    /// The largest next hop, which is also the maximum number of second-level groups.
+    #[doc(hidden)]
+    fn entry_max(config: &TableConfig) -> u32 {
+        config.entry.limit()
+    }
+    #[doc(hidden)]
+    fn next_hop(answer: Self::Answer) -> u32;
+    /// # Safety
+    /// EAL must run, and `config` be within the library's limits.
+    #[doc(hidden)]
+    unsafe fn create(name: &CStr, config: &TableConfig) -> *mut Self::Raw;
+    /// # Safety
+    /// `table` must come from `create` and be unused.
+    #[doc(hidden)]
+    unsafe fn free(table: *mut Self::Raw);
+    /// # Safety
+    /// `table` must be alive and have no other writer.
+    #[doc(hidden)]
+    unsafe fn add(table: *mut Self::Raw, address: &Self::Key, len: u8, next_hop: u32) -> i32;
+    /// # Safety
+    /// `table` must be alive and have no other writer.
+    #[doc(hidden)]
+    unsafe fn delete(table: *mut Self::Raw, address: &Self::Key, len: u8) -> i32;
+    /// # Safety
+    /// `table` must be alive; `count` keys must be readable and `count` answers writable.
+    #[doc(hidden)]
+    unsafe fn lookup(
+        table: *mut Self::Raw,
+        keys: *const Self::Key,
+        answers: *mut Self::Answer,
+        count: i32,
+    ) -> i32;
+}
+
+/// A library with a choice of lookup functions.
+pub trait Selectable: Library {
+    /// # Safety
+    /// `table` must be alive and without concurrent lookups.
+    #[doc(hidden)]
+    unsafe fn select(table: *mut Self::Raw, kind: LookupKind) -> i32;
+}
 
 /// `rte_fib` (DIR24_8): a direct array of 2^24 entries, and groups of 256 for longer prefixes. Keys in host order.
 #[derive(Debug)]
@@ -19,10 +133,10 @@ pub enum RteLpm {}
 #[derive(Debug)]
 pub enum RteLpm6 {}
 
-impl SealedLibrary for RteFib {}
-impl SealedLibrary for RteFib6 {}
-impl SealedLibrary for RteLpm {}
-impl SealedLibrary for RteLpm6 {}
+impl sealed::SealedLibrary for RteFib {}
+impl sealed::SealedLibrary for RteFib6 {}
+impl sealed::SealedLibrary for RteLpm {}
+impl sealed::SealedLibrary for RteLpm6 {}
 
 /// The next hop of `rte_lpm` has 24 bits (`struct rte_lpm_tbl_entry`), as does a group's number.
 const LPM4_MAX: u32 = (1 << 24) - 1;

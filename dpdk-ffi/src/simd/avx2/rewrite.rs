@@ -1,6 +1,7 @@
 //! Rewrite with AVX2: frame bytes 0 to 31 of a packet in one vector.
 
-use super::super::{Entry, Kind, LANES};
+use super::super::{Entry, Kind};
+use crate::vector::LANES;
 use std::arch::x86_64::*;
 
 /// By [`Kind`], the addend of the 16-bit words of frame bytes 0 to 31.
