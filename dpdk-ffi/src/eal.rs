@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::c_text::c_string;
 use crate::device::{self, ADD, control, device_add};
-use crate::error::{DpdkError, EEXIST, ENODEV};
+use crate::error::DpdkError;
 use crate::ids::PortId;
 use crate::sys;
 use crate::version;
@@ -143,10 +143,10 @@ impl Eal {
         let _control = control();
         // EAL reports success for a device that already exists, with any arguments.
         if device::exists(name) {
-            return Err(DpdkError::named(ADD, name, EEXIST));
+            return Err(DpdkError::named(ADD, name, libc::EEXIST));
         }
         device_add(c"vdev", &c_name, &c_args)?;
-        if device::exists(name) { Ok(()) } else { Err(DpdkError::named(ADD, name, ENODEV)) }
+        if device::exists(name) { Ok(()) } else { Err(DpdkError::named(ADD, name, libc::ENODEV)) }
     }
 
     /// The usable ports in the order of their numbers: ports owned by another driver are left out.

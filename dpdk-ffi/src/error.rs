@@ -5,11 +5,6 @@ use std::ffi::CStr;
 use crate::ids::{LcoreId, PortId, QueueId};
 use crate::sys;
 
-/// Linux errnos, the same on every architecture that DPDK supports.
-pub(crate) const ENODEV: i32 = 19;
-pub(crate) const EEXIST: i32 = 17;
-pub(crate) const ENOTSUP: i32 = 95;
-
 /// Why a DPDK operation failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

@@ -32,9 +32,9 @@ impl DpdkLogLevel {
 }
 
 /// Takes a line of DPDK's log, without its line end.
-type Listener = fn(DpdkLogLevel, &str);
+type LogListener = fn(DpdkLogLevel, &str);
 
-static LISTENER: OnceLock<Listener> = OnceLock::new();
+static LISTENER: OnceLock<LogListener> = OnceLock::new();
 
 static AT_END: OnceLock<fn()> = OnceLock::new();
 
@@ -54,7 +54,7 @@ const LINE_BYTES_MAX: usize = 4096;
 ///
 /// # Errors
 /// [`DpdkError::Call`] if memory for a stream is short; DPDK then logs to standard error.
-pub fn listen_to_log(listener: Listener, at_end: fn()) -> Result<(), DpdkError> {
+pub fn listen_to_log(listener: LogListener, at_end: fn()) -> Result<(), DpdkError> {
     if LISTENER.set(listener).is_err() {
         return Ok(());
     }

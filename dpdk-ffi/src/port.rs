@@ -15,7 +15,7 @@ use crate::ids::{PortId, QueueId, SocketId};
 use crate::mempool::Mempool;
 use crate::port_config::{Granted, PortConfig, RssTypes, RxOffloads, TxOffloads, rss_subset};
 use crate::queue::{RxQueue, TxQueue};
-use crate::shared_port::{Direction, PortStatus, SharedPort, held};
+use crate::shared_port::{PortStatus, QueueDirection, SharedPort, held};
 use crate::sys;
 
 /// The default MTU of a port (`RTE_ETHER_MTU`).
@@ -386,7 +386,7 @@ impl Port {
         Ok(())
     }
 
-    fn take_queue(&self, direction: Direction, queue: QueueId) -> Result<(), DpdkError> {
+    fn take_queue(&self, direction: QueueDirection, queue: QueueId) -> Result<(), DpdkError> {
         let port = self.id();
         let mut state = self.inner.state();
         if !state.started {
@@ -410,7 +410,7 @@ impl Port {
     /// # Errors
     /// [`DpdkError::PortState`] if the port is not started, [`DpdkError::UnknownQueue`], [`DpdkError::QueueTaken`].
     pub fn take_rx_queue(&self, queue: QueueId) -> Result<RxQueue, DpdkError> {
-        self.take_queue(Direction::Rx, queue)?;
+        self.take_queue(QueueDirection::Rx, queue)?;
         Ok(RxQueue::new(Arc::clone(&self.inner), queue))
     }
 
@@ -419,7 +419,7 @@ impl Port {
     /// # Errors
     /// As [`Port::take_rx_queue`].
     pub fn take_tx_queue(&self, queue: QueueId) -> Result<TxQueue, DpdkError> {
-        self.take_queue(Direction::Tx, queue)?;
+        self.take_queue(QueueDirection::Tx, queue)?;
         Ok(TxQueue::new(Arc::clone(&self.inner), queue))
     }
 }

@@ -4,7 +4,7 @@
 //! queue taken when it is reset or removed, as for a stop.
 
 use crate::device::{ADD, DeviceName, control, hotplug_remove, name_of, unowned};
-use crate::error::{DpdkError, ENODEV, ENOTSUP};
+use crate::error::DpdkError;
 use crate::port::Port;
 use crate::port_config::Granted;
 use crate::sys;
@@ -71,7 +71,7 @@ impl Port {
         state.no_queues_taken(self.id())?;
         // SAFETY: no queue handle exists and none can be taken while we hold the state, so nothing polls the port.
         let answer = unsafe { sys::rte_eth_dev_reset(self.id().0) };
-        if answer == -ENOTSUP {
+        if answer == -libc::ENOTSUP {
             return self.stop_locked(&mut state);
         }
         DpdkError::check_port(self.id(), "rte_eth_dev_reset", answer)?;
@@ -119,7 +119,7 @@ impl Port {
             && device.has_dpdk_driver()
         {
             device.add_to_bus()?;
-            let missing = || DpdkError::named(ADD, self.name(), ENODEV);
+            let missing = || DpdkError::named(ADD, self.name(), libc::ENODEV);
             id = Some(found().ok_or_else(missing)?);
         }
         if let Some(id) = id {

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use crate::burst::Burst;
 use crate::ids::{PortId, QueueId};
-use crate::shared_port::{Direction, SharedPort};
+use crate::shared_port::{QueueDirection, SharedPort};
 use crate::sys;
 
 /// A taken queue: released when dropped; keeps its port alive and started.
 struct Taken {
     port: Arc<SharedPort>,
-    direction: Direction,
+    direction: QueueDirection,
     queue: QueueId,
     takes_chains: bool,
 }
@@ -55,12 +55,12 @@ macro_rules! queue {
 
 queue! {
     /// An RX queue of a started port. One handle exists at a time; it may move to another thread.
-    RxQueue, Direction::Rx
+    RxQueue, QueueDirection::Rx
 }
 
 queue! {
     /// A TX queue of a started port. One handle exists at a time; it may move to another thread.
-    TxQueue, Direction::Tx
+    TxQueue, QueueDirection::Tx
 }
 
 impl RxQueue {

@@ -137,7 +137,7 @@ impl Ring {
     /// # Errors
     /// [`DpdkError::RingEndTaken`] if the ring has a single producer and that end is taken.
     pub fn producer(&self) -> Result<RingProducer, DpdkError> {
-        Ok(RingProducer { end: RingEnd::take(self, End::Producer)? })
+        Ok(RingProducer { end: RingEnd::claim(self, RingRole::Producer)? })
     }
 
     /// The end that dequeues packets.
@@ -145,12 +145,12 @@ impl Ring {
     /// # Errors
     /// [`DpdkError::RingEndTaken`] if the ring has a single consumer and that end is taken.
     pub fn consumer(&self) -> Result<RingConsumer, DpdkError> {
-        Ok(RingConsumer { end: RingEnd::take(self, End::Consumer)? })
+        Ok(RingConsumer { end: RingEnd::claim(self, RingRole::Consumer)? })
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
+enum RingRole {
     Producer,
     Consumer,
 }
@@ -158,15 +158,15 @@ enum End {
 /// An end of a ring, released when dropped.
 struct RingEnd {
     ring: Arc<OwnedRing>,
-    end: End,
+    end: RingRole,
 }
 
 impl RingEnd {
-    fn take(ring: &Ring, end: End) -> Result<RingEnd, DpdkError> {
+    fn claim(ring: &Ring, end: RingRole) -> Result<RingEnd, DpdkError> {
         let inner = &ring.inner;
         let (one, flag, end_name) = match end {
-            End::Producer => (inner.sync.one_producer(), &inner.producer_taken, "producer"),
-            End::Consumer => (inner.sync.one_consumer(), &inner.consumer_taken, "consumer"),
+            RingRole::Producer => (inner.sync.one_producer(), &inner.producer_taken, "producer"),
+            RingRole::Consumer => (inner.sync.one_consumer(), &inner.consumer_taken, "consumer"),
         };
         // Acquire pairs with the release in the last holder's drop: that holder's last use of the end happens before ours.
         if one && flag.swap(true, Ordering::Acquire) {
@@ -183,8 +183,8 @@ impl RingEnd {
 impl Drop for RingEnd {
     fn drop(&mut self) {
         let flag = match self.end {
-            End::Producer => &self.ring.producer_taken,
-            End::Consumer => &self.ring.consumer_taken,
+            RingRole::Producer => &self.ring.producer_taken,
+            RingRole::Consumer => &self.ring.consumer_taken,
         };
         flag.store(false, Ordering::Release);
     }
@@ -268,9 +268,9 @@ impl RingPort {
         DpdkError::within("rx rings of a port", rx.len(), limits.0)?;
         DpdkError::within("tx rings of a port", tx.len(), limits.1)?;
         let mut ends = Vec::with_capacity(rx.len() + tx.len());
-        for (rings, end) in [(rx, End::Consumer), (tx, End::Producer)] {
+        for (rings, end) in [(rx, RingRole::Consumer), (tx, RingRole::Producer)] {
             for ring in rings {
-                ends.push(RingEnd::take(ring, end)?);
+                ends.push(RingEnd::claim(ring, end)?);
             }
         }
         let raw = |rings: &[Ring]| rings.iter().map(|ring| ring.inner.raw.as_ptr()).collect::<Vec<_>>();

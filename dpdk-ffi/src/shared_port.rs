@@ -21,16 +21,16 @@ pub(crate) fn held() -> MutexGuard<'static, BTreeMap<PortId, Weak<SharedPort>>> 
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Direction {
+pub(crate) enum QueueDirection {
     Rx,
     Tx,
 }
 
-impl Direction {
+impl QueueDirection {
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Direction::Rx => "rx",
-            Direction::Tx => "tx",
+            QueueDirection::Rx => "rx",
+            QueueDirection::Tx => "tx",
         }
     }
 }
@@ -65,10 +65,10 @@ pub(crate) struct PortStatus {
 }
 
 impl PortStatus {
-    pub(crate) fn taken(&mut self, direction: Direction) -> &mut Vec<bool> {
+    pub(crate) fn taken(&mut self, direction: QueueDirection) -> &mut Vec<bool> {
         match direction {
-            Direction::Rx => &mut self.rx_taken,
-            Direction::Tx => &mut self.tx_taken,
+            QueueDirection::Rx => &mut self.rx_taken,
+            QueueDirection::Tx => &mut self.tx_taken,
         }
     }
 
@@ -120,7 +120,7 @@ impl SharedPort {
     }
 
     /// Releases a queue whose handle was dropped.
-    pub(crate) fn release_queue(&self, direction: Direction, queue: QueueId) {
+    pub(crate) fn release_queue(&self, direction: QueueDirection, queue: QueueId) {
         if let Some(taken) = self.state().taken(direction).get_mut(usize::from(queue.0)) {
             *taken = false;
         }
@@ -159,9 +159,9 @@ mod tests {
             PortStatus { rx_taken: vec![false; 3], tx_taken: vec![false; 2], ..PortStatus::default() };
         let port = PortId(4);
         assert_eq!(state.no_queues_taken(port), Ok(()));
-        state.taken(Direction::Rx)[2] = true;
-        state.taken(Direction::Rx)[0] = true;
-        state.taken(Direction::Tx)[1] = true;
+        state.taken(QueueDirection::Rx)[2] = true;
+        state.taken(QueueDirection::Rx)[0] = true;
+        state.taken(QueueDirection::Tx)[1] = true;
         assert_eq!(state.no_queues_taken(port), Err(DpdkError::QueuesInUse { port, rx: 2, tx: 1 }));
         state.closed = true;
         assert_eq!(state.not_closed(port), Err(DpdkError::PortState { port, is: "closed", must: "open" }));

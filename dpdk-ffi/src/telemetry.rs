@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::c_text::{c_string, copy_text};
 use crate::eal::Eal;
-use crate::error::{DpdkError, EEXIST};
+use crate::error::DpdkError;
 use crate::sys;
 
 /// Handles one request: takes the text after the command's comma (empty without one) and returns the reply.
@@ -54,7 +54,7 @@ where
     match handlers.get_mut(command) {
         // DPDK cannot remove a command, so the slot of an unregistered command is reused.
         Some(slot @ None) => *slot = Some(Box::new(answer)),
-        Some(Some(_)) => return Err(DpdkError::named("rte_telemetry_register_cmd", command, EEXIST)),
+        Some(Some(_)) => return Err(DpdkError::named("rte_telemetry_register_cmd", command, libc::EEXIST)),
         None => {
             // SAFETY: both texts live through the call (DPDK copies them); the callback is a function, it never unwinds.
             let failed = unsafe {

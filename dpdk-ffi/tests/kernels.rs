@@ -15,7 +15,7 @@ const PACKETS_MAX: usize = 150;
 
 /// A frame of 10 to 150 bytes with valid lengths and checksum, of which some bytes are then replaced.
 #[derive(Clone, Debug)]
-struct Recipe {
+struct HeaderRecipe {
     is_v4: bool,
     bytes: usize,
     ttl: u8,
@@ -25,7 +25,7 @@ struct Recipe {
     head_bytes: Option<usize>,
 }
 
-impl Recipe {
+impl HeaderRecipe {
     fn frame(&self) -> Vec<u8> {
         let mut frame = vec![2; 12];
         let [source, destination] = &self.addresses;
@@ -71,14 +71,14 @@ fn address() -> impl Strategy<Value = [u8; 16]> {
     })
 }
 
-fn recipes() -> impl Strategy<Value = Vec<Recipe>> {
+fn recipes() -> impl Strategy<Value = Vec<HeaderRecipe>> {
     let bytes = prop_oneof![4 => 54..70usize, 1 => 10..150usize];
     let ttl = prop_oneof![4 => Just(64), 1 => 0..4u8];
     let edits = prop_oneof![8 => Just(vec![]), 1 => prop::collection::vec((12..60usize, any::<u8>()), 1..3)];
     let head_bytes = prop::option::weighted(0.05, 1..80usize);
     let addresses = [address(), address()];
     let recipe = (0..2u8, bytes, ttl, addresses, edits, head_bytes).prop_map(
-        |(family, bytes, ttl, addresses, edits, head_bytes)| Recipe {
+        |(family, bytes, ttl, addresses, edits, head_bytes)| HeaderRecipe {
             is_v4: family == 0,
             bytes,
             ttl,
@@ -116,7 +116,7 @@ struct Results {
 /// Runs all passes over the frames, which arrive in two parts.
 fn run(
     level: Level,
-    recipes: &[Recipe],
+    recipes: &[HeaderRecipe],
     cut: usize,
     table: &[Entry],
     indices: &[u32],
@@ -304,7 +304,7 @@ fn cached_starts_follow_the_packets() {
     let pool = testing::pool(eal, "starts", 511);
     let frame = |number: u8| {
         let addresses = [[10; 16], [10, 0, 0, number, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]];
-        Recipe { is_v4: true, bytes: 60, ttl: 64, addresses, edits: vec![], head_bytes: None }.frame()
+        HeaderRecipe { is_v4: true, bytes: 60, ttl: 64, addresses, edits: vec![], head_bytes: None }.frame()
     };
     let check = |burst: &mut Burst| {
         let (mut keys, mut places, mut none) = ([0; 128], [0; 128], [0; 128]);

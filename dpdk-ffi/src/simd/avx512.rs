@@ -14,7 +14,7 @@ use crate::vector::LANES;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-type Columns = [__m512i; 6];
+type HeaderColumns = [__m512i; 6];
 /// The byte at which the columns start, so that a header without options ends within 32 bytes.
 const COLUMNS_AT: usize = 10;
 
@@ -94,7 +94,7 @@ pub(super) unsafe fn parse(
 
 /// The packets of `candidates` that meet the rules for IPv4, and the lengths of the IP packets.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn check_v4(candidates: __mmask16, columns: &Columns, there: __m512i) -> (__mmask16, __m512i) {
+fn check_v4(candidates: __mmask16, columns: &HeaderColumns, there: __m512i) -> (__mmask16, __m512i) {
     let [_, a, b, c, source, destination] = *columns;
     let low = |word| _mm512_and_si512(word, all(0xffff));
     let high = |word| _mm512_srli_epi32::<16>(word);
@@ -125,7 +125,7 @@ fn check_v4(candidates: __mmask16, columns: &Columns, there: __m512i) -> (__mmas
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn check_v6(
     candidates: __mmask16,
-    columns: &Columns,
+    columns: &HeaderColumns,
     his: [__m512i; 2],
     there: __m512i,
 ) -> (__mmask16, __m512i) {
@@ -148,7 +148,7 @@ fn check_v6(
 /// # Safety
 /// At each head [`START_BYTES`] bytes must be readable.
 #[target_feature(enable = "avx512f")]
-unsafe fn columns(heads: &[*mut u8; LANES]) -> Columns {
+unsafe fn columns(heads: &[*mut u8; LANES]) -> HeaderColumns {
     // Packets k and k + 4 in the halves of a row.
     let row = |k: usize| {
         // SAFETY: 32 bytes from COLUMNS_AT on (the caller's contract); loads without alignment.

@@ -7,7 +7,7 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 const EIGHT: usize = 8;
-type Columns = [__m256i; 6];
+type HeaderColumns = [__m256i; 6];
 /// The byte at which the columns start, so that a header without options ends within 32 bytes.
 const COLUMNS_AT: usize = 10;
 
@@ -83,7 +83,7 @@ pub(in super::super) unsafe fn parse(
 
 /// The packets of `candidates` that meet the rules for IPv4, and the lengths of the IP packets.
 #[target_feature(enable = "avx2")]
-fn check_v4(candidates: __m256i, columns: &Columns, there: __m256i) -> (__m256i, __m256i) {
+fn check_v4(candidates: __m256i, columns: &HeaderColumns, there: __m256i) -> (__m256i, __m256i) {
     let [_, a, b, c, source, destination] = *columns;
     let low = |word| _mm256_and_si256(word, all(0xffff));
     let high = |word| _mm256_srli_epi32::<16>(word);
@@ -112,7 +112,7 @@ fn check_v4(candidates: __m256i, columns: &Columns, there: __m256i) -> (__m256i,
 
 /// The packets of `candidates` that meet the rules for IPv6 without the check of the destination, and the lengths of the IP packets.
 #[target_feature(enable = "avx2")]
-fn check_v6(candidates: __m256i, columns: &Columns, there: __m256i) -> (__m256i, __m256i) {
+fn check_v6(candidates: __m256i, columns: &HeaderColumns, there: __m256i) -> (__m256i, __m256i) {
     let [_, _, b, source, source_rest, _] = *columns;
     let and = |a, b| _mm256_and_si256(a, b);
     // Frame bytes 19 and 18 become the two low bytes.
@@ -131,7 +131,7 @@ fn check_v6(candidates: __m256i, columns: &Columns, there: __m256i) -> (__m256i,
 /// # Safety
 /// At each head [`START_BYTES`] bytes must be readable.
 #[target_feature(enable = "avx2")]
-unsafe fn columns(heads: &[*mut u8; EIGHT]) -> Columns {
+unsafe fn columns(heads: &[*mut u8; EIGHT]) -> HeaderColumns {
     // SAFETY: 32 bytes from COLUMNS_AT on (the caller's contract); loads without alignment.
     let row = |k: usize| unsafe { _mm256_loadu_si256(heads[k].add(COLUMNS_AT).cast()) };
     // Each 128-bit lane has the same word of four packets: words 0 to 3 in the first lane, 4 to 7 in the second.
