@@ -86,12 +86,12 @@ impl Port {
         self.device_info_under(control())
     }
 
-    /// As [`Self::device_info`]; `None` while another thread makes a control call, of this port or another.
+    /// [`Self::device_info`] without waiting.
     ///
     /// # Errors
-    /// As there.
-    pub fn try_device_info(&self) -> Option<Result<DeviceInfo, DpdkError>> {
-        Some(self.device_info_under(try_control()?))
+    /// As [`Self::device_info`]; [`DpdkError::Busy`] while another thread makes a control call, of this port or another.
+    pub fn try_device_info(&self) -> Result<DeviceInfo, DpdkError> {
+        self.device_info_under(try_control().ok_or(DpdkError::Busy)?)
     }
 
     fn device_info_under(&self, control: MutexGuard<'static, ()>) -> Result<DeviceInfo, DpdkError> {
@@ -124,12 +124,12 @@ impl Port {
         self.link_under(control())
     }
 
-    /// [`Self::link`] without waiting; `None` while another thread makes a control call, of this port or another.
+    /// [`Self::link`] without waiting.
     ///
     /// # Errors
-    /// As [`Self::link`].
-    pub fn try_link(&self) -> Option<Result<LinkState, DpdkError>> {
-        Some(self.link_under(try_control()?))
+    /// As [`Self::link`]; [`DpdkError::Busy`] while another thread makes a control call, of this port or another.
+    pub fn try_link(&self) -> Result<LinkState, DpdkError> {
+        self.link_under(try_control().ok_or(DpdkError::Busy)?)
     }
 
     fn link_under(&self, control: MutexGuard<'static, ()>) -> Result<LinkState, DpdkError> {
@@ -290,12 +290,12 @@ impl Port {
         self.stats_under(control())
     }
 
-    /// [`Self::stats`] without waiting; `None` while another thread makes a control call, of this port or another.
+    /// [`Self::stats`] without waiting.
     ///
     /// # Errors
-    /// As [`Self::stats`].
-    pub fn try_stats(&self) -> Option<Result<PortStats, DpdkError>> {
-        Some(self.stats_under(try_control()?))
+    /// As [`Self::stats`]; [`DpdkError::Busy`] while another thread makes a control call, of this port or another.
+    pub fn try_stats(&self) -> Result<PortStats, DpdkError> {
+        self.stats_under(try_control().ok_or(DpdkError::Busy)?)
     }
 
     fn stats_under(&self, control: MutexGuard<'static, ()>) -> Result<PortStats, DpdkError> {

@@ -104,7 +104,7 @@ impl PortCounts {
         let counts = |(port, receives): (&Port, &bool)| Self {
             name: port.label().to_owned(),
             receives: *receives,
-            stats: port.try_stats().and_then(Result::ok),
+            stats: port.try_stats().ok(),
         };
         ports.iter().zip(receives).map(counts).collect()
     }
@@ -133,7 +133,7 @@ impl Link {
                 of_kernel(interface, OPERSTATE)
                     .is_some_and(|state| matches!(state.as_str(), "up" | "unknown")),
             ),
-            None => self.port.try_link()?.ok().map(|link| link.up),
+            None => self.port.try_link().ok().map(|link| link.up),
         }
     }
 }

@@ -274,7 +274,7 @@ fn sampler(eal: &Eal, ports: &Ports, plan: &LcorePlan) -> Sampler {
     let spare = eal.lcores().into_iter().filter(|lcore| *lcore != eal.main_lcore()).map(|lcore| lcore.0);
     let spare = spare.filter(|lcore| !is_used(lcore)).collect();
     // A port is left out of a sample while a device is being brought back.
-    let sampler = Sampler::new(names, Box::new(move |index| read[index].try_stats()?.ok()), spare);
+    let sampler = Sampler::new(names, Box::new(move |index| read[index].try_stats().ok()), spare);
     sampler.with_alarms(plan).with_pools(ports.pools(plan))
 }
 

@@ -75,7 +75,7 @@ impl Steering<'_> {
     }
 
     fn info(&self, index: usize, port: &Port) -> InfoShown {
-        let link = port.try_link().and_then(Result::ok);
+        let link = port.try_link().ok();
         let table = self.forwarder.ports();
         let egress = table.ports.get(index);
         let view = port.try_view();
@@ -86,9 +86,10 @@ impl Steering<'_> {
             Some((true, true)) => "in use",
         };
         let [driver, device] = match port.try_device_info() {
-            None => self.desk.site.devices[index].clone(),
+            Ok(info) => [info.driver, info.device],
+            Err(DpdkError::Busy) => self.desk.site.devices[index].clone(),
             // A removed device has neither.
-            Some(info) => info.map(|info| [info.driver, info.device]).unwrap_or_default(),
+            Err(_) => Default::default(),
         };
         let granted = view.and_then(|view| view.granted);
         let granted = granted.as_ref().unwrap_or(&self.desk.site.granted[index]);
