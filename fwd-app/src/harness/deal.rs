@@ -1,5 +1,6 @@
-//! Assigns each frame its input and its VRF.
+//! Assigns each frame its input, its VRF and its expected result.
 
+use super::expected::{Expected, VrfReferences};
 use super::reference::checked;
 use super::trace::Trace;
 use crate::datapath::check::Destination;
@@ -7,6 +8,10 @@ use crate::datapath::vlans::PortVrfs;
 use crate::topology::plan::Input;
 use rustc_hash::FxHasher;
 use std::hash::{Hash as _, Hasher as _};
+use std::sync::Arc;
+
+/// Most packets of a replay: sequence numbers must fit the tag of an mbuf.
+pub(super) const PACKETS_MAX: u64 = 1 << 40;
 
 /// Distributes frames over the inputs of their port, or over all inputs with `--spread`.
 #[derive(Clone, Debug)]
@@ -59,6 +64,52 @@ impl Dealer {
         let at = (u128::from(hasher.finish()) * inputs.len() as u128) >> 64;
         inputs[usize::try_from(at).unwrap_or(0)]
     }
+}
+
+/// Frames in memory with their precomputed metadata.
+#[derive(Default)]
+pub(crate) struct TracePart {
+    pub(crate) trace: Arc<Trace>,
+    /// Number of trace frames before this part.
+    pub(super) first: usize,
+    pub(super) ring_of: Vec<u16>,
+    pub(super) vrf_of: Vec<usize>,
+    /// Correct result of each frame; `None` without `--verify`.
+    pub(super) expected: Option<Expected>,
+}
+
+impl TracePart {
+    /// Distributes the frames of `trace` with `dealer`, and judges them by `tables` if given.
+    pub(crate) fn new(trace: Arc<Trace>, dealer: &Dealer, tables: Option<&VrfReferences>) -> Self {
+        let mut part = Self { trace, ..Self::default() };
+        part.deal(dealer, tables);
+        part
+    }
+
+    /// Computes input, VRF and expected result of each frame.
+    pub(super) fn deal(&mut self, dealer: &Dealer, tables: Option<&VrfReferences>) {
+        let Self { trace, ring_of, vrf_of, expected, .. } = self;
+        dealer.deal(trace, ring_of, vrf_of);
+        if let Some(tables) = tables {
+            expected.get_or_insert_default().judge(tables, trace, vrf_of);
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NextFrame<'a> {
+    /// Sequence number over all passes.
+    pub(super) sequence: u64,
+    /// Due time by the trace, cycles from the first frame; 0 where the trace does not set it.
+    pub(super) due: u64,
+    pub(super) ring: usize,
+    pub(super) pool: usize,
+    pub(super) bytes: &'a [u8],
+}
+
+pub(super) struct FedFrame<'a> {
+    pub(super) part: &'a mut TracePart,
+    pub(super) frame: usize,
 }
 
 /// Source and destination address of an IP packet, in network byte order.

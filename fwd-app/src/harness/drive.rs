@@ -1,12 +1,13 @@
 //! Builds the ports, rings and pools of a replay, runs it and collects the outcome.
 
 use super::HarnessSpec;
+use super::deal::TracePart;
 use super::feeder::Feeder;
 use super::link::TxLink;
 use super::ready::ReadyQueues;
 use super::setup::{CACHE_MBUFS, Lcores, Sizes};
 use super::sink::Sink;
-use super::source::{Source, TracePart};
+use super::source::Source;
 use super::stream::Streamed;
 use super::trace::TraceFacts;
 use super::trials::conductor::{Conducted, Conductor};
@@ -201,7 +202,7 @@ impl Replay<'_> {
         sink.finish()?;
         let drops = Totals::new(&finished.outcomes, dpdk_ffi::tsc_hz(eal)).counters.drops;
         if let Some(verifier) = &mut verifier {
-            source.close(feeder.fed(), verifier);
+            source.close(feeder.fed(), |part, times| verifier.close(part, times));
         }
         Ok(Driven {
             finished,

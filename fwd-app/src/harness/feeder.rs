@@ -3,7 +3,9 @@
 //! At most a window of packets is inside the forwarder. The window fits a TX ring, so full speed alone never loses a packet. A full
 //! window or an empty mempool delays packets; in a trial of a search the packets due meanwhile are missed instead, see [`Pacer`].
 
-use super::source::{NextFrame, Source};
+use super::deal::NextFrame;
+use super::source::Source;
+use super::stream::ReadWaits;
 use super::trials::pacer::{Paced, Pacer};
 use crate::forwarder::updates::Applied;
 use dpdk_ffi::{Burst, DpdkError, Eal, Mempool, RingProducer};
@@ -39,16 +41,6 @@ impl Tag {
     pub(crate) fn updates_done(self, begun: u64) -> u64 {
         begun.saturating_sub(begun.wrapping_sub(self.updates) & UPDATES_MASK)
     }
-}
-
-/// Waits for the file: a packet was due and had not been read yet.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ReadWaits {
-    pub(crate) count: u64,
-    /// Sum of all waits, cycles.
-    pub(crate) cycles: u64,
-    /// Longest wait, cycles.
-    pub(crate) cycles_max: u64,
 }
 
 pub(crate) struct Feeder {

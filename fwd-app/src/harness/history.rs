@@ -1,9 +1,9 @@
 //! The next hops that each frame of the trace has over the updates. With `--verify` and `--updates` the verifier accepts every next hop
 //! that was in service between the feeding of a packet and its arrival.
 
+use super::deal::TracePart;
+use super::expected::VrfReferences;
 use super::reference::checked;
-use super::source::TracePart;
-use super::verify::VrfReferences;
 use crate::datapath::check::Destination;
 use crate::forwarder::updates::VrfUpdate;
 use fib::{IpPrefix, Key, NextHopId, Prefix};

@@ -8,7 +8,8 @@
 //! |---|---|
 //! | [`trace`] | the capture in memory |
 //! | [`interfaces`] | `--port-of`: ports by interface of the capture |
-//! | [`deal`] | input and VRF of each frame |
+//! | [`deal`] | input, VRF and expected result of each frame |
+//! | [`expected`] | for `--verify`: the correct result of each frame |
 //! | [`source`] | the frames to feed, from memory or streamed |
 //! | [`stream`], [`read_ahead`] | a trace read during the replay |
 //! | [`make`] | generated packets, and changes to captured ones |
@@ -28,6 +29,7 @@
 
 pub(crate) mod deal;
 pub(crate) mod drive;
+pub(crate) mod expected;
 pub(crate) mod feeder;
 pub(crate) mod history;
 pub(crate) mod interfaces;
@@ -36,7 +38,7 @@ pub(crate) mod make;
 #[cfg(test)]
 mod panics;
 mod pcap_file;
-mod read_ahead;
+pub(crate) mod read_ahead;
 mod ready;
 pub(crate) mod reference;
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! The thread that reads a streamed trace ahead of the clock: it fills chunks with frames and precomputes input, VRF and verdict of each.
 
+use super::deal::{Dealer, TracePart};
+use super::expected::VrfReferences;
 use super::interfaces::InterfacePorts;
 use super::schedule::OfferedRate;
-use super::source::TracePart;
-use super::stream::StreamSpec;
-use super::trace::{Captured, TraceError, TraceFacts};
+use super::trace::{Captured, TraceError, TraceFacts, TraceSpec};
 use crate::threads;
 use anyhow::Context as _;
 use crossbeam_channel::{Receiver, Sender};
@@ -16,6 +16,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 const CHUNK_BYTES: usize = 4 << 20;
 /// Most frames in a chunk, which bounds the memory for their metadata.
 const CHUNK_FRAMES: usize = 1 << 15;
+
+pub(crate) struct StreamSpec {
+    pub(crate) trace: TraceSpec,
+    pub(crate) loops: u64,
+    pub(crate) rate: OfferedRate,
+    /// Distributes the frames.
+    pub(crate) dealer: Dealer,
+    /// References that judge frames; `None` without `--verify`.
+    pub(crate) tables: Option<Arc<VrfReferences>>,
+}
 
 /// A chunk, or the error that ended reading.
 pub(super) type Read = Result<Chunk, TraceError>;

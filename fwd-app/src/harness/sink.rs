@@ -1,9 +1,10 @@
 //! The sink: takes sent packets from the TX rings, verifies them, records their latency and writes them to captures.
 
+use super::deal::FedFrame;
 use super::feeder::{Feeder, Tag};
 use super::link::TxLink;
 use super::pcap_file::PcapFile;
-use super::source::{FedFrame, Source};
+use super::source::Source;
 use super::verify::Verifier;
 use crate::datapath::latency::LatencyBySize;
 use anyhow::Context as _;
@@ -192,7 +193,7 @@ impl Sink {
         if let Some(verifier) = verifier {
             let begun = feeder.updates_begun();
             let updates = (tag.updates_done(begun), begun);
-            verifier.sent((sequence, &mut *part, frame), port, bytes, updates);
+            verifier.sent(sequence, FedFrame { part: &mut *part, frame }, port, bytes, updates);
         }
         if let Some(writer) = self.writers.get_mut(port) {
             writer.write(part.trace.time_ns(frame), bytes)?;

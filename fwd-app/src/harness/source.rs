@@ -2,63 +2,11 @@
 //!
 //! The feeder takes frames from a `Source`; the sink looks up sent packets in it by sequence number.
 
-use super::deal::Dealer;
-use super::feeder::ReadWaits;
+use super::deal::{FedFrame, NextFrame, PACKETS_MAX, TracePart};
 use super::schedule::{OfferedRate, TraceTimes};
-use super::stream::{Streamed, TraceStream};
-use super::trace::{Trace, TraceFacts};
-use super::verify::{Expected, Verifier, VrfReferences};
+use super::stream::{ReadWaits, Streamed, TraceStream};
+use super::trace::TraceFacts;
 use dpdk_ffi::Mempool;
-use std::sync::Arc;
-
-/// Most packets of a replay: sequence numbers must fit the tag of an mbuf.
-pub(super) const PACKETS_MAX: u64 = 1 << 40;
-
-/// Frames in memory with their precomputed metadata.
-#[derive(Default)]
-pub(crate) struct TracePart {
-    pub(crate) trace: Arc<Trace>,
-    /// Number of trace frames before this part.
-    pub(super) first: usize,
-    pub(super) ring_of: Vec<u16>,
-    pub(super) vrf_of: Vec<usize>,
-    /// Correct result of each frame; `None` without `--verify`.
-    pub(super) expected: Option<Expected>,
-}
-
-impl TracePart {
-    /// Distributes the frames of `trace` with `dealer`, and judges them by `tables` if given.
-    pub(crate) fn new(trace: Arc<Trace>, dealer: &Dealer, tables: Option<&VrfReferences>) -> Self {
-        let mut part = Self { trace, ..Self::default() };
-        part.deal(dealer, tables);
-        part
-    }
-
-    /// Computes input, VRF and expected result of each frame.
-    pub(super) fn deal(&mut self, dealer: &Dealer, tables: Option<&VrfReferences>) {
-        let Self { trace, ring_of, vrf_of, expected, .. } = self;
-        dealer.deal(trace, ring_of, vrf_of);
-        if let Some(tables) = tables {
-            expected.get_or_insert_default().judge(tables, trace, vrf_of);
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) struct NextFrame<'a> {
-    /// Sequence number over all passes.
-    pub(super) sequence: u64,
-    /// Due time by the trace, cycles from the first frame; 0 where the trace does not set it.
-    pub(super) due: u64,
-    pub(super) ring: usize,
-    pub(super) pool: usize,
-    pub(super) bytes: &'a [u8],
-}
-
-pub(super) struct FedFrame<'a> {
-    pub(super) part: &'a mut TracePart,
-    pub(super) frame: usize,
-}
 
 pub(crate) enum Source {
     Memory(TraceInMemory),
@@ -191,22 +139,22 @@ impl Source {
         }
     }
 
-    /// Frees chunks whose packets have all left, to read further.
-    pub(super) fn recycle(&mut self, pools: &[Mempool], verifier: Option<&mut Verifier>) {
+    /// Frees chunks whose packets have all left, to read further. `each` gets them before; each of their frames was fed once.
+    pub(super) fn recycle(&mut self, pools: &[Mempool], each: impl FnMut(&TracePart)) {
         if let Self::Stream(stream) = self {
-            stream.recycle(|pool| pools[pool].is_whole(), verifier);
+            stream.recycle(|pool| pools[pool].is_whole(), each);
         }
     }
 
-    /// Closes the account of `verifier` after the first `fed` packets were fed and all have left.
-    pub(super) fn close(&mut self, fed: u64, verifier: &mut Verifier) {
+    /// Passes to `each` the parts that [`Self::recycle`] has not, and how often each of their frames was fed, after the first `fed`
+    /// packets were fed and all have left.
+    pub(super) fn close(&mut self, fed: u64, mut each: impl FnMut(&TracePart, &dyn Fn(usize) -> u64)) {
         match self {
             Self::Memory(memory) => {
                 let frames = memory.part.trace.len() as u64;
-                let times = |frame| fed / frames + u64::from((frame as u64) < fed % frames);
-                verifier.close(&memory.part, times);
+                each(&memory.part, &|frame| fed / frames + u64::from((frame as u64) < fed % frames));
             }
-            Self::Stream(stream) => stream.close(fed, verifier),
+            Self::Stream(stream) => stream.close(fed, each),
         }
     }
 

@@ -9,13 +9,9 @@
 //! use, the mbufs of the other return to it (fragments are allocated from their packet's pool). Once all are back, no packet fed before the
 //! last swap is inside, and the pools swap again.
 
-use super::deal::Dealer;
-use super::feeder::ReadWaits;
-use super::read_ahead::{self, Chunk, Read};
-use super::schedule::OfferedRate;
-use super::source::{FedFrame, NextFrame, PACKETS_MAX};
+use super::deal::{FedFrame, NextFrame, PACKETS_MAX, TracePart};
+use super::read_ahead::{self, Chunk, Read, StreamSpec};
 use super::trace::{Trace, TraceError, TraceFacts, TraceSpec};
-use super::verify::{Verifier, VrfReferences};
 use crate::error::ConfigError;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounded};
 use std::collections::VecDeque;
@@ -55,14 +51,14 @@ impl StreamWhen {
     }
 }
 
-pub(crate) struct StreamSpec {
-    pub(crate) trace: TraceSpec,
-    pub(crate) loops: u64,
-    pub(crate) rate: OfferedRate,
-    /// Distributes the frames.
-    pub(crate) dealer: Dealer,
-    /// References that judge frames; `None` without `--verify`.
-    pub(crate) tables: Option<Arc<VrfReferences>>,
+/// Waits for the file: a packet was due and had not been read yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ReadWaits {
+    pub(crate) count: u64,
+    /// Sum of all waits, cycles.
+    pub(crate) cycles: u64,
+    /// Longest wait, cycles.
+    pub(crate) cycles_max: u64,
 }
 
 #[derive(Debug)]
@@ -215,28 +211,25 @@ impl TraceStream {
         self.chunks.back().map_or(0.0, |chunk| chunk.part.trace.frame_bytes_mean())
     }
 
-    /// Closes the account of chunks without packets inside and returns them to the reader. `is_whole` says whether all mbufs of a pool are
-    /// free.
-    pub(super) fn recycle(&mut self, is_whole: impl Fn(usize) -> bool, mut verifier: Option<&mut Verifier>) {
+    /// Returns chunks without packets inside to the reader, after `each` had them. `is_whole` says whether all mbufs of a pool are free.
+    pub(super) fn recycle(&mut self, is_whole: impl Fn(usize) -> bool, mut each: impl FnMut(&TracePart)) {
         if !std::mem::take(&mut self.is_worth_a_look) || !is_whole(1 - self.pool) {
             return;
         }
         let gone = self.changed_at;
         while let Some(mut chunk) = self.chunks.pop_front_if(|chunk| chunk.first + chunk.len() as u64 <= gone)
         {
-            if let Some(verifier) = &mut verifier {
-                verifier.close(&chunk.part, |_| 1);
-            }
+            each(&chunk.part);
             chunk.clear();
             let _ = self.empty.try_send(chunk);
         }
         (self.pool, self.changed_at) = (1 - self.pool, self.sequence);
     }
 
-    /// Closes the account of the remaining chunks, after `fed` packets were fed.
-    pub(super) fn close(&mut self, fed: u64, verifier: &mut Verifier) {
+    /// Removes the remaining chunks, as [`Source::close`](super::source::Source::close).
+    pub(super) fn close(&mut self, fed: u64, mut each: impl FnMut(&TracePart, &dyn Fn(usize) -> u64)) {
         for chunk in self.chunks.drain(..) {
-            verifier.close(&chunk.part, |frame| u64::from(chunk.first + (frame as u64) < fed));
+            each(&chunk.part, &|frame| u64::from(chunk.first + (frame as u64) < fed));
         }
     }
 
@@ -261,6 +254,8 @@ fn due(chunk: &Chunk, frame: usize, cycles_per_ns: f64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::deal::Dealer;
+    use super::super::schedule::OfferedRate;
     use super::*;
     use crate::forwarder::test_forwarder::bundled;
     use crate::topology::plan::Input;
@@ -285,7 +280,7 @@ mod tests {
             Some(_) => stream.advance(),
             None => yield_now(),
         }
-        stream.recycle(is_whole, None);
+        stream.recycle(is_whole, |_| ());
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Replays of the bundled capture within a test's process.
 
-use super::deal::Dealer;
+use super::deal::{Dealer, TracePart};
 use super::drive::{Replay, ReplayOutcome};
 use super::setup::{Lcores, Sizes};
-use super::source::{Source, TracePart};
+use super::source::Source;
 use super::trace::Trace;
 use super::{HarnessSpec, ports};
 use crate::forwarder::Forwarder;

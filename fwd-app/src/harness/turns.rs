@@ -64,7 +64,10 @@ impl<H: FnMut(&Handle), O: Fn() -> bool> Loop<'_, H, O> {
             let worked = self.running.poll();
             stage_cycles = dpdk_ffi::tsc() - before_tsc;
             let came = self.sink.poll(&self.feeder, self.source, self.verifier.as_mut())?;
-            self.source.recycle(self.feeder.pools(), self.verifier.as_mut());
+            let verifier = &mut self.verifier;
+            self.source.recycle(self.feeder.pools(), |part| {
+                verifier.iter_mut().for_each(|verifier| verifier.close(part, |_| 1));
+            });
             taken += came;
             let moved = fed > 0 || worked || came > 0;
             has_moved |= moved;

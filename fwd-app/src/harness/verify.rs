@@ -5,58 +5,19 @@
 //! lookup: these count as `engine_stall` regardless of their expected result. While routes change, any next hop in service between
 //! the feeding of a packet and its arrival is valid.
 
+use super::deal::{FedFrame, TracePart};
+use super::expected::{Expected, Pieces, VrfReferences};
 use super::history::History;
 use super::reference::{Reference, Verdict, checked};
-use super::source::TracePart;
-use super::trace::Trace;
 use crate::datapath::{DropReason, Drops};
 use crate::forwarder::updates::VrfUpdate;
 use crate::notice::post;
-use fib::{MacAddr, NextHopTable};
+use fib::MacAddr;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
 /// Most mismatches described in notices; further ones are only counted.
 const SHOWN: u64 = 5;
-
-pub(crate) struct VrfReferences {
-    /// By VRF number: its routes, and the meaning of its next hops.
-    pub(crate) vrfs: Vec<(Reference, NextHopTable)>,
-}
-
-/// The fragments of a frame, each with the number of its arrivals.
-type Pieces = Vec<(Vec<u8>, u64)>;
-
-/// Expected and actual results of the frames of a [`TracePart`].
-#[derive(Default)]
-pub(crate) struct Expected {
-    /// By the routes as loaded.
-    verdicts: Vec<Verdict>,
-    /// Arrivals of each frame unfragmented.
-    sent: Vec<u64>,
-    /// For frames that are fragmented by the routes as loaded.
-    pieces: FxHashMap<usize, Pieces>,
-}
-
-impl Expected {
-    /// Resets to the frames of `trace`; `vrf_of` holds the VRF of each.
-    pub(super) fn judge(&mut self, tables: &VrfReferences, trace: &Trace, vrf_of: &[usize]) {
-        let Self { verdicts, sent, pieces } = self;
-        verdicts.clear();
-        pieces.clear();
-        for (frame, vrf) in vrf_of.iter().enumerate() {
-            let (original, (reference, hops)) = (trace.frame(frame), &tables.vrfs[*vrf]);
-            let verdict = reference.verdict(original, hops);
-            if let Verdict::Fragments { port, destination, ip_at, mtu_bytes } = verdict {
-                let made = reference.fragments(original, port, destination, ip_at, mtu_bytes);
-                pieces.insert(frame, made.into_iter().map(|piece| (piece, 0)).collect());
-            }
-            verdicts.push(verdict);
-        }
-        sent.clear();
-        sent.resize(verdicts.len(), 0);
-    }
-}
 
 pub(crate) struct Verifier {
     tables: Arc<VrfReferences>,
@@ -113,12 +74,13 @@ impl Verifier {
         Ok(Self { history: Some(history), fragments_max, ..Self::new(Arc::new(tables)) })
     }
 
-    /// Checks packet `sequence`, frame `frame` of `part`, which left by `port` with these bytes.
+    /// Checks packet `sequence`, made from the frame, which left by `port` with these bytes.
     ///
     /// `updates`: how many were certainly in service when it was fed, and how many may have been when it arrived.
-    pub(crate) fn sent(
+    pub(super) fn sent(
         &mut self,
-        (sequence, part, frame): (u64, &mut TracePart, usize),
+        sequence: u64,
+        FedFrame { part, frame }: FedFrame<'_>,
         port: usize,
         bytes: &[u8],
         updates: (u64, u64),
