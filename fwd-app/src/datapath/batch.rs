@@ -75,8 +75,7 @@ pub(crate) struct Batch {
     /// its lane.
     pub(crate) is_plain: bool,
     pub(crate) egress: Array<Egress>,
-    /// Egress port of each packet; [`Code::DROPPED`](super::Code::DROPPED); or [`Code::FRAGMENT`](super::Code::FRAGMENT) for a packet that
-    /// leaves as fragments by the port of its egress entry.
+    /// The word of the exit of each packet: a port, [`Exit::Dropped`](super::Exit::Dropped) or [`Exit::Fragment`](super::Exit::Fragment).
     pub(crate) ports: Array<u16>,
     pub(crate) bytes: u64,
     pub(crate) drops: Drops,

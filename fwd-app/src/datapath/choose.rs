@@ -5,7 +5,7 @@
 
 use super::batch::{Batch, Tagged};
 use super::check::ETHERNET_BYTES;
-use super::{Code, EgressTable, flow};
+use super::{EgressTable, Exit, flow};
 use dpdk_ffi::simd::Kind;
 
 /// Selects paths and replaces the packets' entries and indices. Returns whether packets remain that need care.
@@ -15,7 +15,7 @@ pub(crate) fn choose(batch: &mut Batch, table: &EgressTable) -> bool {
     let key = table.hash_key();
     let mut need_care = false;
     for at in (0..packets.len()).step_by(64) {
-        let [mut groups, others] = packets.with_code(ports, at, Code::GROUP);
+        let [mut groups, others] = packets.with_code(ports, at, Exit::Group.word());
         need_care |= others != 0;
         while groups != 0 {
             let place = at + groups.trailing_zeros() as usize;
@@ -31,10 +31,9 @@ pub(crate) fn choose(batch: &mut Batch, table: &EgressTable) -> bool {
                 flow::hash(key, data.get(ip_at..).unwrap_or_default())
             });
             let (id, entry) = table.path(egress[place], hash);
-            let is_long = slots[place].get().is_ok_and(|ip_bytes| ip_bytes > u32::from(entry.mtu_bytes));
-            let port = if is_long { entry.port.max(Code::TOO_LONG) } else { entry.port };
+            let port = Exit::for_length(entry, slots[place]);
             (indices[place], egress[place], ports[place]) = (id.get(), entry, port);
-            need_care |= port >= Code::FIRST;
+            need_care |= !Exit::is_port(port);
         }
     }
     need_care

@@ -17,6 +17,7 @@
 //! | [`swap`] | [`Swap`](swap::Swap): exchanges a value with a running lcore |
 //! | [`port_queues`] | queues of a port that goes out of use or returns |
 //! | [`egress`] | [`EgressTable`]: port, MACs and MTU of each next hop, and the paths of groups |
+//! | [`exit`] | [`Exit`]: port, drop reason or another exit of a packet |
 //! | [`hop_counts`] | packets and bytes by next hop |
 //! | [`flow`] | the flow hash, which selects paths |
 //! | [`choose`] | selects the path of packets to groups |
@@ -37,6 +38,7 @@ pub(crate) mod choose;
 pub(crate) mod counters;
 pub(crate) mod drop_reason;
 pub(crate) mod egress;
+pub(crate) mod exit;
 pub(crate) mod flow;
 pub(crate) mod fragment;
 pub(crate) mod hop_counts;
@@ -61,6 +63,7 @@ pub(crate) mod watch;
 pub(crate) use batch::Batch;
 pub(crate) use counters::{Counters, Published, StageName};
 pub(crate) use drop_reason::{DropReason, Drops};
-pub(crate) use egress::{Code, Egress, EgressError, EgressPort, EgressTable};
+pub(crate) use egress::{EgressError, EgressPort, EgressTable};
+pub(crate) use exit::{Egress, Exit};
 pub(crate) use latency::Latency;
 pub(crate) use punt::PuntMarker;

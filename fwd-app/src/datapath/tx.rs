@@ -20,7 +20,7 @@ use super::port_queues::PortQueues;
 use super::punt::PuntTag;
 use super::punt_class::PuntClass;
 use super::watch::{PacketOrigin, Watch};
-use super::{Batch, Code, DropReason, Drops, Egress, Latency, PuntMarker};
+use super::{Batch, DropReason, Drops, Egress, Exit, Latency, PuntMarker};
 use dpdk_ffi::simd::Kind;
 use dpdk_ffi::{Burst, Eal, QueueId, RingConsumer, RingProducer, TxQueue};
 use std::sync::Arc;
@@ -218,7 +218,7 @@ impl Tx {
     fn send_fragments(&mut self, batch: &mut Batch, count: usize, counters: &mut Counters) {
         let Batch { packets, kinds, tagged, egress, ports, drops, input, vrf, .. } = batch;
         let (tsc, origin) = (dpdk_ffi::tsc(), PacketOrigin::new(*input, *vrf));
-        let mut those = (0..count).filter(|place| ports[*place] == Code::FRAGMENT);
+        let mut those = (0..count).filter(|place| ports[*place] == Exit::Fragment.word());
         let mut made = (0, 0);
         for i in 0..packets.len() {
             let place =
@@ -278,7 +278,7 @@ impl Tx {
         }
         let mut ports = [0; ORIGINATED_MAX];
         for (i, port) in ports[..came].iter_mut().enumerate() {
-            *port = u16::try_from(fresh.tag(i)).unwrap_or(Code::DROPPED);
+            *port = u16::try_from(fresh.tag(i)).unwrap_or(Exit::Dropped.word());
         }
         let bytes = bytes_of(fresh);
         fresh.scatter(&ports, &mut self.outs, &mut self.dropped);
@@ -306,7 +306,7 @@ impl Tx {
         let mut at = 0;
         for stamp in stamps {
             let end = at + stamp.packets as usize;
-            let left = batch.ports[at..end].iter().filter(|port| **port < Code::FIRST).count();
+            let left = batch.ports[at..end].iter().filter(|port| Exit::is_port(**port)).count();
             self.latency.record(now.saturating_sub(stamp.tsc), left as u64);
             at = end;
         }

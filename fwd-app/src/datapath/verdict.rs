@@ -7,7 +7,7 @@ use super::fragment::Cut;
 use super::parse::next_place;
 use super::punt::{PuntCause, PuntTag, PuntVerdict};
 use super::slot::Slot;
-use super::{Code, DropReason, Drops, Egress, EgressTable, PuntMarker};
+use super::{DropReason, Drops, Egress, EgressTable, Exit, PuntMarker};
 use dpdk_ffi::simd::{Indexed, Kind, LengthOrMark};
 use fib::NextHopId;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -59,10 +59,9 @@ fn enter_vlans(batch: &mut Batch, table: &EgressTable) -> bool {
         }
         let id = NextHopId::from_answer(indices[place]);
         let Some(entry) = table.in_vlans(vlans(packets.head(place)), id) else { continue };
-        let is_long = slots[place].get().is_ok_and(|ip_bytes| ip_bytes > u32::from(entry.mtu_bytes));
-        ports[place] = if is_long { entry.port.max(Code::TOO_LONG) } else { entry.port };
+        ports[place] = Exit::for_length(entry, slots[place]);
         egress[place] = entry;
-        need_care |= ports[place] >= Code::FIRST;
+        need_care |= !Exit::is_port(ports[place]);
     }
     need_care
 }
@@ -114,7 +113,7 @@ fn settle(batch: &mut Batch, table: &EgressTable) {
         let ip_at = if kinds[place] == Kind::Other { ip_at(tagged, place) } else { ETHERNET_BYTES };
         (packets.data(place), ip_at)
     };
-    let is_code = |port: &u16| *port >= Code::FIRST;
+    let is_code = |port: &u16| !Exit::is_port(*port);
     let (mut at, mut has_connected) = (0, false);
     while let Some(place) = next_place(&ports[..packets.len()], at, is_code) {
         at = place + 1;
@@ -127,7 +126,7 @@ fn settle(batch: &mut Batch, table: &EgressTable) {
         let in_vlans = (kinds[place] == Kind::Other && table.has_vlans())
             .then(|| table.in_vlans(vlans(packets.head(place)), id));
         let found = in_vlans.flatten().unwrap_or_else(|| table.get(id));
-        if found.port == Code::CONNECTED {
+        if found.port == Exit::Connected.word() {
             (ports[place], has_connected) = (found.port, true);
             continue;
         }
@@ -149,7 +148,7 @@ fn settle(batch: &mut Batch, table: &EgressTable) {
     let lane6 = v6.packets[..v6.len].iter().zip(addresses6);
     for (place, address) in lane4.chain(lane6) {
         let place = usize::from(*place);
-        if ports[place] == Code::CONNECTED {
+        if ports[place] == Exit::Connected.word() {
             let is_tagged = kinds[place] == Kind::Other && table.has_vlans();
             let vlans = if is_tagged { vlans(packets.head(place)) } else { [0; 2] };
             egress[place] = table.connected_in(vlans, NextHopId::from_answer(indices[place]), address);
@@ -191,8 +190,8 @@ struct Settling<'a> {
 }
 
 impl Settling<'_> {
-    /// The egress port of a packet with entry `found`: the entry's port; [`Code::FRAGMENT`] if the packet is too long and may be fragmented
-    /// for the entry's MTU; or [`Code::DROPPED`], with the reason in the slot, counted in `drops` or as a punt. `packet` yields the
+    /// The word of the exit of a packet with entry `found`: the entry's port; [`Exit::Fragment`] if the packet is too long and may be fragmented
+    /// for the entry's MTU; or [`Exit::Dropped`], with the reason in the slot, counted in `drops` or as a punt. `packet` yields the
     /// packet's first bytes and the offset of its IP header.
     fn port<'a>(
         &mut self,
@@ -201,19 +200,20 @@ impl Settling<'_> {
         packet: impl FnOnce() -> (&'a [u8], usize),
     ) -> u16 {
         let is_long = |slot| matches!(Slot::of(slot), Slot::Packet { ip_bytes } if ip_bytes > u32::from(found.mtu_bytes));
-        let (reason, head) = match found.port {
+        let (reason, head) = match Exit::of(found.port) {
+            Exit::Local => (DropReason::NotForUs, Some(packet().0)),
             // An entry that drops keeps its reason, however long the packet is.
-            Code::LOCAL => (DropReason::NotForUs, Some(packet().0)),
-            // Every other code encodes a drop reason.
-            code @ Code::FIRST.. => (Code::reason(code).unwrap_or(DropReason::EngineStall), None),
-            port if !is_long(*slot) => return port,
-            _ => {
+            Exit::Drop(reason) => (reason, None),
+            Exit::Port(port) if !is_long(*slot) => return port,
+            Exit::Port(_) => {
                 let (head, ip_at) = packet();
                 if Cut::new(head, ip_at, found.mtu_bytes).is_some() {
-                    return Code::FRAGMENT;
+                    return Exit::Fragment.word();
                 }
                 (DropReason::MtuExceeded, None)
             }
+            // Groups and links are resolved before; no entry has any other exit.
+            _ => (DropReason::EngineStall, None),
         };
         let tsc = self.tsc;
         let taken = match (self.punting.as_mut().filter(|punting| !punting.is_elsewhere), head) {
@@ -224,7 +224,7 @@ impl Settling<'_> {
         self.has_punts |= taken.is_ok();
         taken.err().into_iter().for_each(|reason| self.drops.add(reason, 1));
         *slot = Slot::from(taken).word();
-        Code::DROPPED
+        Exit::Dropped.word()
     }
 }
 
@@ -423,7 +423,10 @@ mod tests {
         batch.v4.hops[..answers.len()].copy_from_slice(&answers);
         verdict(&mut batch, &table);
         rewrite(&mut batch);
-        assert_eq!(batch.ports[..12], [1, Code::DROPPED, 4, 4, 4, 4, 4, 4, 4, 4, 4, Code::DROPPED]);
+        assert_eq!(
+            batch.ports[..12],
+            [1, Exit::Dropped.word(), 4, 4, 4, 4, 4, 4, 4, 4, 4, Exit::Dropped.word()]
+        );
         assert_eq!(batch.slot(1), Slot::Dropped(DropReason::NotForUs));
         assert_eq!((batch.drops.total(), batch.drops.get(DropReason::NotForUs)), (2, 1));
         assert_eq!(batch.slot(11), Slot::Dropped(DropReason::Blackhole), "of which nobody is told");
@@ -461,7 +464,7 @@ mod tests {
             // The codes above the drop reasons, once each.
             batch.v4.hops[..9].copy_from_slice(&ids[125..]);
             verdict(&mut batch, &table);
-            assert_eq!(batch.ports[..9], [Code::DROPPED; 9]);
+            assert_eq!(batch.ports[..9], [Exit::Dropped.word(); 9]);
             assert_eq!(batch.drops.get(DropReason::MtuExceeded), 9, "{level:?}");
         }
     }
@@ -475,7 +478,7 @@ mod tests {
         parse(&mut batch);
         batch.v6.hops[..3].copy_from_slice(&[id(2), id(2), NextHopId::NONE]);
         verdict(&mut batch, &table);
-        assert_eq!(batch.ports[..3], [1, Code::DROPPED, Code::DROPPED]);
+        assert_eq!(batch.ports[..3], [1, Exit::Dropped.word(), Exit::Dropped.word()]);
         assert_eq!(batch.drops.get(DropReason::MtuExceeded), 1);
         assert_eq!(batch.drops.get(DropReason::NoRoute), 1);
     }

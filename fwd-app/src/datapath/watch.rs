@@ -11,7 +11,7 @@
 use super::check::{self, Destination};
 use super::punt::PuntCause;
 use super::slot::Slot;
-use super::{Batch, Code, DropReason, Egress};
+use super::{Batch, DropReason, Egress, Exit};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use dpdk_ffi::Burst;
 use fib::{IpPrefix, Key as _};
@@ -94,7 +94,7 @@ impl Fate {
             Slot::PuntCause(punt) => Self::Punted(punt),
             Slot::Packet { .. } => {
                 let Egress { port, macs, mtu_bytes } = batch.egress[place];
-                let fragments_max = (batch.ports[place] == Code::FRAGMENT).then_some(mtu_bytes);
+                let fragments_max = (batch.ports[place] == Exit::Fragment.word()).then_some(mtu_bytes);
                 Self::Sent { port, macs, fragments_max }
             }
         }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::datapath::egress::learned::Learner;
-use crate::datapath::{Batch, Code, test_frames};
+use crate::datapath::{Batch, Exit, test_frames};
 use crate::ports::PortTable;
 use crate::ports::table::tests::ports;
 use crate::routes::test_vrf::vrf_over;
@@ -47,7 +47,7 @@ fn updates_are_in_service_after_the_commit_and_next_hops_are_known_by_then() {
     assert_eq!(vrf.commit().unwrap(), loaded.next());
     let id = lookup(&vrf);
     let found = vrf.egress.table().unwrap().load().get(id);
-    assert_eq!(Code::reason(found.port), Some(crate::datapath::DropReason::Blackhole));
+    assert_eq!(Exit::of(found.port).drop_reason(), Some(crate::datapath::DropReason::Blackhole));
     vrf.update(&Update { action: Action::Withdraw, ..announce(NextHop::Blackhole) }).unwrap();
     assert_eq!(vrf.commit().unwrap(), loaded.next().next());
     assert_eq!((lookup(&vrf), vrf.tally.updates, vrf.tally.deltas), (before, 2, 2));

@@ -20,7 +20,7 @@ use crate::datapath::parse::parse;
 use crate::datapath::rewrite::rewrite;
 use crate::datapath::slot::Slot;
 use crate::datapath::verdict::verdict;
-use crate::datapath::{Batch, Code, DropReason, Egress, EgressPort, EgressTable};
+use crate::datapath::{Batch, DropReason, Egress, EgressPort, EgressTable, Exit};
 use crate::harness::reference::{Reference, Verdict};
 use crate::harness::trace::Trace;
 use crate::routes::feeds::FeedEvent;
@@ -337,7 +337,7 @@ impl Forwarder {
             out.free_all();
         }
         dropped.free_all();
-        let long = (0..count).filter(|place| batch.ports[*place] == Code::FRAGMENT);
+        let long = (0..count).filter(|place| batch.ports[*place] == Exit::Fragment.word());
         let fragmented = long.enumerate().map(|(i, place)| {
             let packet = usize::try_from(batch.packets.tag(i)).ok();
             let packet = packet.and_then(|tag| forwarded.packets.get_mut(tag));

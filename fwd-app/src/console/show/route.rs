@@ -5,7 +5,7 @@ use crate::console::Steering;
 use crate::console::{Answer, Refusal};
 use crate::datapath::egress::PathState;
 use crate::datapath::flow::Flow;
-use crate::datapath::{Code, DropReason, EgressTable};
+use crate::datapath::{DropReason, EgressTable, Exit};
 use fib::{Keys, MacAddr, NextHop, NextHopId};
 use serde::Serialize;
 use std::fmt;
@@ -88,14 +88,14 @@ impl Steering<'_> {
         known: &[NeighbourShown],
     ) -> Option<Towards> {
         let mut entry = table.get(id);
-        if entry.port == Code::CONNECTED {
+        if Exit::of(entry.port) == Exit::Connected {
             entry = table.connected(id, address);
         }
-        if entry.port == Code::LOCAL {
-            return None;
-        }
-        let dropped = Code::reason(entry.port);
-        let port = Some(entry.port).filter(|port| *port < Code::FIRST);
+        let (port, dropped) = match Exit::of(entry.port) {
+            Exit::Local => return None,
+            Exit::Port(port) => (Some(port), None),
+            other => (None, other.drop_reason()),
+        };
         // The gateway or the host itself; a bare id has none, its MAC follows from the number.
         let of = self.neighbour(table, id, address);
         let of = of.map(|(address, named)| (address, port.or(named)));

@@ -13,10 +13,8 @@ pub(crate) mod ways;
 
 pub(crate) use build::{Inputs, last_dense};
 
-use super::DropReason;
 use super::hop_counts::HopCounts;
-/// Action for the packets of one next hop. The port may be a [`Code`]. The MTU is 65,535 in an entry that drops.
-pub(crate) use dpdk_ffi::simd::Entry as Egress;
+use super::{DropReason, Egress, Exit};
 use fib::{Group, MacAddr, NextHop, NextHopId, PortRef, Rib};
 use lpm_core::drops::Witness;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -29,41 +27,6 @@ use ways::Ways;
 const DENSE_ANYWAY: u32 = 1 << 16;
 /// The dense array and the counts by next hop do not grow for bare ids above this one (16 MB of entries).
 const DENSE_BARE_MAX: u32 = 1 << 20;
-
-/// Values that replace a port number when a packet is not sent.
-pub(crate) struct Code;
-
-impl Code {
-    pub(crate) const FIRST: u16 = Egress::CODES;
-
-    /// The packet exceeds the MTU of its port. It is the first code; no entry uses it.
-    pub(crate) const TOO_LONG: u16 = Egress::TOO_LONG;
-
-    const REASONS: u16 = Self::TOO_LONG + 1;
-
-    /// The destination is on a directly connected link: its neighbour entry decides.
-    pub(crate) const CONNECTED: u16 = 0xff80;
-
-    pub(crate) const LOCAL: u16 = 0xff81;
-
-    /// The next hop is a group: the first bytes of the entry are the index of its [`Ways`].
-    pub(crate) const GROUP: u16 = 0xff82;
-
-    /// The packet leaves as fragments by the port of its entry.
-    pub(crate) const FRAGMENT: u16 = 0xff83;
-
-    /// Dropped and already counted.
-    pub(crate) const DROPPED: u16 = u16::MAX;
-
-    pub(crate) const fn of(reason: DropReason) -> u16 {
-        Self::REASONS + reason as u16
-    }
-
-    /// The reason of a code made by [`Self::of`].
-    pub(crate) fn reason(code: u16) -> Option<DropReason> {
-        DropReason::ALL.get(usize::from(code.checked_sub(Self::REASONS)?)).copied()
-    }
-}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EgressPort {
@@ -216,28 +179,6 @@ pub(crate) struct PathState {
 }
 
 impl EgressTable {
-    /// Builds the table with a route to each hop, without routes for gateways. A port's index is its place in the list.
-    ///
-    /// # Errors
-    /// As [`Self::build`].
-    #[cfg(test)]
-    pub(crate) fn new(hops: &fib::NextHopTable, ports: &[EgressPort]) -> Result<Self, EgressError> {
-        let mut rib = Rib::new();
-        for (id, _) in hops.iter() {
-            rib.v6.set(fib::Prefix::truncating(id.get().into(), 128), id);
-        }
-        Self::build(&Inputs {
-            hops,
-            learned: &learned::Learned::default(),
-            ports,
-            rib: &rib,
-            stopped: &[],
-            foreign: &[],
-            ecmp_seed: 0,
-            before: None,
-        })
-    }
-
     /// Entries by id; entries of bare ids beyond the array are computed.
     #[inline(always)]
     pub(crate) fn dense(&self) -> &[Egress] {
@@ -265,7 +206,7 @@ impl EgressTable {
             let [a, b, c, d, ..] = entry.macs;
             let id = self.ways[u32::from_le_bytes([a, b, c, d]) as usize].path(hash);
             entry = self.get(id);
-            if entry.port != Code::GROUP {
+            if entry.port != Exit::Group.word() {
                 return (id, entry);
             }
             // The path is a gateway whose own route has several paths. The table has no loops.
@@ -276,7 +217,7 @@ impl EgressTable {
     /// Like [`Self::path`], for any next hop: a next hop that is no group is its own path.
     pub(crate) fn path_of(&self, id: NextHopId, hash: u64) -> (NextHopId, Egress) {
         let entry = self.get(id);
-        if entry.port == Code::GROUP { self.path(entry, hash) } else { (id, entry) }
+        if entry.port == Exit::Group.word() { self.path(entry, hash) } else { (id, entry) }
     }
 
     /// The entry of `destination` on the directly connected link of next hop `id`, for untagged packets.
@@ -303,7 +244,7 @@ impl EgressTable {
     /// each VLAN, so that a claim to its address in one VLAN does not affect the others.
     pub(crate) fn in_vlans(&self, vlans: [u16; 2], id: NextHopId) -> Option<Egress> {
         let port = self.get(id).port;
-        let (address, _) = self.gateways.get(&id).filter(|_| port < Code::FIRST && vlans != [0; 2])?;
+        let (address, _) = self.gateways.get(&id).filter(|_| Exit::is_port(port) && vlans != [0; 2])?;
         let is_elsewhere = || self.only_tagged.contains(&(*address, port));
         let of_vlan = self.by_vlan.get(&(*address, port, vlans)).copied();
         of_vlan.or_else(|| is_elsewhere().then_some(Self::drop(DropReason::NoNeighbour)))
@@ -343,7 +284,7 @@ impl EgressTable {
 
     /// The subset of [`Self::gateways`] without a MAC, whose next hops drop their packets.
     pub(crate) fn missing(&self) -> impl Iterator<Item = (IpAddr, Option<u16>)> {
-        let no_neighbour = Code::of(DropReason::NoNeighbour);
+        let no_neighbour = Exit::Drop(DropReason::NoNeighbour).word();
         let missing = self.routed().filter(move |(id, _)| self.get(*id).port == no_neighbour);
         missing.map(|(_, gateway)| gateway)
     }
@@ -354,14 +295,14 @@ impl EgressTable {
     pub(crate) fn unusable(&self, id: NextHopId) -> Option<Unusable> {
         let entry = self.get(id);
         let over = |port: u16| (!self.is_up(port)).then_some(Unusable::LinkDown);
-        match Code::reason(entry.port) {
-            Some(DropReason::NoNeighbour) => match self.gateways.get(&id) {
+        match Exit::of(entry.port) {
+            Exit::Drop(DropReason::NoNeighbour) => match self.gateways.get(&id) {
                 Some((_, Some(port))) => over(*port),
                 Some((gateway, None)) if self.loops.contains(gateway) => None,
                 Some((gateway, None)) => Some(Unusable::NoWay(*gateway)),
                 None => Some(Unusable::LinkDown),
             },
-            None if entry.port == Code::CONNECTED => self.links.get(&id).and_then(|port| over(*port)),
+            Exit::Connected => self.links.get(&id).and_then(|port| over(*port)),
             _ => None,
         }
     }
@@ -442,11 +383,11 @@ impl EgressTable {
     }
 
     fn drop(reason: DropReason) -> Egress {
-        Self::code(Code::of(reason))
+        Self::without_port(Exit::Drop(reason))
     }
 
-    fn code(code: u16) -> Egress {
-        Egress { macs: [0; 12], port: code, mtu_bytes: u16::MAX }
+    fn without_port(exit: Exit) -> Egress {
+        Egress { macs: [0; 12], port: exit.word(), mtu_bytes: u16::MAX }
     }
 
     fn entry(&self, port: u16, destination: MacAddr) -> Egress {
@@ -497,7 +438,7 @@ pub(crate) mod tests {
                 assert_eq!(entry.macs, [2, 0, 0, a, b, c, 2, 0xf0, 0, 0, 0, port]);
                 assert_eq!(entry.mtu_bytes, 1500);
             }
-            assert_eq!(Code::reason(table.get(NextHopId::NONE).port), Some(DropReason::NoRoute));
+            assert_eq!(Exit::of(table.get(NextHopId::NONE).port).drop_reason(), Some(DropReason::NoRoute));
         }
     }
 
@@ -521,7 +462,7 @@ pub(crate) mod tests {
         ];
         let link = intern(NextHop::Connected { port: PortRef::Name("p1".into()) });
         let table = EgressTable::new(&hops, &ports(4)).unwrap();
-        let reason = |id| Code::reason(table.get(id).port);
+        let reason = |id| Exit::of(table.get(id).port).drop_reason();
         assert_eq!((table.get(known).port, &table.get(known).macs[..6]), (2, &mac.0[..]));
         assert_eq!(reason(unknown), Some(DropReason::NoNeighbour));
         assert_eq!(reason(by_id), Some(DropReason::NoNeighbour));
@@ -530,9 +471,9 @@ pub(crate) mod tests {
         for (id, why) in refusals {
             assert_eq!(reason(id), Some(why));
         }
-        assert_eq!(table.get(link).port, Code::CONNECTED);
+        assert_eq!(Exit::of(table.get(link).port), Exit::Connected);
         assert_eq!(table.connected(link, gateway).port, 1);
-        assert_eq!(Code::reason(table.connected(link, far).port), Some(DropReason::NoNeighbour));
+        assert_eq!(Exit::of(table.connected(link, far).port).drop_reason(), Some(DropReason::NoNeighbour));
     }
 
     #[test]
@@ -556,9 +497,12 @@ pub(crate) mod tests {
         let link = hops.intern(NextHop::Connected { port: PortRef::Index(1) }).unwrap();
         let table = EgressTable::new(&hops, &two).unwrap();
         for id in [id(4), id(2_000_000), hop] {
-            assert_eq!(Code::reason(table.get(id).port), Some(DropReason::NoNeighbour), "{id}");
+            assert_eq!(Exit::of(table.get(id).port).drop_reason(), Some(DropReason::NoNeighbour), "{id}");
         }
-        assert_eq!(Code::reason(table.connected(link, gateway).port), Some(DropReason::NoNeighbour));
+        assert_eq!(
+            Exit::of(table.connected(link, gateway).port).drop_reason(),
+            Some(DropReason::NoNeighbour)
+        );
         assert_eq!(table.get(id(3)).port, 0);
     }
 

@@ -10,8 +10,8 @@
 
 use super::learned::Learned;
 use super::ways::{Alive, Maker, Ways, identity};
-use super::{Code, DropReason, Egress, EgressError, EgressPort, EgressTable, LiveGroup, find_port};
 use super::{DENSE_ANYWAY, DENSE_BARE_MAX};
+use super::{DropReason, Egress, EgressError, EgressPort, EgressTable, Exit, LiveGroup, find_port};
 use crate::datapath::flow;
 use fib::{Group, MacAddr, NextHop, NextHopId, NextHopTable, PortRef, Rib};
 use lpm_core::drops::Witness;
@@ -126,11 +126,11 @@ impl EgressTable {
             NextHop::Blackhole => Self::drop(DropReason::Blackhole),
             NextHop::Unreachable => Self::drop(DropReason::Unreachable),
             NextHop::Prohibit => Self::drop(DropReason::Prohibited),
-            NextHop::Local => Self::code(Code::LOCAL),
+            NextHop::Local => Self::without_port(Exit::Local),
             NextHop::Connected { port } => {
                 let port = self.resolve(port, id, user)?;
                 self.links.insert(id, port);
-                Self::code(Code::CONNECTED)
+                Self::without_port(Exit::Connected)
             }
             NextHop::Port { port } => {
                 let port = self.resolve(&PortRef::Index(*port), id, user)?;
@@ -263,9 +263,8 @@ impl<'a> Resolver<'a> {
             self.table.gateways.remove(&id);
         }
         let entry = self.table.get(via);
-        match Code::reason(entry.port) {
-            Some(DropReason::NoRoute) => EgressTable::drop(DropReason::NoNeighbour),
-            None if entry.port == Code::LOCAL => EgressTable::drop(DropReason::NoNeighbour),
+        match Exit::of(entry.port) {
+            Exit::Drop(DropReason::NoRoute) | Exit::Local => EgressTable::drop(DropReason::NoNeighbour),
             _ => entry,
         }
     }
@@ -299,10 +298,11 @@ impl<'a> Resolver<'a> {
     }
 
     fn is_alive(&self, path: NextHopId) -> bool {
-        match self.table.get(path).port {
-            Code::CONNECTED => self.table.links.get(&path).is_some_and(|port| self.is_usable(*port)),
-            Code::GROUP => true,
-            port => port < Code::FIRST && self.is_usable(port),
+        match Exit::of(self.table.get(path).port) {
+            Exit::Connected => self.table.links.get(&path).is_some_and(|port| self.is_usable(*port)),
+            Exit::Group => true,
+            Exit::Port(port) => self.is_usable(port),
+            _ => false,
         }
     }
 
@@ -314,7 +314,7 @@ impl<'a> Resolver<'a> {
             Some(ways) => {
                 let [a, b, c, d] = u32::try_from(self.table.ways.len()).unwrap_or(0).to_le_bytes();
                 self.table.ways.push(Arc::clone(ways));
-                let mut entry = EgressTable::code(Code::GROUP);
+                let mut entry = EgressTable::without_port(Exit::Group);
                 entry.macs[..4].copy_from_slice(&[a, b, c, d]);
                 entry
             }
@@ -358,6 +358,30 @@ impl<'a> Resolver<'a> {
             })
             .collect();
         Arc::new(self.maker.ways(&alive))
+    }
+}
+
+#[cfg(test)]
+impl EgressTable {
+    /// Builds the table with a route to each hop, without routes for gateways. A port's index is its place in the list.
+    ///
+    /// # Errors
+    /// As [`Self::build`].
+    pub(crate) fn new(hops: &NextHopTable, ports: &[EgressPort]) -> Result<Self, EgressError> {
+        let mut rib = Rib::new();
+        for (id, _) in hops.iter() {
+            rib.v6.set(fib::Prefix::truncating(id.get().into(), 128), id);
+        }
+        Self::build(&Inputs {
+            hops,
+            learned: &Learned::default(),
+            ports,
+            rib: &rib,
+            stopped: &[],
+            foreign: &[],
+            ecmp_seed: 0,
+            before: None,
+        })
     }
 }
 
