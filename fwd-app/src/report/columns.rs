@@ -62,6 +62,11 @@ pub(crate) fn grouped(count: impl fmt::Display) -> String {
     out
 }
 
+#[expect(clippy::cast_precision_loss, reason = "table sizes below 2^53")]
+pub(super) fn megabytes(bytes: u64) -> f64 {
+    bytes as f64 / 1e6
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,8 +1,7 @@
 //! Latency over load, at several fractions of the rate found.
 
 use super::columns::Columns;
-use super::histogram::MarkAxis;
-use super::latency::LatencyNs;
+use super::latency::{LatencyNs, MarkAxis};
 use fib::units::time_text;
 use serde::Serialize;
 

@@ -1,7 +1,6 @@
-//! Histograms as text: bars and marks for the terminal, and HdrHistogram's percentile format.
+//! Histograms as text: bars for the terminal, and HdrHistogram's percentile format.
 
 use super::columns::grouped;
-use super::latency::LatencyNs;
 use fib::units::time_text;
 use hdrhistogram::Histogram;
 use std::fmt::Write as _;
@@ -9,58 +8,11 @@ use std::fmt::Write as _;
 const BAR: usize = 50;
 /// Most buckets by default, so that the summary fits a terminal of 25 lines. Buckets widen to stay below this.
 pub(crate) const ROWS: usize = 8;
-const AXIS: usize = 40;
 
 /// A bar for `count` scaled to the largest count; nonzero counts have at least one character.
 pub(crate) fn bar(count: u64, largest: u64) -> String {
     let characters = (u128::from(count) * BAR as u128).div_ceil(u128::from(largest.max(1)));
     "#".repeat(usize::try_from(characters).unwrap_or(BAR))
-}
-
-/// A logarithmic time axis shared by rows with marks for p50, p99 and p99.9.
-pub(crate) struct MarkAxis {
-    low: u64,
-    high: u64,
-}
-
-impl MarkAxis {
-    /// Legend of the marks.
-    pub(crate) const HEADING: &str = "p50 o, p99 +, p99.9 x, log scale";
-
-    /// An axis that covers all of `latencies`.
-    pub(crate) fn new<'a>(latencies: impl Iterator<Item = &'a LatencyNs>) -> Self {
-        let there = latencies.filter(|latency| latency.count > 0);
-        let ends = there.map(|latency| (latency.p50.max(1), latency.p99_9));
-        let ends = ends.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)));
-        let (low, high) = ends.unwrap_or((1, 1));
-        Self { low, high }
-    }
-
-    /// The marks of `latency`; empty without packets.
-    pub(crate) fn row(&self, latency: &LatencyNs) -> String {
-        let mut row = [' '; AXIS];
-        if latency.count > 0 {
-            // Where marks coincide, the lower percentile wins.
-            for (mark, ns) in [('x', latency.p99_9), ('+', latency.p99), ('o', latency.p50)] {
-                row[self.place(ns)] = mark;
-            }
-        }
-        let row: String = row.iter().collect();
-        format!("|{}", row.trim_end())
-    }
-
-    #[expect(
-        clippy::cast_precision_loss,
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "nanoseconds below 2^53; a place on the axis is 0 or more"
-    )]
-    fn place(&self, ns: u64) -> usize {
-        let (low, end) = (self.low as f64, AXIS - 1);
-        let width = (self.high as f64 / low).ln();
-        let share = if width > 0.0 { (ns.max(self.low) as f64 / low).ln() / width } else { 0.0 };
-        ((share * end as f64).round() as usize).min(end)
-    }
 }
 
 /// Bars over at most `rows_max` logarithmic buckets of equal width; empty for an empty histogram.
@@ -174,21 +126,6 @@ mod tests {
             assert_eq!(bars(&histogram, 1).lines().count(), 1);
         }
         assert_eq!(bars(&histogram(&[]), ROWS), "");
-    }
-
-    #[test]
-    fn marks_are_in_the_order_of_percentiles_and_stay_on_the_axis() {
-        let of =
-            |p50: u64| LatencyNs { p50, p99: p50 * 4, p99_9: p50 * 10, count: 9, ..LatencyNs::default() };
-        let both = [of(1000), of(2000)];
-        let axis = MarkAxis::new(both.iter());
-        let [first, last] = both.each_ref().map(|latency| axis.row(latency));
-        let at = |row: &str, mark| row.find(mark).unwrap();
-        assert!(at(&first, 'o') == 1 && at(&first, '+') < at(&first, 'x'), "{first}");
-        assert_eq!((at(&last, 'x'), last.len()), (AXIS, AXIS + 1));
-        assert!(axis.row(&of(1)).len() < AXIS && axis.row(&of(1 << 40)).len() == AXIS + 1);
-        assert_eq!(MarkAxis::new([].iter()).row(&LatencyNs::default()), "|");
-        assert_eq!(MarkAxis::new([of(0)].iter()).row(&of(0)), "|o");
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! Latency in the report: percentiles over all packets and by frame size.
 
 use super::columns::{Columns, grouped};
-use super::histogram::MarkAxis;
 use crate::datapath::Latency;
 use crate::datapath::latency::{FRAME_BYTES_MAX, LatencyBySize};
 use fib::units::time_text;
 use hdrhistogram::Histogram;
 use serde::Serialize;
+
+const AXIS: usize = 40;
 
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct LatencyNs {
@@ -41,6 +42,52 @@ impl LatencyNs {
             count: histogram.len(),
             measured,
         }
+    }
+}
+
+/// A logarithmic time axis shared by rows with marks for p50, p99 and p99.9.
+pub(crate) struct MarkAxis {
+    low: u64,
+    high: u64,
+}
+
+impl MarkAxis {
+    /// Legend of the marks.
+    pub(crate) const HEADING: &str = "p50 o, p99 +, p99.9 x, log scale";
+
+    /// An axis that covers all of `latencies`.
+    pub(crate) fn new<'a>(latencies: impl Iterator<Item = &'a LatencyNs>) -> Self {
+        let there = latencies.filter(|latency| latency.count > 0);
+        let ends = there.map(|latency| (latency.p50.max(1), latency.p99_9));
+        let ends = ends.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)));
+        let (low, high) = ends.unwrap_or((1, 1));
+        Self { low, high }
+    }
+
+    /// The marks of `latency`; empty without packets.
+    pub(crate) fn row(&self, latency: &LatencyNs) -> String {
+        let mut row = [' '; AXIS];
+        if latency.count > 0 {
+            // Where marks coincide, the lower percentile wins.
+            for (mark, ns) in [('x', latency.p99_9), ('+', latency.p99), ('o', latency.p50)] {
+                row[self.place(ns)] = mark;
+            }
+        }
+        let row: String = row.iter().collect();
+        format!("|{}", row.trim_end())
+    }
+
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "nanoseconds below 2^53; a place on the axis is 0 or more"
+    )]
+    fn place(&self, ns: u64) -> usize {
+        let (low, end) = (self.low as f64, AXIS - 1);
+        let width = (self.high as f64 / low).ln();
+        let share = if width > 0.0 { (ns.max(self.low) as f64 / low).ln() / width } else { 0.0 };
+        ((share * end as f64).round() as usize).min(end)
     }
 }
 
@@ -107,6 +154,21 @@ mod tests {
         let told = LatencyNs::new(latency.histogram(), "rx to tx");
         assert_eq!((told.min, told.p50, told.p99, told.max, told.count), (100, 100, 100, 1000, 1000));
         assert_eq!(told.p99_9, 1000);
+    }
+
+    #[test]
+    fn marks_are_in_the_order_of_percentiles_and_stay_on_the_axis() {
+        let of =
+            |p50: u64| LatencyNs { p50, p99: p50 * 4, p99_9: p50 * 10, count: 9, ..LatencyNs::default() };
+        let both = [of(1000), of(2000)];
+        let axis = MarkAxis::new(both.iter());
+        let [first, last] = both.each_ref().map(|latency| axis.row(latency));
+        let at = |row: &str, mark| row.find(mark).unwrap();
+        assert!(at(&first, 'o') == 1 && at(&first, '+') < at(&first, 'x'), "{first}");
+        assert_eq!((at(&last, 'x'), last.len()), (AXIS, AXIS + 1));
+        assert!(axis.row(&of(1)).len() < AXIS && axis.row(&of(1 << 40)).len() == AXIS + 1);
+        assert_eq!(MarkAxis::new([].iter()).row(&LatencyNs::default()), "|");
+        assert_eq!(MarkAxis::new([of(0)].iter()).row(&of(0)), "|o");
     }
 
     #[test]

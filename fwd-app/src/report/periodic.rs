@@ -54,7 +54,7 @@ fn line(now: &Counters, before: &Counters, lost: NicLosses, since: Duration, run
         per(now.rx_packets.saturating_sub(before.rx_packets)) / 1e6,
         per(packets) / 1e6,
         per(bytes * 8) / 1e9,
-        per((bytes + packets * super::WIRE_BYTES) * 8) / 1e9
+        per((bytes + packets * super::rate::WIRE_BYTES) * 8) / 1e9
     );
     let NicLosses { missed, errors, nombuf } = lost;
     for (kind, count) in [("rx_missed", missed), ("rx_errors", errors), ("rx_nombuf", nombuf)] {

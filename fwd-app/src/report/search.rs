@@ -1,7 +1,7 @@
 //! The result of a rate search: per goal, and all trials.
 
-use super::WIRE_BYTES;
 use super::columns::grouped;
+use super::rate::WIRE_BYTES;
 use serde::Serialize;
 use std::fmt;
 

@@ -1,6 +1,6 @@
 //! Text output: the setup before the first packet, and the summary after the last.
 
-use super::columns::{Columns, grouped, grouped_or_dash};
+use super::columns::{Columns, grouped, grouped_or_dash, megabytes};
 use super::curve;
 use super::histogram::{ROWS, bars};
 use super::latency::{sizes_lines, sizes_text};
@@ -298,9 +298,4 @@ pub(crate) fn latency(latency: &LatencyNs) -> String {
          ({measured})\n",
         grouped(count)
     )
-}
-
-#[expect(clippy::cast_precision_loss, reason = "table sizes below 2^53")]
-pub(super) fn megabytes(bytes: u64) -> f64 {
-    bytes as f64 / 1e6
 }

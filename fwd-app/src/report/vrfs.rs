@@ -1,8 +1,7 @@
 //! VRFs in the report: ports, routes, engines and total memory.
 
-use super::text::megabytes;
 use crate::forwarder::Forwarder;
-use crate::report::columns::{Columns, grouped};
+use crate::report::columns::{Columns, grouped, megabytes};
 use crate::routes::Vrf;
 use serde::Serialize;
 use std::fmt;

@@ -1,12 +1,11 @@
 //! Handle on running stages for other threads: reads their counters, stops them, and replaces their engine.
 
-use super::lcores::Readers;
 use super::{StageControl, StageOutcome, Stages};
 use crate::datapath::Latency;
 use crate::datapath::counters::{Counters, Published, QueueCount, VrfCount};
 use crate::datapath::lookup::EngineFault;
 use crate::datapath::port_queues::{PortQueues, Queues};
-use crate::datapath::swap::{Swap, VrfReader};
+use crate::datapath::swap::{ReaderSwap, Swap, VrfReader};
 use crate::datapath::watch::Watch;
 use crate::threads::Heartbeat;
 use dpdk_ffi::{DpdkError, Port, QueueId};
@@ -102,6 +101,15 @@ pub(crate) struct QueueUse {
     pub(crate) direction: Direction,
     pub(crate) lcore: u32,
     pub(crate) count: Arc<QueueCount>,
+}
+
+/// A lookup stage: parameters of its readers, and the exchange for a reader of another engine.
+pub(crate) struct Readers {
+    pub(super) lcore: u32,
+    pub(super) swap: Arc<ReaderSwap>,
+    pub(super) slots: u16,
+    /// The largest batch, keys.
+    pub(super) batch_max: usize,
 }
 
 /// State shared with the stages.

@@ -1,6 +1,6 @@
 //! Builds the stages of a plan, and the channels between them.
 
-use super::handle::{Direction, Handle, LcoreLook, QueueUse};
+use super::handle::{Direction, Handle, LcoreLook, QueueUse, Readers};
 use super::pipeline::{BATCHES_PER_INPUT, EngineStage, RxStage, Travelling, TxStage, VlanStock, VrfInFlight};
 use super::plan::{Job, LcorePlan};
 use super::punts::PuntRings;
@@ -98,15 +98,6 @@ struct Builder<'a> {
     vrf_counts: Vec<Vec<Arc<VrfCount>>>,
     /// The lcore whose stages are being built.
     lcore: u32,
-}
-
-/// A lookup stage: parameters of its readers, and the exchange for a reader of another engine.
-pub(crate) struct Readers {
-    pub(super) lcore: u32,
-    pub(super) swap: Arc<ReaderSwap>,
-    pub(super) slots: u16,
-    /// The largest batch, keys.
-    pub(super) batch_max: usize,
 }
 
 /// The readers of a stage, one per VRF, and their exchange.
