@@ -6,7 +6,7 @@ use crate::error::ConfigError;
 use crate::harness::OfferedRate;
 use crate::harness::make::generate::GenerateSpec;
 use crate::harness::trace::{Captured, Trace, TraceFacts, TraceSpec};
-use crate::report::made::{GeneratedReport, MadeReport, RemappedReport, SizesReport};
+use crate::report::trace::{GeneratedReport, MadeReport, RemappedReport, SizesReport};
 use fib::{MacAddr, Rib};
 use std::sync::Arc;
 

@@ -3,7 +3,7 @@
 //! Counters are plain integers owned by one stage, which updates them once per burst. The stage publishes copies in [`Published`], atomics
 //! on separate cache lines, for the thread that prints.
 
-use super::punt_class::{Lost, PuntClass};
+use super::drop_reason::{LostPunts, PuntClass};
 use super::{DropReason, Drops};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -64,7 +64,7 @@ pub(crate) struct Counters {
     pub(crate) fragmented: u64,
     pub(crate) icmp_limited: u64,
     /// Punts dropped because their class was over quota or its ring was full.
-    pub(crate) lost: Lost,
+    pub(crate) lost: LostPunts,
     pub(crate) drops: Drops,
     pub(crate) batches: u64,
     /// Without idle polling.

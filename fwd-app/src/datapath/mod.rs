@@ -9,21 +9,19 @@
 //! |---|---|
 //! | [`drop_reason`] | [`DropReason`], [`Drops`]: why a packet was dropped |
 //! | [`batch`] | [`Batch`]: packets and their parsed fields, as arrays |
-//! | [`rx`] | receives packets of a queue into a batch |
+//! | [`rx`] | receives packets of a queue into a batch; the queues of a port that goes out of use or returns |
 //! | [`vlans`] | moves packets of other VRFs out of a batch, by VLAN |
 //! | [`check`] | checks one packet against the forwarding rules |
 //! | [`parse`] | checks the headers of a burst, collects destinations |
 //! | [`lookup`] | resolves destinations to next hops through an engine |
 //! | [`swap`] | [`Swap`](swap::Swap): exchanges a value with a running lcore |
-//! | [`port_queues`] | queues of a port that goes out of use or returns |
 //! | [`egress`] | [`EgressTable`]: port, MACs and MTU of each next hop, and the paths of groups |
 //! | [`exit`] | [`Exit`]: port, drop reason or another exit of a packet |
 //! | [`hop_counts`] | packets and bytes by next hop |
 //! | [`flow`] | the flow hash, which selects paths |
 //! | [`choose`] | selects the path of packets to groups |
-//! | [`punt`], [`punt_class`] | packets for the router |
+//! | [`punt`] | packets for the router, and the rate limit of work off the fast path |
 //! | [`fragment`] | fragments of packets above the MTU |
-//! | [`limit`] | rate limit of work off the fast path |
 //! | [`slot`] | [`Slot`](slot::Slot): state of a packet between parse and tx |
 //! | [`verdict`] | turns next hops into ports or drop reasons |
 //! | [`rewrite`] | rewrites MACs, TTL, checksum |
@@ -43,12 +41,9 @@ pub(crate) mod flow;
 pub(crate) mod fragment;
 pub(crate) mod hop_counts;
 pub(crate) mod latency;
-pub(crate) mod limit;
 pub(crate) mod lookup;
 pub(crate) mod parse;
-pub(crate) mod port_queues;
 pub(crate) mod punt;
-pub(crate) mod punt_class;
 pub(crate) mod rewrite;
 pub(crate) mod rx;
 pub(crate) mod slot;

@@ -9,10 +9,8 @@
 //!
 //! Packets that pass the kernels' checks and have an ordinary next hop never reach this code.
 
-use super::DropReason;
 use super::check::{IPV4, IPV4_BYTES, IPV6, IPV6_BYTES, layer2};
-use super::limit::Limit;
-use super::punt_class::{Lost, PuntClass};
+use super::drop_reason::{DropReason, LostPunts, PuntClass};
 use arc_swap::{ArcSwap, Cache};
 use fib::MacAddr;
 use lpm_core::drops::Witness;
@@ -230,6 +228,36 @@ impl PuntAddresses {
     }
 }
 
+/// Binary logarithm of a period in cycles: about a millisecond.
+pub(crate) const PERIOD_SHIFT: u32 = 21;
+
+/// Rate limit of an lcore's work off the fast path, per period of TSC cycles, without a division or a clock read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limit {
+    each: u32,
+    left: u32,
+    period: u64,
+}
+
+impl Limit {
+    pub(crate) const fn new(each: u32) -> Self {
+        Self { each, left: each, period: 0 }
+    }
+
+    /// Charges `cost` at the time `tsc`; returns false when the quota is used up. The last charge may exceed the quota.
+    pub(crate) fn takes(&mut self, tsc: u64, cost: u32) -> bool {
+        let period = tsc >> PERIOD_SHIFT;
+        if period != self.period {
+            (self.period, self.left) = (period, self.each);
+        }
+        let has_left = self.left > 0;
+        if has_left {
+            self.left = self.left.saturating_sub(cost);
+        }
+        has_left
+    }
+}
+
 /// Marks the punts of batches from a port with addresses.
 #[derive(Debug)]
 pub(crate) struct PuntMarker {
@@ -241,7 +269,7 @@ pub(crate) struct PuntMarker {
     /// Quotas by [`PuntCause`].
     limits: [Limit; PuntCause::ALL.len()],
     /// Packets over quota since the last [`Self::take_lost`].
-    lost: Lost,
+    lost: LostPunts,
 }
 
 impl PuntMarker {
@@ -259,11 +287,11 @@ impl PuntMarker {
             port: ports,
             is_elsewhere: false,
             limits: PuntCause::ALL.map(|cause| Limit::new(limit(cause))),
-            lost: Lost::default(),
+            lost: LostPunts::default(),
         }
     }
 
-    pub(crate) fn take_lost(&mut self) -> Lost {
+    pub(crate) fn take_lost(&mut self) -> LostPunts {
         std::mem::take(&mut self.lost)
     }
 
@@ -337,6 +365,16 @@ mod tests {
     fn v6(destination: &str) -> Vec<u8> {
         let destination = destination.parse::<std::net::Ipv6Addr>().unwrap().octets();
         V6 { destination, ..V6::default() }.frame()
+    }
+
+    #[test]
+    fn a_period_has_a_limit() {
+        let mut limit = Limit::new(32);
+        let taken = |limit: &mut Limit, tsc, cost| (0..100).filter(|_| limit.takes(tsc, cost)).count();
+        assert_eq!((taken(&mut limit, 5, 1), taken(&mut limit, 6, 1)), (32, 0));
+        assert_eq!(taken(&mut limit, 1 << PERIOD_SHIFT, 5), 7);
+        assert_eq!(taken(&mut limit, 2 << PERIOD_SHIFT, 1000), 1, "so that large ones have their turn too");
+        assert_eq!(taken(&mut Limit::new(0), 5, 1), 0);
     }
 
     #[test]
@@ -419,9 +457,9 @@ mod tests {
                 assert_eq!(taken(&mut punting, cause), wanted, "{cause:?} of {parts} parts");
             }
             let lost = punting.take_lost();
-            assert_eq!(lost.of(PuntClass::Resolution), 2000 - own as u64);
-            assert_eq!(lost.of(PuntClass::Errors), 6 * (2000 - of_a_cause as u64));
-            assert_eq!(punting.take_lost(), Lost::default());
+            assert_eq!(lost.get(PuntClass::Resolution), 2000 - own as u64);
+            assert_eq!(lost.get(PuntClass::Errors), 6 * (2000 - of_a_cause as u64));
+            assert_eq!(punting.take_lost(), LostPunts::default());
         }
     }
 

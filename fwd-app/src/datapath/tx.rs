@@ -14,11 +14,10 @@
 use super::check::ETHERNET_BYTES;
 use super::choose::ip_at;
 use super::counters::{Counters, QueueCount};
+use super::drop_reason::PuntClass;
 use super::fragment::Cut;
-use super::limit::Limit;
-use super::port_queues::PortQueues;
-use super::punt::PuntTag;
-use super::punt_class::PuntClass;
+use super::punt::{Limit, PuntTag};
+use super::rx::PortQueues;
 use super::watch::{PacketOrigin, Watch};
 use super::{Batch, DropReason, Drops, Egress, Exit, Latency, PuntMarker};
 use dpdk_ffi::simd::Kind;
@@ -104,7 +103,7 @@ impl PuntSender {
     fn count_lost(&self, punting: &mut PuntMarker, counters: &mut Counters) {
         let lost = punting.take_lost();
         counters.lost.merge(&lost);
-        if lost.of(PuntClass::Resolution) > 0 {
+        if lost.get(PuntClass::Resolution) > 0 {
             self.have_lost_answers[usize::from(punting.ours().port)].store(true, Ordering::Relaxed);
         }
     }

@@ -1,7 +1,7 @@
 //! A test snapshot with a value for every metric.
 
 use super::snapshot::{FeedTotals, LatencyState, PortState, QueueTotals, Snapshot, VrfState};
-use crate::datapath::punt_class::PuntClass;
+use crate::datapath::drop_reason::PuntClass;
 use crate::datapath::{Counters, DropReason};
 use crate::forwarder::rates::{LcoreRates, PortRates, Rates, VrfRates};
 use crate::forwarder::test_forwarder::forwarder;

@@ -9,8 +9,7 @@
 //! |---|---|
 //! | [`search`] | a search for a rate, its trials |
 //! | [`text`] | the summary as text, and the setup |
-//! | [`made`] | generated or changed packets of a replay |
-//! | [`stream`] | statistics of a streamed trace |
+//! | [`trace`] | the packets of a replay: their file, generated or changed packets, statistics of a streamed trace |
 //! | [`vrfs`] | VRFs: routes, engines, memory |
 //! | [`ran`] | the run: arguments, seeds, host, work |
 //! | [`rate`] | packets and bits a second |
@@ -33,7 +32,6 @@ pub(crate) mod curve;
 mod engine;
 pub(crate) mod histogram;
 mod latency;
-pub(crate) mod made;
 pub(crate) mod output;
 pub(crate) mod periodic;
 mod picture;
@@ -42,8 +40,8 @@ pub(crate) mod ran;
 mod rate;
 mod repeats;
 pub(crate) mod search;
-pub(crate) mod stream;
 pub(crate) mod text;
+pub(crate) mod trace;
 pub(crate) mod vrfs;
 
 pub(crate) use engine::EngineReport;
@@ -51,6 +49,7 @@ pub(crate) use engine::EngineReport;
 pub(crate) use engine::FallbackReport;
 pub(crate) use latency::{LatencyNs, SizeLatency};
 pub(crate) use rate::PacketRate;
+pub(crate) use trace::TraceReport;
 
 use crate::datapath::latency::LatencyBySize;
 use crate::datapath::{Counters, StageName};
@@ -67,14 +66,12 @@ use curve::CurvePoint;
 use dpdk_ffi::PortStats;
 use fib::host::Host;
 use hdrhistogram::Histogram;
-use made::MadeReport;
 use ran::Ran;
 use search::SearchReport;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
-use stream::StreamReport;
 use vrfs::VrfReports;
 
 #[derive(Clone, Debug, Serialize)]
@@ -244,31 +241,6 @@ impl Setup {
 pub(crate) struct Verify {
     pub(crate) checked: u64,
     pub(crate) mismatches: u64,
-}
-
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct TraceReport {
-    /// The file, or `generated`.
-    pub(crate) file: String,
-    #[serde(flatten)]
-    pub(crate) made: MadeReport,
-    pub(crate) packets: usize,
-    /// Packets captured shorter than they were on the wire.
-    pub(crate) snapped: usize,
-    /// Planned passes; with a duration, the passes made.
-    pub(crate) loops: u64,
-    pub(crate) rate: String,
-    /// Unmeasured time at the start, seconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) warmup_s: Option<f64>,
-    /// The loss-free rate that a rate in percent refers to, packets a second.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) lossless_pps: Option<f64>,
-    /// `ready mbufs`; `copies` if the output was observed or packets were paced; `the file` for a streamed trace.
-    pub(crate) packets_from: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) stream: Option<StreamReport>,
-    pub(crate) fed: u64,
 }
 
 /// Driver counters of a port; `None` if they cannot be read.

@@ -4,8 +4,8 @@
 //! of one neighbour stay in order and the other stages have nothing to poll.
 
 use crate::datapath::Published;
+use crate::datapath::drop_reason::PuntClass;
 use crate::datapath::punt::{PuntAddresses, PuntMarker};
-use crate::datapath::punt_class::PuntClass;
 use crate::datapath::tx::{ORIGINATED_MAX, Originated, PuntSender};
 use arc_swap::ArcSwap;
 use dpdk_ffi::{Burst, DpdkError, Eal, Ring, RingSync, SocketId};

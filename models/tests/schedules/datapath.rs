@@ -9,8 +9,6 @@ pub(crate) mod counters;
 pub(crate) mod drop_reason;
 #[path = "../../../fwd-app/src/datapath/lookup.rs"]
 pub(crate) mod lookup;
-#[path = "../../../fwd-app/src/datapath/punt_class.rs"]
-pub(crate) mod punt_class;
 #[path = "../../../fwd-app/src/datapath/slot.rs"]
 pub(crate) mod slot;
 #[path = "../../../fwd-app/src/datapath/swap.rs"]
@@ -69,15 +67,12 @@ pub(crate) mod punt {
     }
 }
 
-/// No port goes out of use.
-pub(crate) mod port_queues {
-    pub(crate) struct PortQueues(());
-}
-
 pub(crate) mod rx {
-    use super::port_queues::PortQueues;
     use super::{Batch, Counters};
     use shuttle::rand::{Rng, thread_rng};
+
+    /// No port goes out of use.
+    pub(crate) struct PortQueues(());
 
     /// A queue of packets, each a sequence number: 1, 2, ..
     pub(crate) struct Rx {
@@ -184,7 +179,7 @@ pub(crate) mod rewrite {
 }
 
 pub(crate) mod tx {
-    use super::port_queues::PortQueues;
+    use super::rx::PortQueues;
     use super::{Batch, Code, Counters, Latency};
     use crate::sync::{Arc, Mutex};
 

@@ -13,8 +13,8 @@ mod learned;
 mod receive;
 mod send;
 
+use crate::datapath::drop_reason::PuntClass;
 use crate::datapath::punt::PuntTag;
-use crate::datapath::punt_class::PuntClass;
 use crate::datapath::tx::ORIGINATED_MAX;
 use crate::datapath::watch::Watch;
 use crate::datapath::{Counters, DropReason, EgressTable, Published};

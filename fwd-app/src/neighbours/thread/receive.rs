@@ -2,8 +2,8 @@
 //! kernel.
 
 use super::{BURST, RouterLoop, Waiting};
+use crate::datapath::drop_reason::PuntClass;
 use crate::datapath::punt::{PuntCause, PuntTag};
-use crate::datapath::punt_class::PuntClass;
 use crate::datapath::watch::PacketOrigin;
 use crate::datapath::{DropReason, check};
 use crate::neighbours::ErrorAnswer;

@@ -142,15 +142,15 @@ rusty_fork_test! {
         let telnet = V4 { destination: [198, 18, 0, 1], ..V4::default() }.frame();
         punt(&mut tx, eal, &pool, (&telnet, 4096), &mut counters);
         punt(&mut tx, eal, &pool, (&answer, 1), &mut counters);
-        assert_eq!(counters.lost.of(PuntClass::Local), 4096 - u64::from(RING_SLOTS - 1));
-        assert_eq!(counters.drops.get(DropReason::PuntFull), counters.lost.of(PuntClass::Local));
+        assert_eq!(counters.lost.get(PuntClass::Local), 4096 - u64::from(RING_SLOTS - 1));
+        assert_eq!(counters.drops.get(DropReason::PuntFull), counters.lost.get(PuntClass::Local));
         assert!(!punts.have_lost_answers[0].load(Ordering::Relaxed));
         router.turn();
         let entry = router.router.neighbour(key).unwrap();
         assert_eq!(entry.mac, Some(MacAddr([2, 0, 0, 0, 0, 9])));
         // An overflow of the resolution class is noticed.
         punt(&mut tx, eal, &pool, (&answer, 2048), &mut counters);
-        assert!(counters.lost.of(PuntClass::Resolution) > 0);
+        assert!(counters.lost.get(PuntClass::Resolution) > 0);
         assert!(punts.have_lost_answers[0].load(Ordering::Relaxed));
         router.turn();
         assert!(!punts.have_lost_answers[0].load(Ordering::Relaxed));
