@@ -39,12 +39,23 @@ pub struct MempoolConfig {
     pub is_preemptible: bool,
 }
 
+impl MempoolConfig {
+    /// The default of `cache_mbufs`.
+    pub const CACHE_MBUFS: u32 = 256;
+
+    /// The maximum number of mbufs in the default caches of `lcores` lcores: a cache may hold 1.5 times its nominal size.
+    #[must_use]
+    pub const fn cached_max(lcores: usize) -> usize {
+        lcores * Self::CACHE_MBUFS as usize * 3 / 2
+    }
+}
+
 impl Default for MempoolConfig {
     /// 8,191 mbufs of 2,048 bytes, caches of 256, on any node, for lcores.
     fn default() -> Self {
         MempoolConfig {
             mbufs: 8191,
-            cache_mbufs: 256,
+            cache_mbufs: Self::CACHE_MBUFS,
             data_room_bytes: 2048,
             socket: SocketId::ANY,
             is_preemptible: false,

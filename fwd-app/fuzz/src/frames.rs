@@ -8,7 +8,7 @@ use dpdk_ffi::simd::Level;
 use dpdk_ffi::{Eal, Mempool, MempoolConfig};
 use fib::feed::{self, LoadOptions};
 use fib::{MacAddr, NextHopTable, Rib};
-use fwd_app::testing::{Forwarded, Forwarder, Frame, Outcome, Parser, Port, check};
+use fwd_app::testing::{BatchForwarder, Forwarded, Frame, Outcome, Parser, Port, check};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -233,7 +233,7 @@ const MANY: &str = include_str!("routes-of-every-kind.txt");
 const BARE: &str = "0.0.0.0/0 1\n10.0.0.0/28 2\n10.0.0.128/25 300\n::/0 3\n2001:db8::/124 65535\n";
 
 /// A forwarder of `ports` ports for the routes of `text`; `None` where EAL does not start.
-fn forwarder(text: &str, ports: u8) -> Option<Forwarder> {
+fn forwarder(text: &str, ports: u8) -> Option<BatchForwarder> {
     let (mut rib, mut hops) = (Rib::new(), NextHopTable::new());
     crate::scratch::with_file(text.as_bytes(), |path| {
         feed::load(&[path], &mut rib, &mut hops, LoadOptions::default()).unwrap();
@@ -245,13 +245,13 @@ fn forwarder(text: &str, ports: u8) -> Option<Forwarder> {
     };
     let ports: Vec<_> = (0..ports).map(port).collect();
     let (eal, pool) = pool()?;
-    Some(Forwarder::new(&rib, &hops, &ports, FRAMES_MAX, eal, pool).unwrap())
+    Some(BatchForwarder::new(&rib, &hops, &ports, FRAMES_MAX, eal, pool).unwrap())
 }
 
 /// All passes agree with the reference on every packet, at every level of kernels, in one mbuf or two. Every packet is sent or counted
 /// exactly once.
 pub fn forward(data: &[u8]) {
-    thread_local!(static FORWARDERS: RefCell<[Option<Forwarder>; 3]> =
+    thread_local!(static FORWARDERS: RefCell<[Option<BatchForwarder>; 3]> =
         RefCell::new([forwarder(MANY, 4), forwarder(BARE, 3), forwarder(BARE, 7)]));
     let mut input = Bytes(data);
     let how = input.u8();
@@ -270,7 +270,7 @@ pub fn forward(data: &[u8]) {
     });
 }
 
-fn judge(forwarder: &Forwarder, frames: &[Frame], forwarded: Forwarded, level: Level) {
+fn judge(forwarder: &BatchForwarder, frames: &[Frame], forwarded: Forwarded, level: Level) {
     assert_eq!(forwarded.packets.len(), frames.len(), "{level:?}");
     let mut drops = BTreeMap::new();
     for (i, (frame, found)) in frames.iter().zip(&forwarded.packets).enumerate() {

@@ -7,7 +7,7 @@
 //! Invariant: packets are in order of arrival. Every parsed packet is in exactly one state: it is in a lane, or its index in the egress
 //! table is [`NO_ENTRY`] and it is counted in `drops` or marked as a punt.
 
-use super::slot::Slot;
+use super::slot::PacketState;
 use super::{DropReason, Drops, Egress, PuntMarker};
 use dpdk_ffi::Burst;
 use dpdk_ffi::simd::{Array, Kind, LengthOrMark, PAD};
@@ -66,7 +66,7 @@ pub(crate) struct Batch {
     pub(crate) v6: KeyLane,
     /// Action of the rewrite kernel for each packet.
     pub(crate) kinds: Array<Kind>,
-    /// A [`Slot`] for each packet.
+    /// A [`PacketState`] for each packet.
     pub(crate) slots: Array<LengthOrMark>,
     pub(crate) tagged: Vec<Tagged>,
     /// Index of each packet in the egress table: its next hop, written by verdict, or [`NO_ENTRY`] if it was dropped or punted earlier.
@@ -139,8 +139,8 @@ impl Batch {
         &self.stamps[..self.stamps_len]
     }
 
-    pub(crate) fn slot(&self, place: usize) -> Slot {
-        Slot::of(self.slots[place])
+    pub(crate) fn slot(&self, place: usize) -> PacketState {
+        PacketState::of(self.slots[place])
     }
 
     /// The next hop of the packet at `place`, if it was looked up.
@@ -155,7 +155,7 @@ impl Batch {
         };
         for packet in &lane.packets[..lane.len] {
             self.indices[usize::from(*packet)] = NO_ENTRY;
-            self.slots[usize::from(*packet)] = Slot::Dropped(reason).word();
+            self.slots[usize::from(*packet)] = PacketState::Dropped(reason).word();
         }
         self.drops.add(reason, lane.len as u64);
         lane.len = 0;

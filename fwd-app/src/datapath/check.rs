@@ -13,6 +13,8 @@ pub(crate) const IPV6: u16 = 0x86dd;
 const TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 const TAGS_MAX: usize = 2;
 pub(crate) const ETHERNET_BYTES: usize = 14;
+/// The shortest frame without its checksum; shorter ones are padded.
+pub(crate) const FRAME_BYTES_MIN: usize = 60;
 pub(crate) const IPV4_BYTES: usize = 20;
 pub(crate) const IPV6_BYTES: usize = 40;
 

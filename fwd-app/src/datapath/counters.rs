@@ -144,38 +144,24 @@ impl Published {
 
     /// The published counters. Cycles by pass are not published and read as 0.
     pub(crate) fn read(&self) -> Counters {
-        let [
-            originated,
-            rx_packets,
-            rx_bytes,
-            tx_packets,
-            tx_bytes,
-            punted,
-            fragmented,
-            icmp_limited,
-            batches,
-            busy_cycles,
-            by_name @ ..,
-        ] = &self.0;
+        let [originated, rest @ ..] = &self.0;
+        let mut shown = rest.iter().map(|shown| shown.load(Acquire));
+        let mut next = || shown.next().unwrap_or(0);
+        // In the order of `publish`.
         let mut counters = Counters {
-            rx_packets: rx_packets.load(Acquire),
-            rx_bytes: rx_bytes.load(Acquire),
-            tx_packets: tx_packets.load(Acquire),
-            tx_bytes: tx_bytes.load(Acquire),
-            punted: punted.load(Acquire),
-            fragmented: fragmented.load(Acquire),
-            icmp_limited: icmp_limited.load(Acquire),
-            batches: batches.load(Acquire),
-            busy_cycles: busy_cycles.load(Acquire),
+            rx_packets: next(),
+            rx_bytes: next(),
+            tx_packets: next(),
+            tx_bytes: next(),
+            punted: next(),
+            fragmented: next(),
+            icmp_limited: next(),
+            batches: next(),
+            busy_cycles: next(),
             ..Counters::default()
         };
-        let (drops, lost) = by_name.split_at(DropReason::COUNT);
-        for (reason, count) in DropReason::ALL.into_iter().zip(drops) {
-            counters.drops.add(reason, count.load(Acquire));
-        }
-        for (class, count) in PuntClass::ALL.into_iter().zip(lost) {
-            counters.lost.add(class, count.load(Acquire));
-        }
+        DropReason::ALL.into_iter().for_each(|reason| counters.drops.add(reason, next()));
+        PuntClass::ALL.into_iter().for_each(|class| counters.lost.add(class, next()));
         counters.originated = originated.load(Relaxed);
         counters
     }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 /// A packet: options as (type, value) with correct lengths, then the bytes that end them; offset and "more fragments"; payload.
 #[derive(Clone, Debug)]
-struct Recipe {
+struct PacketRecipe {
     options: Vec<(u8, Vec<u8>)>,
     end: Vec<u8>,
     tags: usize,
@@ -17,7 +17,7 @@ struct Recipe {
     mtu_bytes: u16,
 }
 
-impl Recipe {
+impl PacketRecipe {
     fn options(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         for (kind, value) in &self.options {
@@ -55,7 +55,7 @@ impl Recipe {
     }
 }
 
-fn recipe() -> impl Strategy<Value = Recipe> {
+fn recipe() -> impl Strategy<Value = PacketRecipe> {
     let kinds = prop::sample::select(vec![1_u8, 7, 0x44, 0x82, 0x83, 0x94, 0xff, 0x80]);
     let options = prop::collection::vec((kinds, prop::collection::vec(any::<u8>(), 0..9)), 0..6);
     let end = prop_oneof![Just(vec![]), prop::collection::vec(any::<u8>(), 0..7)];
@@ -63,7 +63,7 @@ fn recipe() -> impl Strategy<Value = Recipe> {
     let mtus = prop_oneof![Just(68_u16), 68..100_u16, 570..590_u16, 1_400..1_501_u16, 68..9_000_u16];
     let offset = prop_oneof![Just(0_u16), 0..300_u16, 0..0x2000_u16];
     (options, end, 0..3_usize, offset, any::<bool>(), bytes, mtus).prop_map(
-        |(options, end, tags, offset, has_more, payload_bytes, mtu_bytes)| Recipe {
+        |(options, end, tags, offset, has_more, payload_bytes, mtu_bytes)| PacketRecipe {
             options,
             end,
             tags,

@@ -96,7 +96,7 @@ impl HopCounts {
     }
 
     /// The count of a next hop that has its own cell.
-    pub(crate) fn of(&self, id: NextHopId) -> HopCount {
+    pub(crate) fn count_of(&self, id: NextHopId) -> HopCount {
         let mut count = HopCount::default();
         let at = id.get() as usize;
         self.sets().filter(|set| at < set.others).for_each(|set| count += set.sum(at));
@@ -188,17 +188,17 @@ mod tests {
         // A lane that did not exist when counting began.
         counts.count(2, &batch);
         let of = |packets| HopCount { packets, bytes: packets * 64 };
-        assert_eq!(counts.of(id(700)), of(6));
-        assert_eq!((counts.of(black), counts.others()), (of(3), of(6)));
-        assert_eq!(counts.of(group), of(0), "its paths count");
+        assert_eq!(counts.count_of(id(700)), of(6));
+        assert_eq!((counts.count_of(black), counts.others()), (of(3), of(6)));
+        assert_eq!(counts.count_of(group), of(0), "its paths count");
         let paths: Vec<_> =
-            [0, 1].map(|port| hops.find(&path(port).0).unwrap()).map(|id| counts.of(id)).into();
+            [0, 1].map(|port| hops.find(&path(port).0).unwrap()).map(|id| counts.count_of(id)).into();
         assert_eq!(paths[0].packets + paths[1].packets, 300);
         assert!(
             paths.iter().all(|count| count.packets > 60 && count.bytes == count.packets * 64),
             "{paths:?}"
         );
-        let named = (1..1024).map(|value| counts.of(id(value)).packets).sum::<u64>();
+        let named = (1..1024).map(|value| counts.count_of(id(value)).packets).sum::<u64>();
         assert_eq!(named, 3 * 103, "neither the one without a route nor the dropped one");
     }
 
@@ -213,10 +213,10 @@ mod tests {
         large.count(0, &batch);
         small.count(0, &batch);
         let of = |packets| HopCount { packets, bytes: packets * 64 };
-        assert_eq!((large.of(id(7)), large.of(id(3000)), large.others()), (of(3), of(1), of(2)));
+        assert_eq!((large.count_of(id(7)), large.count_of(id(3000)), large.others()), (of(3), of(1), of(2)));
         large.forget(|id| id.get() == 3000);
-        assert_eq!((large.of(id(7)), large.of(id(3000)), large.others()), (of(0), of(1), of(2)));
+        assert_eq!((large.count_of(id(7)), large.count_of(id(3000)), large.others()), (of(0), of(1), of(2)));
         small.count(0, &batch);
-        assert_eq!(large.of(id(7)), of(1), "an id with another meaning starts at 0");
+        assert_eq!(large.count_of(id(7)), of(1), "an id with another meaning starts at 0");
     }
 }

@@ -32,7 +32,7 @@ impl EngineFault {
     }
 
     /// The first error, for the first caller only, so that it is reported once.
-    pub(crate) fn news(&self) -> Option<&EngineError> {
+    pub(crate) fn take_unreported(&self) -> Option<&EngineError> {
         self.first().filter(|_| !self.is_reported.swap(true, Ordering::AcqRel))
     }
 }
@@ -146,7 +146,7 @@ impl InFlight {
         self.pending.is_empty()
     }
 
-    /// Whether [`Self::take`] has work: a batch in flight, or slots of abandoned batches to recover.
+    /// Whether [`Self::take_done`] has work: a batch in flight, or slots of abandoned batches to recover.
     #[inline]
     pub(crate) fn is_busy(&self) -> bool {
         !self.pending.is_empty() || !self.lost.is_empty()
@@ -170,7 +170,7 @@ impl InFlight {
     }
 
     /// Returns the oldest batch once the engine has answered it or it has stalled. Also recovers slots of abandoned batches.
-    pub(crate) fn take(&mut self, now_tsc: u64) -> Option<Box<Batch>> {
+    pub(crate) fn take_done(&mut self, now_tsc: u64) -> Option<Box<Batch>> {
         self.recover();
         let front = self.pending.front_mut()?;
         collect(self.reader.as_mut(), front, &self.fault);
@@ -280,15 +280,15 @@ mod tests {
         flight.submit(batch(1, 2).unwrap(), 0);
         flight.submit(batch(3, 0).unwrap(), 0);
         assert!(!flight.is_ready());
-        assert!(flight.take(1).is_none() && flight.take(2).is_none());
-        let first = flight.take(3).unwrap();
+        assert!(flight.take_done(1).is_none() && flight.take_done(2).is_none());
+        let first = flight.take_done(3).unwrap();
         assert_eq!((first.v4.len, first.v6.len, first.drops.total()), (1, 2, 0));
         assert_eq!([first.v4.hops[0], first.v6.hops[0], first.v6.hops[1]].map(NextHopId::get), [4, 6, 6]);
         assert!(flight.is_ready() && !flight.is_empty());
         faults.pending_polls.store(0, SeqCst);
-        assert_eq!(flight.take(4).unwrap().v4.len, 3);
+        assert_eq!(flight.take_done(4).unwrap().v4.len, 3);
         assert_eq!(faults.early_submits.load(SeqCst), 0);
-        assert!(flight.take(5).is_none() && flight.is_empty() && !flight.is_busy());
+        assert!(flight.take_done(5).is_none() && flight.is_empty() && !flight.is_busy());
     }
 
     #[test]
@@ -300,21 +300,21 @@ mod tests {
         faults.pending_polls.store(u64::MAX, SeqCst);
         let mut flight = InFlight::new(reader(2, &faults), 1000, Arc::default());
         flight.submit(batch(1, 2).unwrap(), 0);
-        assert!(flight.take(1000).is_none());
-        let given_up = flight.take(1001).unwrap();
+        assert!(flight.take_done(1000).is_none());
+        let given_up = flight.take_done(1001).unwrap();
         assert_eq!(given_up.drops.get(DropReason::EngineStall), 3);
         assert_eq!((given_up.v4.len, given_up.v6.len), (0, 0));
         assert!(given_up.indices[..3].iter().all(|index| *index == NO_ENTRY));
         // No batch is in flight, but slots are still to be recovered: a batch submitted meanwhile is dropped at once.
-        assert!(flight.is_empty() && flight.is_busy() && flight.take(1002).is_none());
+        assert!(flight.is_empty() && flight.is_busy() && flight.take_done(1002).is_none());
         assert!(flight.is_ready());
         flight.submit(batch(2, 1).unwrap(), 1002);
-        assert_eq!(flight.take(1002).unwrap().drops.get(DropReason::EngineStall), 3);
+        assert_eq!(flight.take_done(1002).unwrap().drops.get(DropReason::EngineStall), 3);
         faults.pending_polls.store(0, SeqCst);
-        assert!(flight.take(1003).is_none());
+        assert!(flight.take_done(1003).is_none());
         assert!(flight.is_ready() && !flight.is_busy());
         flight.submit(batch(1, 0).unwrap(), 2000);
-        assert_eq!(flight.take(2001).unwrap().drops.total(), 0);
+        assert_eq!(flight.take_done(2001).unwrap().drops.total(), 0);
         assert_eq!(faults.early_submits.load(SeqCst), 0);
     }
 
@@ -327,7 +327,7 @@ mod tests {
         faults.fail_from(Call::Submit, 0, How::Full);
         let mut flight = InFlight::new(reader(2, &faults), 1000, Arc::default());
         flight.submit(batch(2, 1).unwrap(), 0);
-        assert_eq!(flight.take(1).unwrap().drops.get(DropReason::EngineStall), 3);
+        assert_eq!(flight.take_done(1).unwrap().drops.get(DropReason::EngineStall), 3);
         assert!(flight.is_ready());
         let fault = Arc::new(EngineFault::default());
         let mut lookup = Lookup::new(reader(2, &faults), Arc::clone(&fault));
@@ -346,10 +346,10 @@ mod tests {
         let mut flight = InFlight::new(reader(2, &Arc::default()), 1000, Arc::default());
         flight.submit(batch(1, 0).unwrap(), 0);
         flight.submit(batch(2, 0).unwrap(), 0);
-        assert_eq!(flight.take(1).unwrap().drops.total(), 0);
-        assert_eq!(flight.take(1).unwrap().drops.get(DropReason::EngineStall), 2);
+        assert_eq!(flight.take_done(1).unwrap().drops.total(), 0);
+        assert_eq!(flight.take_done(1).unwrap().drops.get(DropReason::EngineStall), 2);
         assert!(flight.is_ready());
         flight.submit(batch(1, 0).unwrap(), 0);
-        assert_eq!(flight.take(1).unwrap().drops.total(), 0);
+        assert_eq!(flight.take_done(1).unwrap().drops.total(), 0);
     }
 }

@@ -22,7 +22,7 @@
 //! | [`choose`] | selects the path of packets to groups |
 //! | [`punt`] | packets for the router, and the rate limit of work off the fast path |
 //! | [`fragment`] | fragments of packets above the MTU |
-//! | [`slot`] | [`Slot`](slot::Slot): state of a packet between parse and tx |
+//! | [`slot`] | [`PacketState`](slot::PacketState): state of a packet between parse and tx |
 //! | [`verdict`] | turns next hops into ports or drop reasons |
 //! | [`rewrite`] | rewrites MACs, TTL, checksum |
 //! | [`tx`] | sends packets to the queues of their ports |

@@ -7,7 +7,7 @@
 use super::batch::{Batch, NO_ENTRY, Tagged};
 use super::check::{self, Destination};
 use super::punt::{PuntCause, PuntVerdict};
-use super::slot::Slot;
+use super::slot::PacketState;
 use super::{DropReason, PuntMarker};
 use dpdk_ffi::simd::{Kind, LaneV4, LaneV6, Parsed};
 
@@ -53,7 +53,7 @@ fn slow(batch: &mut Batch, first: usize) {
         let checked = match checked {
             Ok(checked) => checked,
             Err(taken) => {
-                (indices[i], slots[i]) = (NO_ENTRY, Slot::from(taken).word());
+                (indices[i], slots[i]) = (NO_ENTRY, PacketState::from(taken).word());
                 taken.err().into_iter().for_each(|reason| drops.add(reason, 1));
                 continue;
             }
@@ -70,7 +70,7 @@ fn slow(batch: &mut Batch, first: usize) {
         };
         lane.packets[lane.len] = i as u16;
         lane.len += 1;
-        slots[i] = Slot::Packet { ip_bytes: checked.ip_bytes }.word();
+        slots[i] = PacketState::Packet { ip_bytes: checked.ip_bytes }.word();
         if usize::from(checked.ip_at) == check::ETHERNET_BYTES {
             kinds[i] = kind;
         } else {
@@ -85,11 +85,11 @@ fn punted(
     (head, frame_bytes): (&[u8], u32),
     tsc: u64,
 ) -> Result<check::Checked, Result<PuntCause, DropReason>> {
-    match punting.whose(head) {
-        PuntVerdict::ForUs => Err(punting.take_ours(head, tsc)),
+    match punting.classify(head) {
+        PuntVerdict::ForUs => Err(punting.punt_local(head, tsc)),
         PuntVerdict::Others => Err(Err(DropReason::NotForUs)),
         PuntVerdict::Forward => {
-            check::check(head, frame_bytes).map_err(|reason| punting.take_dropped(reason, tsc))
+            check::check(head, frame_bytes).map_err(|reason| punting.punt_dropped(reason, tsc))
         }
     }
 }
@@ -194,7 +194,7 @@ mod tests {
         let tagged = batch.tagged.iter().find(|tagged| usize::from(tagged.place) == place);
         let ip_at = tagged.map_or(14, |tagged| u16::from(tagged.ip_at));
         let checked = |destination| {
-            let Slot::Packet { ip_bytes } = batch.slot(place) else {
+            let PacketState::Packet { ip_bytes } = batch.slot(place) else {
                 panic!("a packet of a lane has a length")
             };
             check::Checked { destination, ip_at, ip_bytes }

@@ -168,7 +168,7 @@ impl PuntAddresses {
     }
 
     /// Classifies the frame that begins with `head`.
-    pub(crate) fn whose(&self, head: &[u8]) -> PuntVerdict {
+    pub(crate) fn classify(&self, head: &[u8]) -> PuntVerdict {
         let (Ok((ethertype, at)), Some(mac)) = (layer2(head), head.first_chunk::<6>()) else {
             return PuntVerdict::Forward;
         };
@@ -192,7 +192,7 @@ impl PuntAddresses {
 
     /// Classifies a frame of a VLAN whose VRF differs from the port's. It is never for this router; it is forwarded only if it was sent to
     /// the port's MAC (RFC 1812 5.3.4). The check drops anything but a unicast IP packet.
-    fn whose_elsewhere(&self, head: &[u8]) -> PuntVerdict {
+    fn classify_elsewhere(&self, head: &[u8]) -> PuntVerdict {
         let (Ok((ethertype, at)), Some(mac)) = (layer2(head), head.first_chunk::<6>()) else {
             return PuntVerdict::Forward;
         };
@@ -262,7 +262,7 @@ impl Limit {
 #[derive(Debug)]
 pub(crate) struct PuntMarker {
     /// Local addresses, replaced by the control side.
-    ours: Cache<Arc<ArcSwap<PuntAddresses>>, Arc<PuntAddresses>>,
+    addresses: Cache<Arc<ArcSwap<PuntAddresses>>, Arc<PuntAddresses>>,
     pub(crate) port: u16,
     /// Whether the VLAN of the batch is in another VRF than the port: its packets are not punted.
     pub(crate) is_elsewhere: bool,
@@ -273,17 +273,16 @@ pub(crate) struct PuntMarker {
 }
 
 impl PuntMarker {
-    /// Creates a marker for batches from the port of `ours`, one of `ports` ports, where `parts` batches share rings of `slots` slots.
-    pub(crate) fn new(ours: Arc<ArcSwap<PuntAddresses>>, ports: u16, (slots, parts): (u32, u32)) -> Self {
-        let part = slots / parts.max(1);
+    /// Creates a marker for batches from the port of `addresses`, one of `ports` ports. Such a batch has a quota of `slots` slots of a ring.
+    pub(crate) fn new(addresses: Arc<ArcSwap<PuntAddresses>>, ports: u16, slots: u32) -> Self {
         let causes = PuntCause::ALL.iter().filter(|cause| cause.class() == PuntClass::Errors);
-        let of_a_cause = part / u32::try_from(causes.count()).unwrap_or(u32::MAX);
+        let of_a_cause = slots / u32::try_from(causes.count()).unwrap_or(u32::MAX);
         let limit = |cause: PuntCause| match cause.class() {
-            PuntClass::Resolution | PuntClass::Local => part.max(ANY_MIN),
+            PuntClass::Resolution | PuntClass::Local => slots.max(ANY_MIN),
             PuntClass::Errors => of_a_cause.clamp(ANY_MIN, ERRORS_MAX),
         };
         Self {
-            ours: Cache::new(ours),
+            addresses: Cache::new(addresses),
             port: ports,
             is_elsewhere: false,
             limits: PuntCause::ALL.map(|cause| Limit::new(limit(cause))),
@@ -296,30 +295,30 @@ impl PuntMarker {
     }
 
     /// The current local addresses: one load if they have not changed.
-    pub(crate) fn ours(&mut self) -> &PuntAddresses {
-        self.ours.load()
+    pub(crate) fn addresses(&mut self) -> &PuntAddresses {
+        self.addresses.load()
     }
 
-    /// Releases outdated addresses; [`Self::ours`] does so too.
+    /// Releases outdated addresses; [`Self::addresses`] does so too.
     pub(crate) fn refresh(&mut self) {
-        self.ours.load();
+        self.addresses.load();
     }
 
-    pub(crate) fn whose(&mut self, head: &[u8]) -> PuntVerdict {
+    pub(crate) fn classify(&mut self, head: &[u8]) -> PuntVerdict {
         match self.is_elsewhere {
-            false => self.ours().whose(head),
-            true => self.ours().whose_elsewhere(head),
+            false => self.addresses().classify(head),
+            true => self.addresses().classify_elsewhere(head),
         }
     }
 
     /// Decides between punt and drop for a packet addressed to this router, in a batch received at `tsc`.
-    pub(crate) fn take_ours(&mut self, head: &[u8], tsc: u64) -> Result<PuntCause, DropReason> {
+    pub(crate) fn punt_local(&mut self, head: &[u8], tsc: u64) -> Result<PuntCause, DropReason> {
         let cause = PuntCause::for_us(head);
         if self.takes(cause, tsc) { Ok(cause) } else { Err(cause.reason()) }
     }
 
     /// Decides between punt and drop for a packet with this drop reason, in a batch received at `tsc`.
-    pub(crate) fn take_dropped(&mut self, reason: DropReason, tsc: u64) -> Result<PuntCause, DropReason> {
+    pub(crate) fn punt_dropped(&mut self, reason: DropReason, tsc: u64) -> Result<PuntCause, DropReason> {
         PuntCause::of(reason).filter(|cause| self.takes(*cause, tsc)).ok_or(reason)
     }
 
@@ -346,7 +345,7 @@ mod tests {
 
     const MAC: MacAddr = MacAddr([2, 0xf0, 0, 0, 0, 1]);
 
-    fn ours() -> PuntAddresses {
+    fn local_addresses() -> PuntAddresses {
         let group = SOLICITED_NODE << 24 | 1;
         let v6 = 0x2001_0db8_u128 << 96 | 1;
         let v4 = vec![0xc633_6401, 0xc633_64ff];
@@ -379,61 +378,61 @@ mod tests {
 
     #[test]
     fn addresses_groups_and_broadcasts_are_ours() {
-        let ours = ours();
+        let ours = local_addresses();
         for destination in [[198, 51, 100, 1], [198, 51, 100, 255], [224, 0, 0, 5]] {
-            assert_eq!(ours.whose(&to(MAC.0, v4(destination))), PuntVerdict::ForUs, "{destination:?}");
-            assert_eq!(ours.whose(&to([0xff; 6], v4(destination))), PuntVerdict::ForUs);
-            assert_eq!(ours.whose(&to([2; 6], v4(destination))), PuntVerdict::Others);
+            assert_eq!(ours.classify(&to(MAC.0, v4(destination))), PuntVerdict::ForUs, "{destination:?}");
+            assert_eq!(ours.classify(&to([0xff; 6], v4(destination))), PuntVerdict::ForUs);
+            assert_eq!(ours.classify(&to([2; 6], v4(destination))), PuntVerdict::Others);
         }
         for destination in ["2001:db8::1", "ff02::1", "ff02::1:ff00:1"] {
-            assert_eq!(ours.whose(&to(MAC.0, v6(destination))), PuntVerdict::ForUs, "{destination}");
+            assert_eq!(ours.classify(&to(MAC.0, v6(destination))), PuntVerdict::ForUs, "{destination}");
         }
         let mut arp = to([0xff; 6], v4([1, 2, 3, 4]));
         arp[12..14].copy_from_slice(&ARP.to_be_bytes());
-        assert_eq!(ours.whose(&arp), PuntVerdict::ForUs);
+        assert_eq!(ours.classify(&arp), PuntVerdict::ForUs);
         // LLDP, and IS-IS, whose frames have a length instead of an ethertype.
         for (group, ethertype) in
             [([1, 0x80, 0xc2, 0, 0, 0xe], 0x88cc_u16), ([1, 0x80, 0xc2, 0, 0, 0x15], 60)]
         {
             let mut frame = to(group, arp.clone());
             frame[12..14].copy_from_slice(&ethertype.to_be_bytes());
-            assert_eq!(ours.whose(&frame), PuntVerdict::ForUs);
-            assert_eq!(ours.whose(&to([0xff; 6], frame)), PuntVerdict::Forward, "the check drops it");
+            assert_eq!(ours.classify(&frame), PuntVerdict::ForUs);
+            assert_eq!(ours.classify(&to([0xff; 6], frame)), PuntVerdict::Forward, "the check drops it");
         }
     }
 
     #[test]
     fn what_is_not_ours_is_forwarded_if_it_was_sent_to_us_alone() {
-        let ours = ours();
+        let ours = local_addresses();
         for frame in [v4([198, 51, 100, 2]), v6("2001:db8::2")] {
-            assert_eq!(ours.whose(&to(MAC.0, frame.clone())), PuntVerdict::Forward);
-            assert_eq!(ours.whose(&to([0xff; 6], frame.clone())), PuntVerdict::Others);
-            assert_eq!(ours.whose(&to([2; 6], frame)), PuntVerdict::Others);
+            assert_eq!(ours.classify(&to(MAC.0, frame.clone())), PuntVerdict::Forward);
+            assert_eq!(ours.classify(&to([0xff; 6], frame.clone())), PuntVerdict::Others);
+            assert_eq!(ours.classify(&to([2; 6], frame)), PuntVerdict::Others);
         }
         // The check drops these as multicast.
         for frame in [v4([239, 1, 1, 1]), v6("ff0e::1"), v6("ff02::1:ff00:2")] {
-            assert_eq!(ours.whose(&to([0x33; 6], frame)), PuntVerdict::Forward);
+            assert_eq!(ours.classify(&to([0x33; 6], frame)), PuntVerdict::Forward);
         }
         for bytes in 0..ETHERNET_BYTES {
-            assert_eq!(ours.whose(&v4([198, 51, 100, 1])[..bytes]), PuntVerdict::Forward);
+            assert_eq!(ours.classify(&v4([198, 51, 100, 1])[..bytes]), PuntVerdict::Forward);
         }
     }
 
     #[test]
     fn elsewhere_nothing_is_ours_and_only_what_was_sent_to_the_port_is_forwarded() {
-        let mut punting = PuntMarker::new(Arc::new(ArcSwap::from_pointee(ours())), 2, (1024, 1));
+        let mut punting = PuntMarker::new(Arc::new(ArcSwap::from_pointee(local_addresses())), 2, 1024);
         punting.is_elsewhere = true;
         let mut arp = to([0xff; 6], v4([1, 2, 3, 4]));
         arp[12..14].copy_from_slice(&ARP.to_be_bytes());
         for frame in [v4([198, 51, 100, 1]), v4([198, 51, 100, 2]), v6("2001:db8::1"), v6("2001:db8::2")] {
-            assert_eq!(punting.whose(&to(MAC.0, frame.clone())), PuntVerdict::Forward);
+            assert_eq!(punting.classify(&to(MAC.0, frame.clone())), PuntVerdict::Forward);
             for mac in [[0xff; 6], [0x33; 6], [2; 6]] {
-                assert_eq!(punting.whose(&to(mac, frame.clone())), PuntVerdict::Others);
+                assert_eq!(punting.classify(&to(mac, frame.clone())), PuntVerdict::Others);
             }
         }
         // The check drops these as multicast or ARP.
         for frame in [v4([224, 0, 0, 5]), v6("ff02::1"), arp] {
-            assert_eq!(punting.whose(&to([0x33; 6], frame)), PuntVerdict::Forward);
+            assert_eq!(punting.classify(&to([0x33; 6], frame)), PuntVerdict::Forward);
         }
         assert!(!PuntCause::ALL.into_iter().any(|cause| punting.takes(cause, 0)));
     }
@@ -451,7 +450,7 @@ mod tests {
     fn no_class_and_no_cause_takes_the_part_of_another() {
         let taken = |punting: &mut PuntMarker, cause| (0..2000).filter(|_| punting.takes(cause, 5)).count();
         for (parts, own, of_a_cause) in [(1, 1024, 32), (4, 256, 32), (16, 64, 10), (1000, 8, 8)] {
-            let mut punting = PuntMarker::new(Arc::default(), 2, (1024, parts));
+            let mut punting = PuntMarker::new(Arc::default(), 2, 1024 / parts);
             for cause in PuntCause::ALL {
                 let wanted = if cause.class() == PuntClass::Errors { of_a_cause } else { own };
                 assert_eq!(taken(&mut punting, cause), wanted, "{cause:?} of {parts} parts");
@@ -489,19 +488,19 @@ mod tests {
         /// Needs its own process: drops are recorded for the whole process.
         #[test]
         fn no_lcore_frees_what_was_for_the_router() {
-            let now = |port| PuntAddresses { port, witness: Witness::of("ours"), ..ours() };
+            let now = |port| PuntAddresses { port, witness: Witness::of("ours"), ..local_addresses() };
             let place = Arc::new(ArcSwap::from_pointee(now(0)));
-            let (mut punting, stop) = (PuntMarker::new(Arc::clone(&place), 2, (1024, 1)), Arc::new(AtomicBool::new(false)));
+            let (mut punting, stop) = (PuntMarker::new(Arc::clone(&place), 2, 1024), Arc::new(AtomicBool::new(false)));
             let lcore = std::thread::spawn({
                 let stop = Arc::clone(&stop);
                 move || {
                     while !stop.load(Ordering::Relaxed) {
                         punting.refresh();
-                        assert_eq!(punting.ours().mac, MAC);
+                        assert_eq!(punting.addresses().mac, MAC);
                     }
                 }
             });
-            let (mut retired, bytes) = (Retired::default(), ours().bytes());
+            let (mut retired, bytes) = (Retired::default(), local_addresses().bytes());
             drops::take();
             for port in 1..2000 {
                 retired.replace(&place, Arc::new(now(port)), bytes);

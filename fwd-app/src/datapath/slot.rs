@@ -6,7 +6,7 @@ use dpdk_ffi::simd::LengthOrMark;
 
 /// State of a packet. Kernels read and write it as a [`LengthOrMark`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Slot {
+pub(crate) enum PacketState {
     /// A valid IP packet.
     Packet {
         /// Length according to the IP header, bytes.
@@ -16,13 +16,13 @@ pub(crate) enum Slot {
     PuntCause(PuntCause),
 }
 
-impl From<Result<PuntCause, DropReason>> for Slot {
+impl From<Result<PuntCause, DropReason>> for PacketState {
     fn from(taken: Result<PuntCause, DropReason>) -> Self {
         taken.map_or_else(Self::Dropped, Self::PuntCause)
     }
 }
 
-impl Slot {
+impl PacketState {
     #[inline(always)]
     pub(crate) fn of(word: LengthOrMark) -> Self {
         let mark = match word.get() {
@@ -55,12 +55,12 @@ mod tests {
 
     #[test]
     fn a_word_tells_what_it_was_made_of() {
-        let lengths = [0, 20, 17, 1500, 65_575].map(|ip_bytes| Slot::Packet { ip_bytes });
-        let reasons = DropReason::ALL.map(Slot::Dropped);
-        let punts = PuntCause::ALL.map(Slot::PuntCause);
+        let lengths = [0, 20, 17, 1500, 65_575].map(|ip_bytes| PacketState::Packet { ip_bytes });
+        let reasons = DropReason::ALL.map(PacketState::Dropped);
+        let punts = PuntCause::ALL.map(PacketState::PuntCause);
         let all = [&lengths[..], &reasons, &punts].concat();
         for (at, slot) in all.iter().enumerate() {
-            assert_eq!(Slot::of(slot.word()), *slot);
+            assert_eq!(PacketState::of(slot.word()), *slot);
             assert!(all[..at].iter().all(|other| other.word() != slot.word()));
         }
     }

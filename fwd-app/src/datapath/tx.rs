@@ -104,7 +104,7 @@ impl PuntSender {
         let lost = punting.take_lost();
         counters.lost.merge(&lost);
         if lost.get(PuntClass::Resolution) > 0 {
-            self.have_lost_answers[usize::from(punting.ours().port)].store(true, Ordering::Relaxed);
+            self.have_lost_answers[usize::from(punting.addresses().port)].store(true, Ordering::Relaxed);
         }
     }
 }
@@ -114,14 +114,21 @@ pub(crate) const ORIGINATED_MAX: usize = 32;
 /// Fragments per stage and period of about a millisecond: bounds their cost to a few percent of an lcore.
 pub(crate) const FRAGMENTS_MAX: u32 = 64;
 
+pub(crate) struct TxParts {
+    /// By port index, each with its count.
+    pub(crate) queues: Vec<(TxQueue, Arc<QueueCount>)>,
+    pub(crate) batch_max: usize,
+    /// Rings to and from the router.
+    pub(crate) punts: Option<PuntSender>,
+    /// Limit of fragments; `None` is unlimited.
+    pub(crate) fragments: Option<Limit>,
+    pub(crate) latency: Latency,
+    pub(crate) watch: Arc<Watch>,
+}
+
 impl Tx {
-    pub(crate) fn new(
-        eal: &Eal,
-        queues: Vec<(TxQueue, Arc<QueueCount>)>,
-        (batch_max, punts): (usize, Option<PuntSender>),
-        fragments: Option<Limit>,
-        (latency, watch): (Latency, Arc<Watch>),
-    ) -> Self {
+    pub(crate) fn new(eal: &Eal, parts: TxParts) -> Self {
+        let TxParts { queues, batch_max, punts, fragments, latency, watch } = parts;
         let batch_max = if punts.is_some() { batch_max.max(ORIGINATED_MAX) } else { batch_max };
         let burst = |_| Burst::with_capacity(eal, batch_max);
         let outs = (0..queues.len() + usize::from(punts.is_some())).map(burst).collect();
@@ -362,7 +369,9 @@ mod tests {
             port.start().unwrap();
             let queues = vec![(port.take_tx_queue(QueueId(0)).unwrap(), Arc::default())];
             let latency = Latency::new(1_000_000_000);
-            let mut tx = Tx::new(eal, queues, (8, None), None, (latency, Arc::new(Watch::default())));
+            let watch = Arc::new(Watch::default());
+            let parts = TxParts { queues, batch_max: 8, punts: None, fragments: None, latency, watch };
+            let mut tx = Tx::new(eal, parts);
             let (mut batch, mut counters) = (Batch::new(Burst::with_capacity(eal, 8)), Counters::default());
             // First one stamp per batch, then two.
             for bursts in [1, 2] {

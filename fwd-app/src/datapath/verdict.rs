@@ -6,7 +6,7 @@ use super::choose::{choose, ip_at};
 use super::fragment::Cut;
 use super::parse::next_place;
 use super::punt::{PuntCause, PuntTag, PuntVerdict};
-use super::slot::Slot;
+use super::slot::PacketState;
 use super::{DropReason, Drops, Egress, EgressTable, Exit, PuntMarker};
 use dpdk_ffi::simd::{Indexed, Kind, LengthOrMark};
 use fib::NextHopId;
@@ -34,7 +34,7 @@ pub(crate) fn verdict(batch: &mut Batch, table: &EgressTable) {
         }
     }
     if let Some(punting) = punting
-        && !packets.is_all_to(punting.ours().mac.0)
+        && !packets.is_all_to(punting.addresses().mac.0)
     {
         screen(batch);
     }
@@ -75,14 +75,14 @@ fn screen(batch: &mut Batch) {
     let Batch { packets, indices, slots, drops, punting, .. } = batch;
     let Some(punting) = punting else { return };
     for place in 0..packets.len() {
-        if indices[place] == NO_ENTRY || packets.header(place) == Some(&punting.ours().mac.0) {
+        if indices[place] == NO_ENTRY || packets.header(place) == Some(&punting.addresses().mac.0) {
             continue;
         }
         indices[place] = NO_ENTRY;
-        let is_ours = punting.whose(packets.data(place)) == PuntVerdict::ForUs;
+        let is_ours = punting.classify(packets.data(place)) == PuntVerdict::ForUs;
         let taken =
-            if is_ours { punting.take_ours(packets.data(place), tsc) } else { Err(DropReason::NotForUs) };
-        slots[place] = Slot::from(taken).word();
+            if is_ours { punting.punt_local(packets.data(place), tsc) } else { Err(DropReason::NotForUs) };
+        slots[place] = PacketState::from(taken).word();
         taken.err().into_iter().for_each(|reason| drops.add(reason, 1));
     }
 }
@@ -119,7 +119,7 @@ fn settle(batch: &mut Batch, table: &EgressTable) {
         at = place + 1;
         if indices[place] == NO_ENTRY {
             // Already dropped and counted, or a punt.
-            settling.has_punts |= matches!(Slot::of(slots[place]), Slot::PuntCause(_));
+            settling.has_punts |= matches!(PacketState::of(slots[place]), PacketState::PuntCause(_));
             continue;
         }
         let id = NextHopId::from_answer(indices[place]);
@@ -165,10 +165,10 @@ fn settle(batch: &mut Batch, table: &EgressTable) {
 fn hand_over(batch: &mut Batch) {
     let Batch { packets, input, indices, egress, slots, ports, kinds, tagged, punting, .. } = batch;
     let Some(punting) = punting else { return };
-    let (to, from) = (punting.port, punting.ours().port);
+    let (to, from) = (punting.port, punting.addresses().port);
     let input = u16::try_from(*input).unwrap_or(u16::MAX);
     for place in 0..packets.len() {
-        let Slot::PuntCause(cause) = Slot::of(slots[place]) else { continue };
+        let PacketState::PuntCause(cause) = PacketState::of(slots[place]) else { continue };
         let value = match cause {
             PuntCause::NoNeighbour => indices[place],
             PuntCause::MtuExceeded => u32::from(egress[place].mtu_bytes),
@@ -199,7 +199,7 @@ impl Settling<'_> {
         slot: &mut LengthOrMark,
         packet: impl FnOnce() -> (&'a [u8], usize),
     ) -> u16 {
-        let is_long = |slot| matches!(Slot::of(slot), Slot::Packet { ip_bytes } if ip_bytes > u32::from(found.mtu_bytes));
+        let is_long = |slot| matches!(PacketState::of(slot), PacketState::Packet { ip_bytes } if ip_bytes > u32::from(found.mtu_bytes));
         let (reason, head) = match Exit::of(found.port) {
             Exit::Local => (DropReason::NotForUs, Some(packet().0)),
             // An entry that drops keeps its reason, however long the packet is.
@@ -218,12 +218,12 @@ impl Settling<'_> {
         let tsc = self.tsc;
         let taken = match (self.punting.as_mut().filter(|punting| !punting.is_elsewhere), head) {
             (None, _) => Err(reason),
-            (Some(punting), Some(head)) => punting.take_ours(head, tsc),
-            (Some(punting), None) => punting.take_dropped(reason, tsc),
+            (Some(punting), Some(head)) => punting.punt_local(head, tsc),
+            (Some(punting), None) => punting.punt_dropped(reason, tsc),
         };
         self.has_punts |= taken.is_ok();
         taken.err().into_iter().for_each(|reason| self.drops.add(reason, 1));
-        *slot = Slot::from(taken).word();
+        *slot = PacketState::from(taken).word();
         Exit::Dropped.word()
     }
 }
@@ -231,7 +231,7 @@ impl Settling<'_> {
 #[cfg(test)]
 mod tests {
     use super::super::egress::Inputs;
-    use super::super::egress::learned::{Learned, Learner};
+    use super::super::egress::learned::{Learned, LearnedKey, Learner};
     use super::super::egress::tests::ports;
     use super::super::parse::parse;
     use super::super::punt::PuntAddresses;
@@ -285,7 +285,7 @@ mod tests {
         verdict(&mut batch, &table);
         use DropReason::{Blackhole, MtuExceeded, NoNeighbour, NoRoute, Prohibited, Unreachable};
         let fate = |place| match batch.slot(place) {
-            Slot::Dropped(reason) => Ok(reason),
+            PacketState::Dropped(reason) => Ok(reason),
             _ => Err(batch.ports[place]),
         };
         let fates: Vec<_> = (0..answers.len()).map(fate).collect();
@@ -354,7 +354,7 @@ mod tests {
             }
             verdict(&mut batch, &table);
             let fate = |place| match batch.slot(place) {
-                Slot::Dropped(DropReason::NoNeighbour) => 0,
+                PacketState::Dropped(DropReason::NoNeighbour) => 0,
                 _ if batch.ports[place] == if place % 2 == 0 { 0 } else { 3 } => batch.egress[place].macs[5],
                 other => panic!("{other:?}"),
             };
@@ -366,7 +366,7 @@ mod tests {
         let mut learn = |vlan, last: Option<u8>| {
             for (address, port) in [(gateway, 0), (host, 3)] {
                 let mac = last.map(|last| MacAddr([2, 0, 0, 0, 0, last]));
-                learned.set((address, port, Learner::Router([vlan, 0])), mac);
+                learned.set(LearnedKey { address, port, by: Learner::Router([vlan, 0]) }, mac);
             }
             fates(&learned)
         };
@@ -414,7 +414,7 @@ mod tests {
             good(),
         ];
         let Some(mut batch) = test_frames::batch(&frames) else { return };
-        batch.punting = Some(PuntMarker::new(Arc::new(ArcSwap::from_pointee(ours)), 4, (1024, 1)));
+        batch.punting = Some(PuntMarker::new(Arc::new(ArcSwap::from_pointee(ours)), 4, 1024));
         parse(&mut batch);
         // The lane has all packets except the expired one; the tagged one is last.
         let answers =
@@ -427,9 +427,9 @@ mod tests {
             batch.ports[..12],
             [1, Exit::Dropped.word(), 4, 4, 4, 4, 4, 4, 4, 4, 4, Exit::Dropped.word()]
         );
-        assert_eq!(batch.slot(1), Slot::Dropped(DropReason::NotForUs));
+        assert_eq!(batch.slot(1), PacketState::Dropped(DropReason::NotForUs));
         assert_eq!((batch.drops.total(), batch.drops.get(DropReason::NotForUs)), (2, 1));
-        assert_eq!(batch.slot(11), Slot::Dropped(DropReason::Blackhole), "of which nobody is told");
+        assert_eq!(batch.slot(11), PacketState::Dropped(DropReason::Blackhole), "of which nobody is told");
         let notes: Vec<_> = (2..11).map(|place| PuntTag::of(batch.packets.tag(place))).collect();
         use PuntCause::{ForUs, MtuExceeded, NoNeighbour, NoRoute, Prohibited, TtlExpired, Unreachable};
         let wanted =

@@ -34,7 +34,7 @@ pub(crate) struct VlanSort {
     to: Vec<u16>,
     /// Receive times of the last batch.
     stamps: Vec<Stamp>,
-    /// The packets of each other VRF, until [`Self::take`].
+    /// The packets of each other VRF, until [`Self::take_batch`].
     outs: Vec<Burst>,
     /// A target that no packet has.
     unused: Burst,
@@ -67,7 +67,7 @@ impl VlanSort {
         self.vrfs.len()
     }
 
-    /// Moves the packets of other VRFs out of the unparsed `batch`, for [`Self::take`]. Returns whether it had any. A batch that becomes
+    /// Moves the packets of other VRFs out of the unparsed `batch`, for [`Self::take_batch`]. Returns whether it had any. A batch that becomes
     /// empty can be reused at once.
     pub(crate) fn sort(&mut self, batch: &mut Batch) -> bool {
         let count = batch.packets.len();
@@ -88,7 +88,7 @@ impl VlanSort {
     }
 
     /// Moves the packets of other VRF `index` to the empty `batch`. Returns whether it has any.
-    pub(crate) fn take(&mut self, index: usize, batch: &mut Batch) -> bool {
+    pub(crate) fn take_batch(&mut self, index: usize, batch: &mut Batch) -> bool {
         let out = &mut self.outs[index];
         if out.is_empty() {
             return false;
@@ -194,11 +194,11 @@ mod tests {
             check(&batch, 3)?;
             for (index, number) in [4, 5, 9].into_iter().enumerate() {
                 let mut part = test_frames::batch(&[]).unwrap();
-                if has_others && sort.take(index, &mut part) {
+                if has_others && sort.take_batch(index, &mut part) {
                     prop_assert_eq!(part.vrf, number);
                 }
                 check(&part, number)?;
-                prop_assert!(!sort.take(index, &mut part));
+                prop_assert!(!sort.take_batch(index, &mut part));
             }
             prop_assert_eq!(seen, frames.len());
         }

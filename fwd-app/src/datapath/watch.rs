@@ -10,7 +10,7 @@
 
 use super::check::{self, Destination};
 use super::punt::PuntCause;
-use super::slot::Slot;
+use super::slot::PacketState;
 use super::{Batch, DropReason, Egress, Exit};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use dpdk_ffi::Burst;
@@ -90,9 +90,9 @@ impl Fate {
     /// The fate of the packet at `place` of a batch that has its verdict.
     fn of(batch: &Batch, place: usize) -> Self {
         match batch.slot(place) {
-            Slot::Dropped(reason) => Self::Dropped(reason),
-            Slot::PuntCause(punt) => Self::Punted(punt),
-            Slot::Packet { .. } => {
+            PacketState::Dropped(reason) => Self::Dropped(reason),
+            PacketState::PuntCause(punt) => Self::Punted(punt),
+            PacketState::Packet { .. } => {
                 let Egress { port, macs, mtu_bytes } = batch.egress[place];
                 let fragments_max = (batch.ports[place] == Exit::Fragment.word()).then_some(mtu_bytes);
                 Self::Sent { port, macs, fragments_max }
@@ -188,7 +188,7 @@ impl FilterWords {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Wanted {
+struct WantedPackets {
     purpose: Purpose,
     round: u64,
     filter: FilterWords,
@@ -208,10 +208,10 @@ impl Wish {
 
     /// The active request. If the filter changes while it is read, [`Self::claim`] fails: a reader that sees a filter word of the next
     /// round also sees, by release and acquire, the new round in `left`.
-    fn read(&self, purpose: Purpose) -> Option<Wanted> {
+    fn read(&self, purpose: Purpose) -> Option<WantedPackets> {
         let left = self.left.load(Ordering::Acquire);
         let words = || [0, 1, 2].map(|at| self.words[at].load(Ordering::Acquire));
-        (left & COUNT > 0).then(|| Wanted {
+        (left & COUNT > 0).then(|| WantedPackets {
             purpose,
             round: left >> COUNT_BITS,
             filter: FilterWords(words()),
@@ -296,24 +296,24 @@ impl Watch {
         (self.captures.left.load(Ordering::Relaxed) | self.traces.left.load(Ordering::Relaxed)) & COUNT != 0
     }
 
-    /// The request of `purpose`, if packets of this origin match.
-    fn wanted_from(&self, purpose: Purpose, origin: PacketOrigin) -> Option<Wanted> {
-        let port = || self.ports.get().and_then(|ports| ports.get(origin.input?).copied());
-        self.wish(purpose).read(purpose).filter(|wanted| wanted.filter.takes_origin(port(), origin.vrf))
+    /// The requests that packets of this origin match.
+    fn wanted_from(&self, origin: PacketOrigin) -> impl Iterator<Item = WantedPackets> {
+        let port = move || self.ports.get().and_then(|ports| ports.get(origin.input?).copied());
+        let wanted = [Purpose::Capture, Purpose::Trace]
+            .into_iter()
+            .filter_map(|purpose| self.wish(purpose).read(purpose));
+        wanted.filter(move |wanted| wanted.filter.takes_origin(port(), origin.vrf))
     }
 
     /// Copies matching packets of a batch that has its verdict and is not rewritten yet.
     #[cold]
-    pub(crate) fn look(&self, batch: &Batch) {
+    pub(crate) fn copy_matching(&self, batch: &Batch) {
         let tsc = batch.stamps().first().map_or(0, |stamp| stamp.tsc);
         let origin = PacketOrigin::new(batch.input, batch.vrf);
-        for wanted in [Purpose::Capture, Purpose::Trace]
-            .into_iter()
-            .filter_map(|purpose| self.wanted_from(purpose, origin))
-        {
+        for wanted in self.wanted_from(origin) {
             for place in 0..batch.packets.len() {
                 let dropped = match batch.slot(place) {
-                    Slot::Dropped(reason) => Some(reason),
+                    PacketState::Dropped(reason) => Some(reason),
                     _ if wanted.purpose == Purpose::Capture => continue,
                     _ => None,
                 };
@@ -350,10 +350,7 @@ impl Watch {
         is_leaving: bool,
         reason: DropReason,
     ) {
-        for wanted in [Purpose::Capture, Purpose::Trace]
-            .into_iter()
-            .filter_map(|purpose| self.wanted_from(purpose, origin))
-        {
+        for wanted in self.wanted_from(origin) {
             let is_new = wanted.purpose == Purpose::Capture || wanted.filter.wants_reason();
             if is_new && wanted.filter.takes_reason(Some(reason)) && wanted.filter.takes_destination(frame) {
                 self.copy(wanted, frame, frame_bytes, |seen| {
@@ -364,7 +361,13 @@ impl Watch {
         }
     }
 
-    fn copy(&self, wanted: Wanted, frame: &[u8], frame_bytes: u32, fill: impl FnOnce(&mut WatchedPacket)) {
+    fn copy(
+        &self,
+        wanted: WantedPackets,
+        frame: &[u8],
+        frame_bytes: u32,
+        fill: impl FnOnce(&mut WatchedPacket),
+    ) {
         if self.left(wanted.purpose) == 0 {
             return;
         }

@@ -95,10 +95,10 @@ fn only_what_is_wanted_is_seen_among_many_others() {
         watch.want(purpose, 100, filter);
         assert!(watch.is_on());
         for _ in 0..200 {
-            watch.look(&others);
+            watch.copy_matching(&others);
         }
         assert_eq!(watch.free.1.len(), BUFFERS, "{filter:?} took buffers for packets that nobody wants");
-        watch.look(&wanted);
+        watch.copy_matching(&wanted);
         assert_eq!(watch.left(purpose), 100 - numbers.len() as u64);
         assert_eq!(seen(&watch), numbers, "{purpose:?} {filter:?}");
         watch.stop(purpose);
@@ -106,8 +106,8 @@ fn only_what_is_wanted_is_seen_among_many_others() {
     }
     assert_eq!(watch.missed(), 0);
     watch.want(Purpose::Trace, 3, PacketFilter::default());
-    watch.look(&others);
-    watch.look(&wanted);
+    watch.copy_matching(&others);
+    watch.copy_matching(&wanted);
     assert_eq!((seen(&watch), watch.is_on()), (vec![1, 2, 3], false), "no more than are wanted");
 }
 
@@ -117,9 +117,9 @@ fn a_capture_and_a_trace_have_filters_of_their_own() {
     let watch = watch();
     watch.want(Purpose::Trace, 9, to("10.0.0.1/32"));
     watch.want(Purpose::Capture, 9, to("10.0.1.5/32"));
-    watch.look(&all);
+    watch.copy_matching(&all);
     assert_eq!(seen(&watch), [5, 1]);
-    watch.look(&all);
+    watch.copy_matching(&all);
     watch.stop(Purpose::Trace);
     assert_eq!(seen(&watch), [5], "a copy that nobody waits for any more is not shown");
 }

@@ -22,7 +22,7 @@ pub(crate) mod updates;
 pub(crate) use signals::Signals;
 pub(crate) use spec::ForwardSpec;
 
-use crate::datapath::egress::learned::Learner;
+use crate::datapath::egress::learned::{LearnedKey, Learner};
 use crate::datapath::punt::PuntAddresses;
 use crate::datapath::watch::Watch;
 use crate::datapath::{EgressError, EgressTable};
@@ -289,7 +289,8 @@ impl Forwarder {
         PortTable::change(&self.ports, |table| {
             let learned = Arc::make_mut(&mut table.learned);
             for Resolved { key: Key { interface, address, vlans }, mac } in resolved {
-                learned.set((address, interface.0, Learner::Router(vlans)), mac);
+                let by = Learner::Router(vlans);
+                learned.set(LearnedKey { address, port: interface.0, by }, mac);
                 addresses.insert(address);
                 ports.insert(interface.0);
             }

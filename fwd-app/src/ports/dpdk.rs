@@ -40,8 +40,6 @@ const MBUF_BYTES: u64 = 320;
 const OTHERS_MB: u64 = 64;
 /// Least and greatest data room of an mbuf. Longer frames are chains.
 const ROOM_BYTES: (u32, u32) = (2048, 16_384);
-/// Mempool cache per lcore.
-const CACHE_MBUFS: u32 = 256;
 /// Pool size with ample memory. It also suffices for drivers that load a whole capture into the pool.
 const MBUFS_ROOMY: u32 = (1 << 17) - 1;
 /// How long to wait for links, as in l3fwd.
@@ -490,9 +488,9 @@ impl Need {
     }
 }
 
-/// Maximum of a pool's mbufs in caches: a cache may hold 1.5 times its nominal size, and the main lcore has one too.
+/// Maximum of a pool's mbufs in caches; the main lcore has one too.
 fn cached_max(plan: &LcorePlan) -> usize {
-    (plan.lcores.len() + 1) * CACHE_MBUFS as usize * 3 / 2
+    MempoolConfig::cached_max(plan.lcores.len() + 1)
 }
 
 fn pool(eal: &Eal, socket: SocketId, need: &Need, spec: &PortSpec) -> anyhow::Result<Mempool> {
@@ -504,8 +502,8 @@ fn pool(eal: &Eal, socket: SocketId, need: &Need, spec: &PortSpec) -> anyhow::Re
     let make = |mbufs: u32| {
         // The router's thread, which may be preempted, frees packets of this pool.
         let is_preemptible = spec.has_interfaces();
-        let config =
-            MempoolConfig { mbufs, cache_mbufs: CACHE_MBUFS, data_room_bytes: room, socket, is_preemptible };
+        let cache_mbufs = MempoolConfig::CACHE_MBUFS;
+        let config = MempoolConfig { mbufs, cache_mbufs, data_room_bytes: room, socket, is_preemptible };
         Mempool::new(eal, &format!("packets{}", socket.0), &config)
     };
     let made = match spec.mbufs {

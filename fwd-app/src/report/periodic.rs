@@ -27,7 +27,7 @@ impl Periodic {
 
     /// Prints a line if one is due or `wanted`, and an engine error once. The first call starts the clock.
     pub(crate) fn tick(&mut self, running: &Handle, wanted: bool) {
-        if let Some(error) = running.fault().news() {
+        if let Some(error) = running.fault().take_unreported() {
             console::warn(format_args!("{error}; its packets are dropped as engine_stall"));
         }
         let now = Instant::now();

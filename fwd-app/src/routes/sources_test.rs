@@ -455,7 +455,7 @@ fn next_hops_that_no_route_uses_are_dropped_and_their_ids_assigned_again() {
     }
     let counted = |rig: &SourcesRig| {
         let counts = rig.vrf.egress.counts().unwrap();
-        [kept, dropped].map(|id| counts.of(id).packets)
+        [kept, dropped].map(|id| counts.count_of(id).packets)
     };
     assert_eq!(counted(&rig), [1, 1]);
     for round in 0..20_000_u32 {

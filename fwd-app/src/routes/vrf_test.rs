@@ -1,7 +1,7 @@
 //! Commits, refused deltas, ports and neighbours of a VRF.
 
 use super::*;
-use crate::datapath::egress::learned::Learner;
+use crate::datapath::egress::learned::{LearnedKey, Learner};
 use crate::datapath::{Batch, Exit, test_frames};
 use crate::ports::PortTable;
 use crate::ports::table::tests::ports;
@@ -71,7 +71,7 @@ fn packets_are_counted_by_next_hop_while_that_is_on_and_new_next_hops_get_cells(
             true
         })
     };
-    let packets = |vrf: &Vrf, id: u32| vrf.egress.counts().unwrap().of(NextHopId::from_answer(id)).packets;
+    let packets = |vrf: &Vrf, id: u32| vrf.egress.counts().unwrap().count_of(NextHopId::from_answer(id)).packets;
     // Bare ids need no new egress table, so this one has no counter at first.
     let bare = 400_000;
     vrf.update(&Update {
@@ -150,7 +150,8 @@ fn prefixes_over_a_failed_gateway_move_without_a_delta() {
     vrf.commit().unwrap();
     assert_eq!(ports(&vrf), [1]);
     PortTable::change(&vrf.egress.ports, |table| {
-        Arc::make_mut(&mut table.learned).set((gateway(0), 0, Learner::Kernel), Some(MacAddr([6; 6])));
+        let at = LearnedKey { address: gateway(0), port: 0, by: Learner::Kernel };
+        Arc::make_mut(&mut table.learned).set(at, Some(MacAddr([6; 6])));
     });
     vrf.egress.neighbours_have_changed();
     assert_eq!(vrf.commit().unwrap(), generation);

@@ -1,7 +1,7 @@
 //! Access for fuzz targets to private parts: the datapath on frames in mbufs, the capture reader, the control socket, the configuration
 //! file and the route feeds.
 //!
-//! [`Parser`] runs the parse pass at one kernel level. [`Forwarder`] runs all passes from parse to tx, and [`Forwarder::wanted`] gives the
+//! [`Parser`] runs the parse pass at one kernel level. [`BatchForwarder`] runs all passes from parse to tx, and [`BatchForwarder::wanted`] gives the
 //! result expected by `--verify`. Both reuse their batch between calls, like an lcore. [`router`] is the protocol part of the router.
 //! Comparing results is left to the callers.
 
@@ -18,7 +18,7 @@ use crate::datapath::fragment::Cut;
 use crate::datapath::lookup::Lookup;
 use crate::datapath::parse::parse;
 use crate::datapath::rewrite::rewrite;
-use crate::datapath::slot::Slot;
+use crate::datapath::slot::PacketState;
 use crate::datapath::verdict::verdict;
 use crate::datapath::{Batch, DropReason, Egress, EgressPort, EgressTable, Exit};
 use crate::harness::reference::{Reference, Verdict};
@@ -119,7 +119,7 @@ pub fn check(frame: &Frame) -> Result<Passed, &'static str> {
 
 /// Result of the parse pass on a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Parsed {
+pub struct ParsedFrames {
     /// By packet; `None` if dropped.
     pub packets: Vec<Option<Passed>>,
     /// Packets that occur in more than one lane.
@@ -153,12 +153,12 @@ impl Parser {
     }
 
     /// Parses `bursts` in order as one batch. `None` when the pool is empty.
-    pub fn run(&mut self, bursts: &[&[Frame]]) -> Option<Parsed> {
+    pub fn run(&mut self, bursts: &[&[Frame]]) -> Option<ParsedFrames> {
         let Self { batch, pool, .. } = self;
         parse_all(batch, bursts, pool)?;
         let count = batch.packets.len();
         let mut parsed =
-            Parsed { packets: vec![None; count], twice: 0, drops: named(batch), bytes: batch.bytes };
+            ParsedFrames { packets: vec![None; count], twice: 0, drops: named(batch), bytes: batch.bytes };
         let keys6 = batch.keys6.0.iter().zip(batch.keys6.1.iter());
         let keys6 = keys6.map(|(hi, lo)| IpAddr::V6((u128::from(*hi) << 64 | u128::from(*lo)).into()));
         let keys4 = batch.keys4.iter().map(|key| IpAddr::V4((*key).into()));
@@ -166,7 +166,7 @@ impl Parser {
         let lane6 = batch.v6.packets[..batch.v6.len].iter().zip(keys6);
         for (place, destination) in lane4.chain(lane6) {
             let place = usize::from(*place);
-            let Slot::Packet { ip_bytes } = batch.slot(place) else { continue };
+            let PacketState::Packet { ip_bytes } = batch.slot(place) else { continue };
             let passed = Passed { destination, ip_bytes };
             parsed.twice += usize::from(parsed.packets[place].replace(passed).is_some());
         }
@@ -194,7 +194,7 @@ fn named(batch: &Batch) -> Vec<(&'static str, u64)> {
     batch.drops.iter().filter(|(_, count)| *count > 0).map(|(reason, count)| (reason.name(), count)).collect()
 }
 
-/// A port of a [`Forwarder`].
+/// A port of a [`BatchForwarder`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
     /// The name of the port.
@@ -240,7 +240,7 @@ pub struct Forwarded {
 const ECMP_SEED: u64 = 1;
 
 /// All passes, over a table in the engine `oracle`.
-pub struct Forwarder {
+pub struct BatchForwarder {
     lookup: Lookup,
     table: EgressTable,
     reference: Reference,
@@ -251,13 +251,13 @@ pub struct Forwarder {
     dropped: Burst,
 }
 
-impl std::fmt::Debug for Forwarder {
+impl std::fmt::Debug for BatchForwarder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Forwarder").field("table", &self.table).finish_non_exhaustive()
+        f.debug_struct("BatchForwarder").field("table", &self.table).finish_non_exhaustive()
     }
 }
 
-impl Forwarder {
+impl BatchForwarder {
     /// For the routes of `rib`; each frame must fit an mbuf of `pool`.
     ///
     /// # Errors

@@ -83,12 +83,12 @@ pub fn drive(steps: impl IntoIterator<Item = RouterStep>) {
     let mut rig = RouterRig::new();
     for step in steps {
         let incomplete = rig.incomplete() + usize::from(matches!(step, RouterStep::Unpin(_)));
-        let out = rig.take(step);
+        let out = rig.run_step(step);
         rig.act(out);
         rig.check(incomplete.max(INCOMPLETE_MAX));
     }
     for _ in 0..20 {
-        let out = rig.take(RouterStep::Wait(5000));
+        let out = rig.run_step(RouterStep::Wait(5000));
         rig.act(out);
     }
     rig.check(0);
@@ -121,7 +121,7 @@ impl RouterRig {
         Self { router, now: Duration::from_secs(1), packets: 0, macs, waiting }
     }
 
-    fn take(&mut self, step: RouterStep) -> Vec<Action<u32>> {
+    fn run_step(&mut self, step: RouterStep) -> Vec<Action<u32>> {
         const ON: InterfaceId = InterfaceId(0);
         let key = |address| Key::untagged(ON, address);
         let (router, now, mut out) = (&mut self.router, self.now, Vec::new());
@@ -451,7 +451,7 @@ mod tests {
         #[test]
         fn any_bytes_are_data(frame in vec(any::<u8>(), 0..200), cause in 0..CAUSES) {
             let mut rig = RouterRig::new();
-            prop_assert!(rig.take(RouterStep::Receive(0, frame.clone())).is_empty());
+            prop_assert!(rig.run_step(RouterStep::Receive(0, frame.clone())).is_empty());
             rig.check_error(0, &frame, frame.len(), cause);
         }
     }

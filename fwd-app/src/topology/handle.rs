@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// How often the control thread polls for answers of lcores.
 const TICK: Duration = Duration::from_micros(50);
 /// Time limit for lcores to report their counters. A busy lcore takes a batch, one that yields its CPU a few time slices.
-const LOOK_LIMIT: Duration = Duration::from_millis(500);
+const SNAPSHOT_LIMIT: Duration = Duration::from_millis(500);
 /// Time limit for lcores to change to another engine, and again to change back. Routes are not updated meanwhile. A pipeline first collects
 /// all batches in flight.
 const MOVE_LIMIT: Duration = Duration::from_secs(2);
@@ -33,12 +33,12 @@ fn lcores(numbers: &[u32]) -> String {
 
 /// A request for the outcomes so far of an lcore's stages. Both lists have capacity for all.
 #[derive(Debug)]
-pub(crate) struct Look {
+pub(crate) struct LcoreSnapshot {
     fresh: Vec<Latency>,
     outcomes: Vec<StageOutcome>,
 }
 
-impl Look {
+impl LcoreSnapshot {
     /// Adds the outcomes so far of `ended` and of `stages`, and replaces their latencies by empty ones.
     pub(crate) fn fill(mut self, ended: &mut [StageOutcome], stages: &mut Stages) -> Self {
         for outcome in ended {
@@ -46,7 +46,7 @@ impl Look {
             self.outcomes.push(StageOutcome { counters: outcome.counters, latency, held: outcome.held });
         }
         for stage in stages {
-            self.outcomes.push(stage.look(self.fresh.pop()));
+            self.outcomes.push(stage.snapshot(self.fresh.pop()));
         }
         self
     }
@@ -62,19 +62,19 @@ pub(crate) struct LcoreCounts {
 
 /// Exchanges of counters and queues with one lcore.
 #[derive(Default)]
-pub(crate) struct LcoreLook {
-    pub(crate) lcore: u32,
+pub(crate) struct LcoreHandle {
+    pub(crate) number: u32,
     pub(crate) stages: usize,
     pub(crate) published: Vec<Arc<Published>>,
     /// Requests for counters.
-    pub(crate) swap: Swap<Look>,
+    pub(crate) snapshot: Swap<LcoreSnapshot>,
     /// Requests to release or take over queues.
     pub(crate) queues: Swap<PortQueues>,
     /// Beats at regular turns of the loop, idle or not.
     pub(crate) heartbeat: Heartbeat,
 }
 
-impl LcoreLook {
+impl LcoreHandle {
     /// The published counters.
     fn last(&self, tsc_hz: u64) -> LcoreCounts {
         let cycles = self.published.iter().map(|published| dpdk_ffi::tsc().saturating_sub(published.at()));
@@ -84,7 +84,7 @@ impl LcoreLook {
             counters: published.read(),
             ..StageOutcome::default()
         };
-        LcoreCounts { lcore: self.lcore, outcomes: self.published.iter().map(outcome).collect(), age }
+        LcoreCounts { lcore: self.number, outcomes: self.published.iter().map(outcome).collect(), age }
     }
 }
 
@@ -123,7 +123,7 @@ pub(crate) struct Handle {
     /// By lookup stage, then by VRF; empty with a single VRF.
     pub(super) vrf_counts: Arc<[Vec<Arc<VrfCount>>]>,
     pub(super) readers: Arc<[Readers]>,
-    pub(super) lcores: Arc<[Arc<LcoreLook>]>,
+    pub(super) lcores: Arc<[Arc<LcoreHandle>]>,
     /// Latencies collected from the stages.
     pub(super) past: Arc<Mutex<Option<Latency>>>,
     pub(super) fault: Arc<EngineFault>,
@@ -150,7 +150,7 @@ impl Handle {
 
     /// Each lcore with stages, and its heartbeats so far. They continue while it is idle or paused, until its stages have ended.
     pub(crate) fn heartbeats(&self) -> impl Iterator<Item = (u32, u64)> {
-        self.lcores.iter().map(|look| (look.lcore, look.heartbeat.count()))
+        self.lcores.iter().map(|lcore| (lcore.number, lcore.heartbeat.count()))
     }
 
     pub(crate) fn counters(&self) -> Counters {
@@ -162,10 +162,10 @@ impl Handle {
     }
 
     pub(crate) fn counters_by_lcore(&self) -> impl Iterator<Item = (u32, Counters)> {
-        self.lcores.iter().map(|look| {
+        self.lcores.iter().map(|lcore| {
             let mut all = Counters::default();
-            look.published.iter().for_each(|published| all.merge(&published.read()));
-            (look.lcore, all)
+            lcore.published.iter().for_each(|published| all.merge(&published.read()));
+            (lcore.number, all)
         })
     }
 
@@ -195,14 +195,14 @@ impl Handle {
 
     /// The current counters of every lcore, with cycles by pass; moves its latencies to [`Self::past`]. For an lcore that has ended or does
     /// not answer in time, the published counters.
-    pub(crate) fn look(&self, tsc_hz: u64) -> Vec<LcoreCounts> {
+    pub(crate) fn snapshot(&self, tsc_hz: u64) -> Vec<LcoreCounts> {
         self.ask_latencies(tsc_hz);
-        self.wait_while(LOOK_LIMIT, || self.lcores.iter().any(|look| look.swap.is_offered()));
+        self.wait_while(SNAPSHOT_LIMIT, || self.lcores.iter().any(|lcore| lcore.snapshot.is_offered()));
         let mut seen = Vec::with_capacity(self.lcores.len());
-        for look in &*self.lcores {
-            seen.push(match self.take(look) {
-                Some(outcomes) => LcoreCounts { lcore: look.lcore, outcomes, age: None },
-                None => look.last(tsc_hz),
+        for lcore in &*self.lcores {
+            seen.push(match self.collect(lcore) {
+                Some(outcomes) => LcoreCounts { lcore: lcore.number, outcomes, age: None },
+                None => lcore.last(tsc_hz),
             });
         }
         seen
@@ -214,13 +214,13 @@ impl Handle {
 
     /// Requests counters and latencies from lcore number `index`, without waiting.
     pub(crate) fn ask_latency(&self, index: usize, tsc_hz: u64) {
-        let Some(look) = self.lcores.get(index) else { return };
+        let Some(lcore) = self.lcores.get(index) else { return };
         // An earlier answer must not be lost with a new offer.
-        self.take(look);
+        self.collect(lcore);
         // Clones write all of their memory, so that recording causes no page faults.
         let empty = Latency::new(tsc_hz);
-        let fresh = (0..look.stages).map(|_| empty.clone()).collect();
-        look.swap.offer(Look { fresh, outcomes: Vec::with_capacity(look.stages) });
+        let fresh = (0..lcore.stages).map(|_| empty.clone()).collect();
+        lcore.snapshot.offer(LcoreSnapshot { fresh, outcomes: Vec::with_capacity(lcore.stages) });
     }
 
     /// Like [`Self::ask_latency`], for all lcores.
@@ -231,7 +231,7 @@ impl Handle {
     /// Discards the latencies that all lcores have reported since [`Self::ask_latencies`]. While an answer is outstanding, returns false
     /// and does nothing.
     pub(crate) fn forget_latencies(&self) -> bool {
-        if self.lcores.iter().any(|look| look.swap.is_offered()) {
+        if self.lcores.iter().any(|lcore| lcore.snapshot.is_offered()) {
             return false;
         }
         self.take_latencies();
@@ -241,8 +241,8 @@ impl Handle {
 
     /// Collects the answer to [`Self::ask_latency`] and moves its latencies to [`Self::past`].
     pub(crate) fn take_latency(&self, index: usize) {
-        if let Some(look) = self.lcores.get(index) {
-            self.take(look);
+        if let Some(lcore) = self.lcores.get(index) {
+            self.collect(lcore);
         }
     }
 
@@ -251,10 +251,11 @@ impl Handle {
     }
 
     /// The outcomes reported by an lcore; moves their latencies to [`Self::past`]. `None` without an answer.
-    fn take(&self, look: &LcoreLook) -> Option<Vec<StageOutcome>> {
+    fn collect(&self, lcore: &LcoreHandle) -> Option<Vec<StageOutcome>> {
         // Locked before the answer is collected, so that no reader sees `past` between the two.
         let mut past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
-        let Look { mut outcomes, .. } = look.swap.take_back().filter(|look| !look.outcomes.is_empty())?;
+        let LcoreSnapshot { mut outcomes, .. } =
+            lcore.snapshot.take_back().filter(|answer| !answer.outcomes.is_empty())?;
         for latency in outcomes.iter_mut().filter_map(|outcome| outcome.latency.take()) {
             match &mut *past {
                 Some(past) => past.merge(&latency),
@@ -321,12 +322,12 @@ impl Handle {
     /// Asks the stages to release their queues of port `index` between two batches. No stage polls the port once [`Self::take_queues`]
     /// succeeds, unless receiving is to stop. No other request about queues may be open.
     pub(crate) fn release_port(&self, index: u16) {
-        for look in &*self.lcores {
-            let room = |direction| self.queues_of(index, look.lcore, direction).count();
+        for lcore in &*self.lcores {
+            let room = |direction| self.queues_of(index, lcore.number, direction).count();
             let [rx, tx] = [room(Direction::Rx), room(Direction::Tx)];
             if rx + tx > 0 {
                 let (rx, tx) = (Queues(Vec::with_capacity(rx)), Queues(Vec::with_capacity(tx)));
-                look.queues.offer(PortQueues { port: index, rx, tx });
+                lcore.queues.offer(PortQueues { port: index, rx, tx });
             }
         }
     }
@@ -337,8 +338,8 @@ impl Handle {
     /// # Errors
     /// When the port lacks a queue; no stage has got one then.
     pub(crate) fn give_port(&self, index: u16, port: &Port) -> Result<(), DpdkError> {
-        let queues = |look: &Arc<LcoreLook>| {
-            let numbers = |direction| self.queues_of(index, look.lcore, direction);
+        let queues = |lcore: &Arc<LcoreHandle>| {
+            let numbers = |direction| self.queues_of(index, lcore.number, direction);
             let rx =
                 numbers(Direction::Rx).map(|queue| port.take_rx_queue(queue)).collect::<Result<_, _>>()?;
             let tx =
@@ -346,8 +347,8 @@ impl Handle {
             Ok(PortQueues { port: index, rx: Queues(rx), tx: Queues(tx) })
         };
         let all = self.lcores.iter().map(queues).collect::<Result<Vec<_>, DpdkError>>()?;
-        for (look, queues) in self.lcores.iter().zip(all) {
-            look.queues.offer(queues);
+        for (lcore, queues) in self.lcores.iter().zip(all) {
+            lcore.queues.offer(queues);
         }
         Ok(())
     }
@@ -363,9 +364,9 @@ impl Handle {
     /// # Errors
     /// [`NoAnswer`], with the lcores that have not answered yet.
     pub(crate) fn take_queues(&self) -> Result<(), NoAnswer> {
-        let late = self.lcores.iter().filter(|look| look.queues.is_offered());
-        self.answered(late.map(|look| look.lcore).collect())?;
-        self.lcores.iter().for_each(|look| drop(look.queues.take_back()));
+        let late = self.lcores.iter().filter(|lcore| lcore.queues.is_offered());
+        self.answered(late.map(|lcore| lcore.number).collect())?;
+        self.lcores.iter().for_each(|lcore| drop(lcore.queues.take_back()));
         Ok(())
     }
 
@@ -393,45 +394,46 @@ mod tests {
     fn of_an_lcore_that_does_not_answer_the_published_counters_are_seen_with_their_age() {
         let published = Arc::new(Published::default());
         published.publish(&Counters { rx_packets: 9, tx_packets: 7, ..Counters::default() });
-        let look = LcoreLook { lcore: 3, stages: 1, published: vec![published], ..LcoreLook::default() };
-        let handle = Handle { lcores: Arc::new([Arc::new(look)]), ..Handle::default() };
-        let seen = handle.look(1_000_000_000);
+        let lcore =
+            LcoreHandle { number: 3, stages: 1, published: vec![published], ..LcoreHandle::default() };
+        let handle = Handle { lcores: Arc::new([Arc::new(lcore)]), ..Handle::default() };
+        let seen = handle.snapshot(1_000_000_000);
         let [LcoreCounts { lcore: 3, outcomes, age: Some(age) }] = &seen[..] else {
             panic!("{} lcores", seen.len());
         };
         assert_eq!((outcomes[0].counters.rx_packets, outcomes[0].counters.tx_packets), (9, 7));
-        assert!((LOOK_LIMIT..LOOK_LIMIT * 100).contains(age), "{age:?}");
+        assert!((SNAPSHOT_LIMIT..SNAPSHOT_LIMIT * 100).contains(age), "{age:?}");
     }
 
     /// Answers the request as an lcore that has sent `packets` packets.
-    fn answers(look: &LcoreLook, packets: u64) {
-        look.swap.exchange(|mut look| {
+    fn answers(lcore: &LcoreHandle, packets: u64) {
+        lcore.snapshot.exchange(|mut snapshot| {
             let mut latency = Latency::new(1_000_000_000);
             latency.record(100, packets);
-            look.outcomes.push(StageOutcome { latency: Some(latency), ..StageOutcome::default() });
-            look
+            snapshot.outcomes.push(StageOutcome { latency: Some(latency), ..StageOutcome::default() });
+            snapshot
         });
     }
 
     #[test]
     fn latencies_are_taken_once_whoever_asks() {
-        let look = Arc::new(LcoreLook { lcore: 3, stages: 1, ..LcoreLook::default() });
-        let handle = Handle { lcores: Arc::new([Arc::clone(&look)]), ..Handle::default() };
+        let lcore = Arc::new(LcoreHandle { number: 3, stages: 1, ..LcoreHandle::default() });
+        let handle = Handle { lcores: Arc::new([Arc::clone(&lcore)]), ..Handle::default() };
         let count = || handle.past().map_or(0, |past| past.histogram().len());
         handle.ask_latency(0, 1_000_000_000);
         handle.take_latency(0);
-        assert!(count() == 0 && !look.swap.is_offered(), "it has not answered, and needs not any more");
+        assert!(count() == 0 && !lcore.snapshot.is_offered(), "it has not answered, and needs not any more");
         handle.ask_latency(0, 1_000_000_000);
-        answers(&look, 5);
+        answers(&lcore, 5);
         handle.take_latency(0);
         handle.take_latency(0);
         assert_eq!(count(), 5);
         // A second request comes before the first is collected, or the lcore has ended.
         handle.ask_latency(0, 1_000_000_000);
-        answers(&look, 7);
+        answers(&lcore, 7);
         handle.ask_latency(0, 1_000_000_000);
         assert_eq!(count(), 12);
-        answers(&look, 1);
+        answers(&lcore, 1);
         handle.take_latencies();
         assert_eq!(count(), 13);
     }
@@ -501,7 +503,7 @@ mod tests {
 
     #[test]
     fn queues_are_taken_when_every_lcore_has_looked() {
-        let [one, two] = [3, 5].map(|lcore| Arc::new(LcoreLook { lcore, ..LcoreLook::default() }));
+        let [one, two] = [3, 5].map(|number| Arc::new(LcoreHandle { number, ..LcoreHandle::default() }));
         let handle = Handle { lcores: Arc::new([Arc::clone(&one), Arc::clone(&two)]), ..Handle::default() };
         let queues = || PortQueues { port: 0, rx: Queues(Vec::new()), tx: Queues(Vec::new()) };
         one.queues.offer(queues());

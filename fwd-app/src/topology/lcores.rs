@@ -1,17 +1,17 @@
 //! Builds the stages of a plan, and the channels between them.
 
-use super::handle::{Direction, Handle, LcoreLook, QueueUse, Readers};
+use super::handle::{Direction, Handle, LcoreHandle, QueueUse, Readers};
 use super::pipeline::{BATCHES_PER_INPUT, EngineStage, RxStage, Travelling, TxStage, VlanStock, VrfInFlight};
 use super::plan::{Job, LcorePlan};
 use super::punts::PuntRings;
-use super::run_to_completion::{Input, InputPath, VlanBatches, VrfTables, Worker};
+use super::run_to_completion::{InputPath, VlanBatches, VrfTables, WorkerInput, WorkerStage};
 use super::{Settings, StageControl, Stages};
 use crate::datapath::counters::{BusyClock, QueueCount, VrfCount};
 use crate::datapath::lookup::{EngineFault, InFlight, Lookup};
 use crate::datapath::punt::Limit;
 use crate::datapath::rx::{Rx, RxLimits};
 use crate::datapath::swap::ReaderSwap;
-use crate::datapath::tx::Tx;
+use crate::datapath::tx::{Tx, TxParts};
 use crate::datapath::vlans::{PortVrfs, VlanSort};
 use crate::datapath::watch::Watch;
 use crate::datapath::{Batch, Counters, EgressTable, Latency, Published};
@@ -108,7 +108,7 @@ impl Builder<'_> {
         let plan = self.plan;
         self.parts.watch.set_ports(plan.inputs.iter().map(|input| input.port));
         let channels = Channels::new(&self);
-        let (mut lcores, mut looks) = (Vec::with_capacity(plan.lcores.len()), Vec::new());
+        let (mut lcores, mut handles) = (Vec::with_capacity(plan.lcores.len()), Vec::new());
         for (lcore, jobs) in &plan.lcores {
             self.lcore = *lcore;
             let mut stages: Stages = Vec::with_capacity(jobs.len());
@@ -122,8 +122,9 @@ impl Builder<'_> {
                 });
             }
             let published = self.published[others..].to_vec();
-            let look = LcoreLook { lcore: *lcore, stages: stages.len(), published, ..LcoreLook::default() };
-            looks.push(Arc::new(look));
+            let handle =
+                LcoreHandle { number: *lcore, stages: stages.len(), published, ..LcoreHandle::default() };
+            handles.push(Arc::new(handle));
             lcores.push((*lcore, stages));
         }
         let receivers =
@@ -132,7 +133,7 @@ impl Builder<'_> {
         self.published.extend(router.clone());
         let handle = Handle {
             router,
-            lcores: looks.into(),
+            lcores: handles.into(),
             control: self.control,
             published: self.published.into(),
             queues: self.queues.into(),
@@ -145,15 +146,15 @@ impl Builder<'_> {
         Ok(BuiltStages { lcores, channels: receivers.collect(), handle })
     }
 
-    fn worker(&mut self, inputs: &[usize], tx: u16) -> Result<Worker, BuildError> {
-        let input = |i: &usize| -> Result<Input, BuildError> {
+    fn worker(&mut self, inputs: &[usize], tx: u16) -> Result<WorkerStage, BuildError> {
+        let input = |i: &usize| -> Result<WorkerInput, BuildError> {
             let vlans = self.vlan_sort(*i).map(|sort| {
                 let mut others: Vec<_> = (0..sort.others()).map(|_| self.batch(*i)).collect();
                 let punting = others.iter_mut().filter_map(|batch| batch.punting.as_mut());
                 punting.for_each(|punting| punting.is_elsewhere = true);
                 Box::new(VlanBatches { sort, others })
             });
-            Ok(Input { rx: self.rx(*i)?, batch: self.batch(*i), vlans })
+            Ok(WorkerInput { rx: self.rx(*i)?, batch: self.batch(*i), vlans })
         };
         let inputs = inputs.iter().map(input).collect::<Result<_, _>>()?;
         let (readers, swap) = self.readers(1)?;
@@ -168,7 +169,7 @@ impl Builder<'_> {
         let (tx, published) = (self.tx(tx)?, self.publish());
         let lane = self.readers.len() - 1;
         let path = InputPath { vrfs, tx, counters: Counters::default(), published, watch, lane };
-        Ok(Worker::new(inputs, path, Arc::clone(&self.control), swap))
+        Ok(WorkerStage::new(inputs, path, Arc::clone(&self.control), swap))
     }
 
     fn rx_stage(&mut self, input: usize, channels: &Channels) -> Result<RxStage, BuildError> {
@@ -269,13 +270,15 @@ impl Builder<'_> {
         let queues = (0..).zip(ports).map(queue).collect::<Result<_, _>>()?;
         let punts =
             self.parts.punts.map(|punts| punts.ends(self.parts.eal, tx, self.limits.batch)).transpose()?;
-        Ok(Tx::new(
-            self.parts.eal,
+        let parts = TxParts {
             queues,
-            (self.limits.batch, punts),
-            self.parts.settings.fragments_max.map(Limit::new),
-            (Latency::new(self.tsc_hz), Arc::clone(&self.parts.watch)),
-        ))
+            batch_max: self.limits.batch,
+            punts,
+            fragments: self.parts.settings.fragments_max.map(Limit::new),
+            latency: Latency::new(self.tsc_hz),
+            watch: Arc::clone(&self.parts.watch),
+        };
+        Ok(Tx::new(self.parts.eal, parts))
     }
 
     fn vrfs_of(&self, input: usize) -> &PortVrfs {

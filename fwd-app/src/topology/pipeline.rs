@@ -86,7 +86,7 @@ impl VlanStock {
                 let Some(mut other) = self.spare.pop() else {
                     unreachable!("there is an empty batch for each VRF since the last call of `next`");
                 };
-                if self.sort.take(index, &mut other) {
+                if self.sort.take_batch(index, &mut other) {
                     set_elsewhere(&mut other, true);
                     send(other);
                 } else {
@@ -174,17 +174,13 @@ impl Stage for RxStage {
         StageProgress::Idle
     }
 
-    fn look(&mut self, fresh: Option<Latency>) -> StageOutcome {
+    fn snapshot(&mut self, fresh: Option<Latency>) -> StageOutcome {
         let held = self.filling.as_ref().map_or(0, |batch| batch.packets.len()) as u64;
         StageOutcome { counters: self.counters, latency: fresh, held }
     }
 
     fn exchange(&mut self, queues: &mut PortQueues) {
         self.rx.exchange(queues);
-    }
-
-    fn finish(mut self: Box<Self>) -> StageOutcome {
-        self.look(None)
     }
 }
 
@@ -247,7 +243,7 @@ impl Stage for EngineStage {
                 continue;
             }
             let now_tsc = dpdk_ffi::tsc();
-            let Some(mut batch) = in_flight.take(now_tsc) else { continue };
+            let Some(mut batch) = in_flight.take_done(now_tsc) else { continue };
             if since_tsc == 0 {
                 since_tsc = now_tsc;
             }
@@ -265,7 +261,7 @@ impl Stage for EngineStage {
             }
             watch.lap(&mut self.counters, StageName::Verdict, count);
             if self.watch.is_on() {
-                self.watch.look(&batch);
+                self.watch.copy_matching(&batch);
             }
             let sender = batch.input % self.to_tx.len().max(1);
             if let Some(to_tx) = self.to_tx.get(sender) {
@@ -288,13 +284,9 @@ impl Stage for EngineStage {
         }
     }
 
-    fn look(&mut self, fresh: Option<Latency>) -> StageOutcome {
+    fn snapshot(&mut self, fresh: Option<Latency>) -> StageOutcome {
         let held = self.vrfs.iter().map(|vrf| vrf.in_flight.packets_held()).sum();
         StageOutcome { counters: self.counters, latency: fresh, held }
-    }
-
-    fn finish(mut self: Box<Self>) -> StageOutcome {
-        self.look(None)
     }
 }
 
@@ -366,7 +358,7 @@ impl Stage for TxStage {
         StageProgress::Worked
     }
 
-    fn look(&mut self, fresh: Option<Latency>) -> StageOutcome {
+    fn snapshot(&mut self, fresh: Option<Latency>) -> StageOutcome {
         let held = self.tx.held() as u64;
         StageOutcome { counters: self.counters, latency: self.tx.take_latency(fresh), held }
     }

@@ -112,6 +112,6 @@ impl PuntRings {
         let ours = self.ours.get(usize::from(port))?.as_ref()?;
         let ports = u16::try_from(self.ours.len()).unwrap_or(u16::MAX);
         let parts = u32::try_from(parts).unwrap_or(u32::MAX);
-        Some(PuntMarker::new(Arc::clone(ours), ports, (RING_SLOTS, parts)))
+        Some(PuntMarker::new(Arc::clone(ours), ports, RING_SLOTS / parts.max(1)))
     }
 }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// A busy lcore publishes its counters every 16 batches, an idle one at each turn.
 const PUBLISHED_ONE_IN: u64 = 16;
 
-pub(crate) struct Input {
+pub(crate) struct WorkerInput {
     pub(crate) rx: Rx,
     /// Empty between two bursts unless a batch is larger than a burst.
     pub(crate) batch: Batch,
@@ -35,15 +35,15 @@ pub(crate) struct VlanBatches {
     pub(crate) others: Vec<Batch>,
 }
 
-impl Input {
+impl WorkerInput {
     fn held(&self) -> usize {
         let others = self.vlans.iter().flat_map(|vlans| &vlans.others);
         others.chain([&self.batch]).map(|batch| batch.packets.len()).sum()
     }
 }
 
-pub(crate) struct Worker {
-    inputs: Vec<Input>,
+pub(crate) struct WorkerStage {
+    inputs: Vec<WorkerInput>,
     path: InputPath,
     control: Arc<StageControl>,
     swap: Arc<ReaderSwap>,
@@ -68,10 +68,10 @@ pub(crate) struct VrfTables {
     pub(crate) count: Option<Arc<VrfCount>>,
 }
 
-impl Worker {
+impl WorkerStage {
     /// `control` stops the worker; `swap` offers readers of other engines.
     pub(crate) fn new(
-        inputs: Vec<Input>,
+        inputs: Vec<WorkerInput>,
         path: InputPath,
         control: Arc<StageControl>,
         swap: Arc<ReaderSwap>,
@@ -91,12 +91,12 @@ impl Worker {
     }
 
     fn held(&self) -> u64 {
-        let waiting: usize = self.inputs.iter().map(Input::held).sum();
+        let waiting: usize = self.inputs.iter().map(WorkerInput::held).sum();
         (waiting + self.path.tx.held()) as u64
     }
 }
 
-impl Stage for Worker {
+impl Stage for WorkerStage {
     fn poll(&mut self) -> StageProgress {
         let (stopping, pausing) = (self.control.is_stopping(), self.control.is_paused());
         let mut worked = false;
@@ -113,7 +113,7 @@ impl Stage for Worker {
         }
         // All inputs of a turn are timed, so that no input is left out.
         let is_timed = self.turn.is_multiple_of(TIMED_ONE_IN);
-        for Input { rx, batch, vlans } in &mut self.inputs {
+        for WorkerInput { rx, batch, vlans } in &mut self.inputs {
             let mut watch = Stopwatch::start(is_timed);
             let came = if stopping || pausing { 0 } else { rx.poll(batch, &mut self.path.counters) };
             if came > 0 {
@@ -146,7 +146,7 @@ impl Stage for Worker {
         }
     }
 
-    fn look(&mut self, fresh: Option<Latency>) -> StageOutcome {
+    fn snapshot(&mut self, fresh: Option<Latency>) -> StageOutcome {
         let latency = self.path.tx.take_latency(fresh);
         StageOutcome { counters: self.path.counters, latency, held: self.held() }
     }
@@ -169,7 +169,7 @@ impl InputPath {
         let VlanBatches { sort, others } = vlans;
         if sort.sort(batch) {
             for (index, other) in others.iter_mut().enumerate() {
-                sort.take(index, other);
+                sort.take_batch(index, other);
             }
         }
         for batch in others.iter_mut().chain([batch]).filter(|batch| !batch.packets.is_empty()) {
@@ -200,7 +200,7 @@ impl InputPath {
         }
         watch.lap(counters, StageName::Verdict, count);
         if self.watch.is_on() {
-            self.watch.look(batch);
+            self.watch.copy_matching(batch);
         }
         rewrite(batch);
         watch.lap(counters, StageName::Rewrite, count);

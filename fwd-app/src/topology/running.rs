@@ -8,7 +8,7 @@
 //! [`Running`] stops the stages and joins the lcores on drop: neither an error nor a panic of the main lcore leaves stages running while
 //! EAL is shut down.
 
-use super::handle::{Handle, LcoreLook};
+use super::handle::{Handle, LcoreHandle};
 use super::lcores::BuiltStages;
 use super::pipeline::Travelling;
 use super::{Stage, StageControl, StageOutcome, StageProgress, Stages};
@@ -76,12 +76,12 @@ struct Lcore {
     at: usize,
     ended: Ended,
     control: Arc<StageControl>,
-    look: Arc<LcoreLook>,
+    handle: Arc<LcoreHandle>,
 }
 
 impl Lcore {
-    fn new(stages: Stages, look: Arc<LcoreLook>, control: &Arc<StageControl>) -> Self {
-        Self { stages, at: 0, ended: Ended::default(), control: Arc::clone(control), look }
+    fn new(stages: Stages, handle: Arc<LcoreHandle>, control: &Arc<StageControl>) -> Self {
+        Self { stages, at: 0, ended: Ended::default(), control: Arc::clone(control), handle }
     }
 
     /// Polls until all stages are done. Counts a heartbeat and calls `housekeeping` every [`HOUSEKEEPING_TURNS`] turns.
@@ -91,7 +91,7 @@ impl Lcore {
             let worked = self.poll();
             turn = turn.wrapping_add(1);
             if turn.is_multiple_of(HOUSEKEEPING_TURNS) {
-                self.look.heartbeat.beat();
+                self.handle.heartbeat.beat();
                 housekeeping();
             }
             if worked {
@@ -122,11 +122,13 @@ impl Lcore {
     #[inline]
     fn poll_each(&mut self) -> bool {
         let mut worked = false;
-        if self.look.swap.is_offered() {
-            self.look.swap.exchange(|look| look.fill(&mut self.ended.outcomes, &mut self.stages));
+        if self.handle.snapshot.is_offered() {
+            self.handle
+                .snapshot
+                .exchange(|snapshot| snapshot.fill(&mut self.ended.outcomes, &mut self.stages));
         }
-        if self.look.queues.is_offered() {
-            self.look.queues.exchange(|mut queues| {
+        if self.handle.queues.is_offered() {
+            self.handle.queues.exchange(|mut queues| {
                 self.stages.iter_mut().for_each(|stage| stage.exchange(&mut queues));
                 queues
             });
@@ -189,21 +191,22 @@ impl Running {
     pub(crate) fn launch(eal: &Eal, built: BuiltStages, idle: Idle) -> Result<Self, DpdkError> {
         let BuiltStages { lcores, channels, handle } = built;
         let main = eal.main_lcore();
-        let look = |lcore| handle.lcores.iter().find(|look| look.lcore == lcore).cloned().unwrap_or_default();
-        let mine = Lcore::new(Stages::new(), look(main.0), &handle.control);
-        let looks: Vec<_> = lcores.iter().map(|(lcore, _)| look(*lcore)).collect();
+        let find =
+            |number| handle.lcores.iter().find(|lcore| lcore.number == number).cloned().unwrap_or_default();
+        let mine = Lcore::new(Stages::new(), find(main.0), &handle.control);
+        let handles: Vec<_> = lcores.iter().map(|(number, _)| find(*number)).collect();
         let mut running = Self { main, mine, jobs: Vec::with_capacity(lcores.len()), channels, handle };
-        for ((lcore, stages), look) in lcores.into_iter().zip(looks) {
-            if LcoreId(lcore) == main {
+        for ((number, stages), lcore) in lcores.into_iter().zip(handles) {
+            if LcoreId(number) == main {
                 running.mine.stages.extend(stages);
                 continue;
             }
-            let mut theirs = Lcore::new(stages, look, &running.handle.control);
+            let mut theirs = Lcore::new(stages, lcore, &running.handle.control);
             let work = move || {
                 theirs.run(idle, || ());
                 theirs.ended
             };
-            running.jobs.push(eal.launch(LcoreId(lcore), work)?);
+            running.jobs.push(eal.launch(LcoreId(number), work)?);
         }
         Ok(running)
     }
@@ -286,108 +289,66 @@ mod tests {
     use rusty_fork::rusty_fork_test;
     use std::time::Instant;
 
-    /// Done after this many polls.
-    struct Countdown(u64);
+    /// A stage with this state: its poll, and the packets that it holds at its end.
+    struct TestStage<S>(S, fn(&mut S) -> StageProgress, fn(S) -> u64);
 
-    impl Stage for Countdown {
+    impl<S: Send> Stage for TestStage<S> {
         fn poll(&mut self) -> StageProgress {
-            match self.0 {
-                0 => StageProgress::Done,
-                _ => {
-                    self.0 -= 1;
-                    if self.0.is_multiple_of(2) { StageProgress::Worked } else { StageProgress::Idle }
-                }
-            }
+            (self.1)(&mut self.0)
         }
 
-        fn look(&mut self, _: Option<Latency>) -> StageOutcome {
+        fn snapshot(&mut self, _: Option<Latency>) -> StageOutcome {
             StageOutcome::default()
         }
 
         fn finish(self: Box<Self>) -> StageOutcome {
-            StageOutcome { held: self.0, ..StageOutcome::default() }
+            StageOutcome { held: (self.2)(self.0), ..StageOutcome::default() }
         }
     }
 
-    /// Idle for this many polls, then done.
-    struct Quiet(u32);
-
-    impl Stage for Quiet {
-        fn poll(&mut self) -> StageProgress {
-            let Some(left) = self.0.checked_sub(1) else { return StageProgress::Done };
-            self.0 = left;
-            StageProgress::Idle
-        }
-
-        fn look(&mut self, _: Option<Latency>) -> StageOutcome {
-            StageOutcome::default()
-        }
-
-        fn finish(self: Box<Self>) -> StageOutcome {
-            StageOutcome::default()
-        }
+    /// Done after this many polls, of which every other one works if it `works`.
+    fn countdown(polls: u64, works: bool) -> Box<dyn Stage> {
+        let poll = |(left, works): &mut (u64, bool)| {
+            let Some(fewer) = left.checked_sub(1) else { return StageProgress::Done };
+            *left = fewer;
+            if *works && left.is_multiple_of(2) { StageProgress::Worked } else { StageProgress::Idle }
+        };
+        Box::new(TestStage((polls, works), poll, |(left, _)| left))
     }
 
     /// Receives until it is stopped, like an rx stage. It sends nothing, but keeps its channel open.
-    struct Receiving(Arc<StageControl>, Option<Sender<()>>);
-
-    impl Stage for Receiving {
-        fn poll(&mut self) -> StageProgress {
-            if self.0.is_stopping() { StageProgress::Done } else { StageProgress::Idle }
-        }
-
-        fn look(&mut self, _: Option<Latency>) -> StageOutcome {
-            StageOutcome::default()
-        }
-
-        fn finish(self: Box<Self>) -> StageOutcome {
-            StageOutcome { held: u64::from(self.1.is_some()), ..StageOutcome::default() }
-        }
+    fn receiving(control: &Arc<StageControl>, channel: Option<Sender<()>>) -> Box<dyn Stage> {
+        let poll = |(control, _): &mut (Arc<StageControl>, _)| {
+            if control.is_stopping() { StageProgress::Done } else { StageProgress::Idle }
+        };
+        Box::new(TestStage((Arc::clone(control), channel), poll, |(_, channel)| u64::from(channel.is_some())))
     }
 
     /// Done when its channel is disconnected, like a tx stage.
-    struct Sending(Receiver<()>);
-
-    impl Stage for Sending {
-        fn poll(&mut self) -> StageProgress {
-            match self.0.try_recv() {
-                Err(TryRecvError::Disconnected) => StageProgress::Done,
-                _ => StageProgress::Idle,
-            }
-        }
-
-        fn look(&mut self, _: Option<Latency>) -> StageOutcome {
-            StageOutcome::default()
-        }
-
-        fn finish(self: Box<Self>) -> StageOutcome {
-            StageOutcome::default()
-        }
+    fn sending(channel: Receiver<()>) -> Box<dyn Stage> {
+        let poll = |channel: &mut Receiver<()>| match channel.try_recv() {
+            Err(TryRecvError::Disconnected) => StageProgress::Done,
+            _ => StageProgress::Idle,
+        };
+        Box::new(TestStage(channel, poll, |_| 0))
     }
 
     /// Panics at the poll of this number. It keeps a channel open and holds seven packets.
-    struct Dying(u32, Option<Sender<()>>);
-
-    impl Stage for Dying {
-        fn poll(&mut self) -> StageProgress {
-            self.0 -= 1;
-            assert!(self.0 > 0, "an invariant, broken on purpose");
+    fn dying(polls: u32, channel: Option<Sender<()>>) -> Box<dyn Stage> {
+        let poll = |(left, _): &mut (u32, _)| {
+            *left -= 1;
+            assert!(*left > 0, "an invariant, broken on purpose");
             StageProgress::Worked
-        }
-
-        fn look(&mut self, _: Option<Latency>) -> StageOutcome {
-            StageOutcome::default()
-        }
-
-        fn finish(self: Box<Self>) -> StageOutcome {
-            assert!(self.1.is_some(), "an invariant at the end, broken on purpose");
-            StageOutcome { held: 7, ..StageOutcome::default() }
-        }
+        };
+        Box::new(TestStage((polls, channel), poll, |(_, channel)| {
+            assert!(channel.is_some(), "an invariant at the end, broken on purpose");
+            7
+        }))
     }
 
     #[test]
     fn stages_run_until_all_are_done_and_the_house_is_kept() {
-        let stages: Stages = vec![Box::new(Countdown(1000)), Box::new(Countdown(3)), Box::new(Countdown(0))];
+        let stages: Stages = vec![countdown(1000, true), countdown(3, true), countdown(0, true)];
         let mut kept = 0;
         let control = Arc::new(StageControl::default());
         let mut lcore = Lcore::new(stages, Arc::default(), &control);
@@ -401,12 +362,8 @@ mod tests {
     fn a_stage_that_panics_stops_the_others_and_leaves_what_it_had() {
         let control = Arc::new(StageControl::default());
         let (sender, receiver) = bounded(1);
-        let stages: Stages = vec![
-            Box::new(Receiving(Arc::clone(&control), None)),
-            Box::new(Dying(5, Some(sender))),
-            Box::new(Dying(9, None)),
-            Box::new(Sending(receiver)),
-        ];
+        let stages: Stages =
+            vec![receiving(&control, None), dying(5, Some(sender)), dying(9, None), sending(receiver)];
         let mut lcore = Lcore::new(stages, Arc::default(), &control);
         lcore.run(Idle::Yield, || ());
         // The second panicking stage also panics in `finish`, so it has no outcome.
@@ -422,7 +379,7 @@ mod tests {
         assert_eq!(naps, [1, 2, 4, 8, 16, 32, 64, 100, 100]);
         assert!(nap(u32::MAX) > longest);
         // 200 idle turns are 136 sleeps, 126 of the longest.
-        let mut lcore = Lcore::new(vec![Box::new(Quiet(200))], Arc::default(), &Arc::default());
+        let mut lcore = Lcore::new(vec![countdown(200, false)], Arc::default(), &Arc::default());
         let start = Instant::now();
         lcore.run(Idle::Sleep(Duration::from_millis(1)), || ());
         assert!(start.elapsed() > Duration::from_millis(126));
@@ -441,9 +398,9 @@ mod tests {
     fn entangled(control: &Arc<StageControl>) -> Vec<(u32, Stages)> {
         let (sender, receiver) = bounded(1);
         vec![
-            (0, vec![Box::new(Receiving(Arc::clone(control), Some(sender)))]),
-            (1, vec![Box::new(Sending(receiver))]),
-            (3, vec![Box::new(Receiving(Arc::clone(control), None))]),
+            (0, vec![receiving(control, Some(sender))]),
+            (1, vec![sending(receiver)]),
+            (3, vec![receiving(control, None)]),
         ]
     }
 

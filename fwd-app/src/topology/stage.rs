@@ -23,13 +23,15 @@ pub(crate) trait Stage: Send {
     fn poll(&mut self) -> StageProgress;
 
     /// Returns the counters so far, and the latencies, which `fresh` replaces. Neither allocates nor frees.
-    fn look(&mut self, fresh: Option<Latency>) -> StageOutcome;
+    fn snapshot(&mut self, fresh: Option<Latency>) -> StageOutcome;
 
     /// Exchanges the queues of a port: hands them over to `queues`, or takes them back. Neither allocates nor frees.
     fn exchange(&mut self, _queues: &mut PortQueues) {}
 
     /// Called after the stage is done or has panicked: returns the counters and releases the queues.
-    fn finish(self: Box<Self>) -> StageOutcome;
+    fn finish(mut self: Box<Self>) -> StageOutcome {
+        self.snapshot(None)
+    }
 }
 
 #[derive(Debug, Default)]

@@ -19,9 +19,9 @@ pub(crate) use counters::{Counters, Published, StageName};
 pub(crate) use drop_reason::{DropReason, Drops};
 
 /// The port of a packet that is dropped.
-pub(crate) struct Code;
+pub(crate) struct Exit;
 
-impl Code {
+impl Exit {
     pub(crate) const DROPPED: u16 = u16::MAX;
 }
 
@@ -121,7 +121,7 @@ pub(crate) mod vlans {
             !self.odd.is_empty()
         }
 
-        pub(crate) fn take(&mut self, _: usize, batch: &mut Batch) -> bool {
+        pub(crate) fn take_batch(&mut self, _: usize, batch: &mut Batch) -> bool {
             assert!(batch.packets.is_empty(), "a spare batch has packets");
             batch.packets.0.append(&mut self.odd);
             batch.vrf = 1;
@@ -147,13 +147,13 @@ pub(crate) mod parse {
 
 pub(crate) mod verdict {
     use super::batch::NO_ENTRY;
-    use super::{Batch, Code, EgressTable};
+    use super::{Batch, EgressTable, Exit};
     use crate::coop_engines::answer;
 
     /// Checks that every packet of the lane has the next hop of its key.
     pub(crate) fn verdict(batch: &mut Batch, _: &EgressTable) {
         for (port, index) in batch.ports.iter_mut().zip(batch.indices.iter()) {
-            *port = if *index == NO_ENTRY { Code::DROPPED } else { 0 };
+            *port = if *index == NO_ENTRY { Exit::DROPPED } else { 0 };
         }
         for at in 0..batch.v4.len {
             assert_eq!(batch.v4.hops[at], answer(batch.keys4[at], 0), "the answer to another packet");
@@ -170,7 +170,7 @@ pub(crate) mod watch {
         pub(crate) fn is_on(&self) -> bool {
             false
         }
-        pub(crate) fn look(&self, _: &super::Batch) {}
+        pub(crate) fn copy_matching(&self, _: &super::Batch) {}
     }
 }
 
@@ -180,7 +180,7 @@ pub(crate) mod rewrite {
 
 pub(crate) mod tx {
     use super::rx::PortQueues;
-    use super::{Batch, Code, Counters, Latency};
+    use super::{Batch, Counters, Exit, Latency};
     use crate::sync::{Arc, Mutex};
 
     /// The sent packets: input and packet number.
@@ -193,7 +193,7 @@ pub(crate) mod tx {
     impl Tx {
         pub(crate) fn send(&mut self, batch: &mut Batch, counters: &mut Counters) {
             let sent =
-                batch.packets.0.drain(..).zip(batch.ports.iter()).filter(|(_, port)| **port != Code::DROPPED);
+                batch.packets.0.drain(..).zip(batch.ports.iter()).filter(|(_, port)| **port != Exit::DROPPED);
             let sent: Vec<_> = sent.map(|(packet, _)| (batch.input, packet)).collect();
             counters.tx_packets += sent.len() as u64;
             counters.drops.merge(&batch.drops);

@@ -30,7 +30,7 @@ impl Steering<'_> {
     }
 
     fn histogram(&self) -> Option<Histogram<u64>> {
-        self.forwarder.running().look(self.desk.site.tsc_hz);
+        self.forwarder.running().snapshot(self.desk.site.tsc_hz);
         self.forwarder.running().past().map(|latency| latency.histogram().clone())
     }
 
@@ -68,7 +68,7 @@ impl Steering<'_> {
     pub(in crate::console) fn lcores(&self) -> Answer {
         let tsc_hz = self.desk.site.tsc_hz;
         let elapsed_s = self.desk.start.elapsed().as_secs_f64();
-        let seen = self.forwarder.running().look(tsc_hz).into_iter();
+        let seen = self.forwarder.running().snapshot(tsc_hz).into_iter();
         Answer::new(LcoresShown(seen.map(|seen| LcoreShown::new(&seen, elapsed_s, tsc_hz)).collect()))
     }
 
@@ -76,7 +76,7 @@ impl Steering<'_> {
     pub(in crate::console) fn stats(&self) -> Summary {
         let tsc_hz = self.desk.site.tsc_hz;
         let running = self.forwarder.running();
-        let seen = running.look(tsc_hz);
+        let seen = running.snapshot(tsc_hz);
         let silent = seen.iter().filter_map(SilentLcore::new).collect();
         let mut outcomes: Vec<StageOutcome> = seen.into_iter().flat_map(|seen| seen.outcomes).collect();
         outcomes.push(StageOutcome { counters: running.router(), latency: running.past(), held: 0 });

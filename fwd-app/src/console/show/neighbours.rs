@@ -40,9 +40,9 @@ impl Steering<'_> {
             let shown = NeighbourShown::new(known.address, known.mac, "learned");
             of(&PortRef::Index(known.port), NeighbourShown { state, age_s, ..shown })
         });
-        let of_kernel = ports.learned.iter().filter(|((.., by), _)| *by == Learner::Kernel);
-        let of_kernel = of_kernel.map(|((address, port, _), mac)| {
-            of(&PortRef::Index(port), NeighbourShown::new(address, Some(mac), "kernel"))
+        let of_kernel = ports.learned.iter().filter(|(at, _)| at.by == Learner::Kernel);
+        let of_kernel = of_kernel.map(|(at, mac)| {
+            of(&PortRef::Index(at.port), NeighbourShown::new(at.address, Some(mac), "kernel"))
         });
         Ok(told.chain(known).chain(of_kernel).collect())
     }

@@ -79,7 +79,7 @@ impl CountedHops {
         let is_last = ids.is_empty();
         self.next = ids.end;
         for id in ids.map(NextHopId::from_answer) {
-            let count = self.counts.of(id);
+            let count = self.counts.count_of(id);
             if let (1.., Some(hop)) = (count.packets, hops.get(id)) {
                 let HopCount { packets, bytes } = count;
                 let (told, hop) = (hops.told(id), hop.clone());

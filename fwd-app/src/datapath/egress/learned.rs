@@ -24,11 +24,19 @@ impl Learner {
     }
 }
 
+/// What a MAC was learned for, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct LearnedKey {
+    pub(crate) address: IpAddr,
+    pub(crate) port: u16,
+    pub(crate) by: Learner,
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Learned(BTreeMap<(IpAddr, u16, Learner), MacAddr>);
+pub(crate) struct Learned(BTreeMap<LearnedKey, MacAddr>);
 
 impl Learned {
-    pub(crate) fn set(&mut self, at: (IpAddr, u16, Learner), mac: Option<MacAddr>) {
+    pub(crate) fn set(&mut self, at: LearnedKey, mac: Option<MacAddr>) {
         match mac {
             Some(mac) => self.0.insert(at, mac),
             None => self.0.remove(&at),
@@ -36,12 +44,13 @@ impl Learned {
     }
 
     pub(crate) fn replace_kernel(&mut self, learned: impl Iterator<Item = (IpAddr, u16, MacAddr)>) {
-        self.0.retain(|(.., by), _| *by != Learner::Kernel);
-        self.0.extend(learned.map(|(address, port, mac)| ((address, port, Learner::Kernel), mac)));
+        self.0.retain(|at, _| at.by != Learner::Kernel);
+        let by = Learner::Kernel;
+        self.0.extend(learned.map(|(address, port, mac)| (LearnedKey { address, port, by }, mac)));
     }
 
     /// Sorted by address and port; at one place the first wins.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = ((IpAddr, u16, Learner), MacAddr)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (LearnedKey, MacAddr)> {
         self.0.iter().map(|(at, mac)| (*at, *mac))
     }
 
@@ -51,10 +60,11 @@ impl Learned {
 
     /// The MAC of an address on the first port accepted by `may_be`. MACs of VLANs come last.
     pub(crate) fn at(&self, address: IpAddr, may_be: impl Fn(u16) -> bool) -> Option<(u16, MacAddr)> {
-        let range = (address, 0, Learner::Router([0; 2]))..=(address, u16::MAX, Learner::Kernel);
-        let mut found = self.0.range(range).filter(|((_, port, _), _)| may_be(*port));
-        let plain = found.clone().find(|((.., by), _)| by.vlans().is_none());
-        plain.or_else(|| found.next()).map(|((_, port, _), mac)| (*port, *mac))
+        let first = LearnedKey { address, port: 0, by: Learner::Router([0; 2]) };
+        let last = LearnedKey { address, port: u16::MAX, by: Learner::Kernel };
+        let mut found = self.0.range(first..=last).filter(|(at, _)| may_be(at.port));
+        let plain = found.clone().find(|(at, _)| at.by.vlans().is_none());
+        plain.or_else(|| found.next()).map(|(at, mac)| (at.port, *mac))
     }
 }
 
@@ -70,7 +80,8 @@ mod tests {
         learned.replace_kernel([(address, 0, mac(1)), (address, 1, mac(2))].into_iter());
         let on = |learned: &Learned, port| learned.at(address, |at| at == port);
         assert_eq!([0, 1, 2].map(|port| on(&learned, port)), [Some((0, mac(1))), Some((1, mac(2))), None]);
-        let [plain, tagged] = [0, 7].map(|vlan| (address, 1, Learner::Router([vlan, 0])));
+        let [plain, tagged] =
+            [0, 7].map(|vlan| LearnedKey { address, port: 1, by: Learner::Router([vlan, 0]) });
         learned.set(tagged, Some(mac(3)));
         assert_eq!(on(&learned, 1), Some((1, mac(2))), "that of a VLAN comes last");
         learned.set(plain, Some(mac(4)));

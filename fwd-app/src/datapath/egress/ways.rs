@@ -120,14 +120,14 @@ const fn rank(identity: u64, bucket: u32) -> u32 {
 
 /// Builds [`Ways`]; caches costs that groups share during the build of a table.
 #[derive(Debug, Default)]
-pub(crate) struct Maker {
+pub(crate) struct WaysMaker {
     /// Cost of each rank for weight 1.
     by_rank: Vec<f32>,
     /// Cost of each bucket for weight 1, by identity.
     costs: FxHashMap<u64, Box<[f32]>>,
 }
 
-impl Maker {
+impl WaysMaker {
     /// The ways of a group with the live paths `alive`, at least one.
     pub(crate) fn ways(&mut self, alive: &[Alive]) -> Ways {
         let (mut paths, mut places) = ([NextHopId::NONE; PATHS_MAX], [0; BUCKETS]);
@@ -203,7 +203,7 @@ mod tests {
 
     /// The largest deviation of a share from its weight over groups of `paths` paths, in per cent: average and worst.
     fn imbalance(paths: u32, weight: impl Fn(u32) -> u16) -> (f64, f64) {
-        let mut maker = Maker::default();
+        let mut maker = WaysMaker::default();
         let (mut sum, mut worst) = (0.0, 0.0_f64);
         const GROUPS: u32 = 100;
         for group in 0..GROUPS {
@@ -258,7 +258,7 @@ mod tests {
             let all: Vec<_> = (0..).zip(&weights).map(|(i, weight)| alive(i, *weight)).collect();
             let gone = gone.index(all.len());
             let rest: Vec<_> = all.iter().enumerate().filter(|(i, _)| *i != gone).map(|(_, path)| *path).collect();
-            let mut maker = Maker::default();
+            let mut maker = WaysMaker::default();
             let (before, after) = (maker.ways(&all), maker.ways(&rest));
             for bucket in 0..BUCKETS as u64 {
                 let hash = bucket << (u64::BITS - BUCKET_BITS) | hash >> BUCKET_BITS;

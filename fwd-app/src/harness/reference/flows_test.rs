@@ -7,7 +7,7 @@ use crate::datapath::egress::learned::Learned;
 use crate::datapath::egress::tests::ports;
 use crate::datapath::flow;
 use crate::datapath::parse::parse;
-use crate::datapath::slot::Slot;
+use crate::datapath::slot::PacketState;
 use crate::datapath::test_frames::{self, V4, V6};
 use crate::datapath::verdict::verdict;
 use crate::datapath::{Batch, DropReason, EgressPort, EgressTable};
@@ -93,7 +93,7 @@ impl FlowRig {
         for level in Level::ALL {
             let batch = self.forward(&table, frames, level)?;
             let found = |place| match batch.slot(place) {
-                Slot::Dropped(reason) => Err(reason),
+                PacketState::Dropped(reason) => Err(reason),
                 _ => {
                     let mac = *batch.egress[place].macs.first_chunk().unwrap();
                     Ok((usize::from(batch.egress[place].port), MacAddr(mac)))

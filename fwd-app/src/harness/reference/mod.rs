@@ -9,7 +9,7 @@ mod flows_test;
 mod fragments;
 mod paths;
 
-use crate::datapath::check::{self, Checked, Destination};
+use crate::datapath::check::{self, Checked, Destination, FRAME_BYTES_MIN};
 use crate::datapath::{DropReason, EgressPort};
 use fib::oracle::OraclePair;
 use fib::{Group, MacAddr, NextHop, NextHopId, NextHopTable, PortRef, Rib};
@@ -26,9 +26,6 @@ pub(crate) enum Verdict {
     /// Dropped.
     Drop(DropReason),
 }
-
-/// Minimum frame length, bytes; shorter frames are padded.
-const FRAME_BYTES_MIN: usize = 60;
 
 /// The reference forwarder of a VRF.
 pub(crate) struct Reference {

@@ -1,6 +1,7 @@
 //! Output of the router's thread: frames to a TX stage, events to the control thread.
 
 use super::{HEADER_BYTES, RouterLoop, SHORT, Waiting};
+use crate::datapath::check::FRAME_BYTES_MIN;
 use crate::datapath::fragment::Cut;
 use crate::datapath::punt::{PuntCause, PuntTag};
 use crate::datapath::rewrite::hop;
@@ -21,8 +22,6 @@ use std::time::Duration;
 
 /// Frames taken from one TAP before other work.
 const TAP_BURST: usize = 32;
-/// The shortest Ethernet frame without its checksum. Frames of the router and the kernel may be shorter.
-const FRAME_BYTES_MIN: usize = 60;
 
 /// Rate of log messages about changed MACs of gateways.
 const MOVES: LimitRate = LimitRate { per_second: 1, burst: 10 };

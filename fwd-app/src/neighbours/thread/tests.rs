@@ -3,7 +3,7 @@
 use super::*;
 use crate::datapath::punt::PuntCause;
 use crate::datapath::test_frames::V4;
-use crate::datapath::tx::Tx;
+use crate::datapath::tx::{Tx, TxParts};
 use crate::datapath::watch::Watch;
 use crate::datapath::{Batch, Latency};
 use crate::neighbours::arp;
@@ -82,7 +82,8 @@ impl ThreadRig {
         let queue = |keeper: &Keeper| (keeper.port.take_tx_queue(QueueId(0)).unwrap(), Arc::default());
         let (queues, ends) = (ports.iter().map(queue).collect(), punts.ends(eal, 0, BURST).unwrap());
         let (latency, watch) = (Latency::new(1_000_000_000), Arc::new(Watch::default()));
-        let tx = Tx::new(eal, queues, (BURST, Some(ends)), None, (latency, watch));
+        let parts = TxParts { queues, batch_max: BURST, punts: Some(ends), fragments: None, latency, watch };
+        let tx = Tx::new(eal, parts);
         let (sender, (_, asked)) = (bounded(EVENTS).0, asked::RouterHandle::new());
         let age = Duration::from_secs(30);
         let mut router = RouterLoop::new(

@@ -8,8 +8,8 @@
 //! A path of a group is alive if its port is up and its MAC is known; a link as a path is alive when it is up. A group without a live path
 //! drops its packets as `no_neighbour`. A group keeps the [`Ways`] of the previous table while the same paths are alive.
 
-use super::learned::Learned;
-use super::ways::{Alive, Maker, Ways, identity};
+use super::learned::{Learned, LearnedKey};
+use super::ways::{Alive, Ways, WaysMaker, identity};
 use super::{DENSE_ANYWAY, DENSE_BARE_MAX};
 use super::{DropReason, Egress, EgressError, EgressPort, EgressTable, Exit, LiveGroup, find_port};
 use crate::datapath::flow;
@@ -80,7 +80,7 @@ impl EgressTable {
             let port = table.resolve(&neighbour.port, id, user)?;
             table.neighbours.insert((neighbour.address, port), table.entry(port, neighbour.mac));
         }
-        for ((address, port, by), mac) in learned.iter() {
+        for (LearnedKey { address, port, by }, mac) in learned.iter() {
             if hops.neighbour(address).is_none() && usize::from(port) < ports.len() {
                 let entry = table.entry(port, mac);
                 match by.vlans() {
@@ -193,14 +193,14 @@ struct Resolver<'a> {
     /// Sorted by id, so that the indices of ways are reproducible.
     order: Vec<NextHopId>,
     done: FxHashSet<NextHopId>,
-    maker: Maker,
+    maker: WaysMaker,
 }
 
 impl<'a> Resolver<'a> {
     fn new(inputs: &'a Inputs<'a>, table: &'a mut EgressTable, mut order: Vec<NextHopId>) -> Self {
         order.sort_unstable();
         let dependent = order.iter().filter_map(|id| Some((*id, Self::dependent(inputs, *id)?))).collect();
-        let (done, maker) = (FxHashSet::default(), Maker::default());
+        let (done, maker) = (FxHashSet::default(), WaysMaker::default());
         Self { inputs, table, dependent, order, done, maker }
     }
 

@@ -42,7 +42,8 @@ impl EgressRig {
     }
 
     fn learn(&mut self, at: &str, port: u16, mac: Option<u8>) {
-        self.learned.set((address(at), port, Learner::Router([0; 2])), mac.map(|byte| MacAddr([byte; 6])));
+        let at = LearnedKey { address: address(at), port, by: Learner::Router([0; 2]) };
+        self.learned.set(at, mac.map(|byte| MacAddr([byte; 6])));
     }
 
     fn build(&self, before: Option<&EgressTable>, stopped: &[u16]) -> EgressTable {
