@@ -24,7 +24,7 @@ use crate::ports::PortTable;
 use crate::report::compare::{Comparison, ReportFile};
 use crate::report::console::warn;
 use crate::report::periodic::Periodic;
-use crate::report::ran::{Ran, Work};
+use crate::report::ran::{Ran, RunWork};
 use crate::report::trace::{GeneratedReport, StreamReport};
 use crate::report::{Setup, Summary, TraceReport, Verify};
 use crate::routes::Vrf;
@@ -134,8 +134,8 @@ fn work(
     trace: Option<&Trace>,
     sizes: Sizes,
     updates: Option<&[VrfUpdate]>,
-) -> Work {
-    Work::from([
+) -> RunWork {
+    RunWork::from([
         ("command", "replay".into()),
         ("table_hash", tables::hash(forwarder).into()),
         ("trace_hash", trace.map(Trace::hash).into()),
@@ -153,7 +153,7 @@ fn work(
 }
 
 /// Refuses to compare with a report of different work.
-fn check_work(old: &ReportFile, work: &Work) -> anyhow::Result<()> {
+fn check_work(old: &ReportFile, work: &RunWork) -> anyhow::Result<()> {
     let work = serde_json::to_value(work).context("cannot write the work as JSON")?;
     Ok(old.check(&work).map_err(|error| ConfigError::Invalid(format!("--compare: {error}")))?)
 }

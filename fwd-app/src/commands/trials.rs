@@ -1,7 +1,7 @@
 //! The trials of a replay for the summary.
 
 use crate::harness::HarnessSpec;
-use crate::harness::schedule::Pace;
+use crate::harness::schedule::TrialPace;
 use crate::harness::trials::conductor::{Conducted, SearchTrial};
 use crate::harness::trials::search::GoalFound;
 use crate::harness::trials::{SearchSpec, TrialResult};
@@ -117,8 +117,8 @@ fn bound(trials: &[SearchTrial], upper_pps: f64, loss: f64) -> &'static str {
 
 fn offered_pps(result: &TrialResult) -> f64 {
     match result.trial.pace {
-        Pace::Even { pps, .. } => pps,
-        Pace::Max | Pace::Traced => result.fed_pps(),
+        TrialPace::Even { pps, .. } => pps,
+        TrialPace::Max | TrialPace::Traced => result.fed_pps(),
     }
 }
 

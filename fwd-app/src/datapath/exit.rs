@@ -1,4 +1,4 @@
-//! What an egress entry says of a packet: the port it leaves by, or one of a few other exits, in the word of a port number.
+//! Exits of packets: a port, a drop reason, or one of a few others, in the word of a port number.
 
 use super::DropReason;
 /// Action for the packets of one next hop. Its port is the word of an [`Exit`]. The MTU is 65,535 in an entry that drops.
@@ -30,7 +30,7 @@ impl Exit {
     const GROUP: u16 = 0xff82;
     const FRAGMENT: u16 = 0xff83;
 
-    /// The word of this exit; that of a port is its number.
+    /// The word of this exit; a port's word is its number.
     #[inline(always)]
     pub(crate) const fn word(self) -> u16 {
         match self {

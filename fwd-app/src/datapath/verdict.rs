@@ -190,9 +190,9 @@ struct Settling<'a> {
 }
 
 impl Settling<'_> {
-    /// The word of the exit of a packet with entry `found`: the entry's port; [`Exit::Fragment`] if the packet is too long and may be fragmented
-    /// for the entry's MTU; or [`Exit::Dropped`], with the reason in the slot, counted in `drops` or as a punt. `packet` yields the
-    /// packet's first bytes and the offset of its IP header.
+    /// The word of the exit of a packet with entry `found`: the entry's port; [`Exit::Fragment`] if the packet is too long and may be
+    /// fragmented for the entry's MTU; or [`Exit::Dropped`], with the reason in the slot, counted in `drops` or as a punt. `packet` yields
+    /// the packet's first bytes and the offset of its IP header.
     fn port<'a>(
         &mut self,
         found: Egress,

@@ -67,8 +67,8 @@ impl VlanSort {
         self.vrfs.len()
     }
 
-    /// Moves the packets of other VRFs out of the unparsed `batch`, for [`Self::take_batch`]. Returns whether it had any. A batch that becomes
-    /// empty can be reused at once.
+    /// Moves the packets of other VRFs out of the unparsed `batch`, for [`Self::take_batch`]. Returns whether it had any. A batch that
+    /// becomes empty can be reused at once.
     pub(crate) fn sort(&mut self, batch: &mut Batch) -> bool {
         let count = batch.packets.len();
         let mut has_others = false;

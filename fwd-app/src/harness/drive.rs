@@ -5,8 +5,8 @@ use super::deal::TracePart;
 use super::feeder::Feeder;
 use super::link::TxLink;
 use super::ready::ReadyQueues;
-use super::setup::{CACHE_MBUFS, Lcores, Sizes};
-use super::sink::Sink;
+use super::setup::{Lcores, Sizes};
+use super::sink::{Sink, SinkPaths};
 use super::source::Source;
 use super::stream::Streamed;
 use super::trace::TraceFacts;
@@ -225,14 +225,14 @@ impl Replay<'_> {
         let producers = wiring.rx_rings.iter().map(Ring::producer).collect::<Result<_, _>>()?;
         let inside_max = self.sizes.mbufs as usize * pools.len();
         let pacer = Pacer::new(inside_max, dpdk_ffi::tsc_hz(eal));
-        Ok(Feeder::new(eal, pools, producers, (pacer, self.sizes.window), applied))
+        Ok(Feeder::new(eal, pools, producers, pacer, self.sizes.window, applied))
     }
 
     fn pools(&self, eal: &Eal) -> anyhow::Result<Vec<Mempool>> {
         let config = MempoolConfig {
             mbufs: self.sizes.mbufs,
             // Prepared mbufs never return to their pool.
-            cache_mbufs: if self.sizes.ready_turns.is_some() { 0 } else { CACHE_MBUFS },
+            cache_mbufs: if self.sizes.ready_turns.is_some() { 0 } else { MempoolConfig::CACHE_MBUFS },
             data_room_bytes: self.sizes.data_room_bytes,
             ..MempoolConfig::default()
         };
@@ -309,8 +309,9 @@ impl Replay<'_> {
     fn sink(&self, eal: &Eal, wiring: &Wiring) -> anyhow::Result<Sink> {
         let outlet = |(port, ring): &(usize, Ring)| ring.consumer().map(|ring| (*port, ring));
         let outlets = wiring.tx_rings.iter().map(outlet).collect::<Result<Vec<_>, _>>()?;
-        let (ports, inputs) = (usize::from(self.spec.ports), wiring.rx_rings.len());
-        let mut sink = Sink::new(eal, outlets, (ports, inputs, self.vrfs), self.spec.tx_slow);
+        let paths =
+            SinkPaths { ports: self.spec.ports.into(), inputs: wiring.rx_rings.len(), vrfs: self.vrfs };
+        let mut sink = Sink::new(eal, outlets, &paths, self.spec.tx_slow);
         if let Some(link) = self.spec.tx_rate.and_then(|rate| TxLink::new(rate, dpdk_ffi::tsc_hz(eal))) {
             sink.limit_to(eal, &link);
         }

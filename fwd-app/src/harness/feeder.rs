@@ -68,7 +68,8 @@ impl Feeder {
         eal: &Eal,
         pools: Vec<Mempool>,
         rings: Vec<RingProducer>,
-        (pacer, window): (Pacer, u64),
+        pacer: Pacer,
+        window: u64,
         applied: Arc<Applied>,
     ) -> Self {
         let bursts = rings.iter().map(|_| Burst::with_capacity(eal, BURST)).collect();

@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 /// Every pass of the stream leaves each prefix at the stream's last update of it, so from the second pass on the changes are periodic: two
 /// passes are recorded and cover all later ones.
 #[derive(Debug, Default)]
-pub(crate) struct History {
+pub(crate) struct HopHistory {
     /// By frame: the number of an update (from 1) and the next hop from then on. Frames that never change are absent.
     changes: FxHashMap<usize, Vec<(u64, NextHopId)>>,
     period: u64,
@@ -27,7 +27,7 @@ struct Destinations {
     v6: Vec<(u128, usize)>,
 }
 
-impl History {
+impl HopHistory {
     /// Applies the stream `loops` times to the references and records the changes for the frames of `part`.
     ///
     /// # Errors
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn a_frame_had_the_next_hops_of_the_updates_in_between() {
         let id = NextHopId::from_answer;
-        let mut history = History { period: 200, ..History::default() };
+        let mut history = HopHistory { period: 200, ..HopHistory::default() };
         for (number, before, after) in [(3, 1, 2), (5, 2, 2), (7, 2, 4), (9, 4, 1)] {
             history.note(0, number, id(before), id(after));
         }
@@ -144,7 +144,7 @@ mod tests {
     fn the_second_round_stands_for_all_later_ones() {
         // Ten updates a pass: initially 9, update 3 sets 2, update 8 sets 3.
         let id = NextHopId::from_answer;
-        let mut history = History { period: 10, ..History::default() };
+        let mut history = HopHistory { period: 10, ..HopHistory::default() };
         for (number, before, after) in [(3, 9, 2), (8, 2, 3), (13, 3, 2), (18, 2, 3)] {
             history.note(0, number, id(before), id(after));
         }

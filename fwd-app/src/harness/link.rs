@@ -35,7 +35,7 @@ impl TxLink {
 
     /// Transmits a frame.
     #[expect(clippy::cast_precision_loss, reason = "bytes of a frame")]
-    pub(super) fn take(&mut self, bytes: usize) {
+    pub(super) fn charge(&mut self, bytes: usize) {
         self.free_tsc += self.cycles_per_packet + self.cycles_per_byte * bytes as f64;
     }
 
@@ -59,7 +59,7 @@ mod tests {
     fn takes(link: &mut TxLink, now: u64, waiting: u64) -> u64 {
         let mut taken = 0;
         while link.is_free(now) && taken < waiting {
-            link.take(125);
+            link.charge(125);
             taken += 1;
         }
         if taken == waiting {

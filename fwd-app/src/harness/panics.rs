@@ -1,7 +1,7 @@
 //! A panic in a stage during a replay: the other stages stop and drain, and the outcome reports the panic.
 
 use super::HarnessSpec;
-use super::test_replay::replay_in_process;
+use super::test_replay::{TestReplay, replay_in_process};
 use super::trace::Trace;
 use crate::forwarder::Signals;
 use crate::forwarder::test_forwarder::{LAST_WORDS, bundled, dying_forwarder};
@@ -15,8 +15,8 @@ use std::sync::Arc;
 fn replay_and_die(lcores: &[u32], cpus: usize, topology: TopologyKind, spec: HarnessSpec, is_seen: bool) {
     let spec = HarnessSpec { loops: 1_000_000_000, ..spec };
     let trace = Arc::new(Trace::load(&bundled("mix.pcap")).unwrap());
-    let (what, signals) = ((&trace, &spec, cpus, is_seen), Signals::default());
-    let outcome = replay_in_process(what, topology, dying_forwarder(None), &signals, |service| service);
+    let replay = TestReplay { trace: &trace, spec: &spec, topology, cpus, is_seen };
+    let outcome = replay_in_process(replay, dying_forwarder(None), &Signals::default(), |service| service);
     let Some(outcome) = outcome else { return };
     let panic = outcome.ended.finished.panicked.as_ref().unwrap().to_string();
     assert!(lcores.iter().any(|lcore| panic == format!("lcore {lcore} panicked: {LAST_WORDS}")), "{panic}");

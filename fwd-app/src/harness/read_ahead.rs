@@ -28,11 +28,11 @@ pub(crate) struct StreamSpec {
 }
 
 /// A chunk, or the error that ended reading.
-pub(super) type Read = Result<Chunk, TraceError>;
+pub(super) type Read = Result<TraceChunk, TraceError>;
 
 /// Consecutive frames of the trace.
 #[derive(Default)]
-pub(super) struct Chunk {
+pub(super) struct TraceChunk {
     pub(super) part: TracePart,
     /// Due time of each frame, nanoseconds from the start; empty at full speed.
     pub(super) due_ns: Vec<f64>,
@@ -40,7 +40,7 @@ pub(super) struct Chunk {
     pub(super) first: u64,
 }
 
-impl Chunk {
+impl TraceChunk {
     pub(super) fn len(&self) -> usize {
         self.part.trace.len()
     }
@@ -93,7 +93,7 @@ impl DueClock {
     }
 
     /// Starts the next pass: its first packet follows the last one by the mean gap.
-    fn turn(&mut self) {
+    fn start_pass(&mut self) {
         if let (OfferedRate::Times(factor), Some(first_ns)) = (self.rate, self.first_ns) {
             let length = self.last_ns.saturating_sub(first_ns) as f64 / factor;
             self.turn_ns += length + length / self.frames.saturating_sub(1).max(1) as f64;
@@ -106,7 +106,7 @@ impl DueClock {
 pub(super) fn start(
     spec: StreamSpec,
     full: Sender<Read>,
-    empty: Receiver<Chunk>,
+    empty: Receiver<TraceChunk>,
     facts: Arc<Mutex<TraceFacts>>,
 ) -> anyhow::Result<()> {
     let mut reader = ReadAhead {
@@ -134,11 +134,11 @@ struct ReadAhead {
     spec: StreamSpec,
     clock: DueClock,
     full: Sender<Read>,
-    empty: Receiver<Chunk>,
+    empty: Receiver<TraceChunk>,
     facts: Arc<Mutex<TraceFacts>>,
     seen: TraceFacts,
     /// The chunk being filled.
-    chunk: Option<Chunk>,
+    chunk: Option<TraceChunk>,
     /// Frames of the file before that chunk.
     before: usize,
 }
@@ -147,16 +147,16 @@ impl ReadAhead {
     fn run(&mut self) {
         let mut ports = InterfacePorts::new(&self.spec.trace.port_of);
         for turn in 0..self.spec.loops {
-            let mut is_told_to_end = false;
+            let mut is_closed = false;
             let trace = self.spec.trace.clone();
             let read = trace.frames(&mut ports, |captured, facts| {
                 if turn == 0 {
                     self.seen = *facts;
                 }
-                is_told_to_end = self.take(&captured).is_none();
-                if is_told_to_end { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                is_closed = self.append(&captured).is_none();
+                if is_closed { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             });
-            if is_told_to_end || self.send().is_none() {
+            if is_closed || self.send().is_none() {
                 return;
             }
             match read.and_then(|facts| trace.check_interfaces(&ports).map(|()| facts)) {
@@ -167,14 +167,14 @@ impl ReadAhead {
                     return;
                 }
             }
-            self.tell_facts();
-            self.clock.turn();
+            self.publish_facts();
+            self.clock.start_pass();
             self.before = 0;
         }
     }
 
     /// Appends a frame; `None` when the receiver is gone.
-    fn take(&mut self, captured: &Captured<'_>) -> Option<()> {
+    fn append(&mut self, captured: &Captured<'_>) -> Option<()> {
         if self.chunk.as_ref().is_some_and(|chunk| chunk.is_full_with(captured.bytes.len())) {
             self.send()?;
         }
@@ -193,11 +193,11 @@ impl ReadAhead {
         chunk.part.first = self.before;
         chunk.part.deal(&self.spec.dealer, self.spec.tables.as_deref());
         self.before += chunk.len();
-        self.tell_facts();
+        self.publish_facts();
         self.full.send(Ok(chunk)).ok()
     }
 
-    fn tell_facts(&self) {
+    fn publish_facts(&self) {
         *self.facts.lock().unwrap_or_else(PoisonError::into_inner) = self.seen;
     }
 }
@@ -225,7 +225,7 @@ mod tests {
                         "x{factor}: {turn} {frame}: {due}, in memory {wanted}"
                     );
                 }
-                clock.turn();
+                clock.start_pass();
             }
         }
     }

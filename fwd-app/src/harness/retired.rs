@@ -1,7 +1,7 @@
 //! Tables replaced while lcores forward must be freed by the control thread, never by an lcore.
 
 use super::HarnessSpec;
-use super::test_replay::replay_in_process;
+use super::test_replay::{TestReplay, replay_in_process};
 use super::trace::Trace;
 use crate::forwarder::Forwarder;
 use crate::forwarder::Signals;
@@ -85,9 +85,8 @@ fn drops_under_traffic(engine: &str, has_v6: bool, topology: TopologyKind, lcore
         }
         true
     };
-    let what = (&trace, &spec, 4, true);
-    let outcome =
-        replay_in_process(what, topology, forwarder, &signals, |service| service.with_requests(control))?;
+    let replay = TestReplay { trace: &trace, spec: &spec, topology, cpus: 4, is_seen: true };
+    let outcome = replay_in_process(replay, forwarder, &signals, |service| service.with_requests(control))?;
     assert!(outcome.ended.finished.panicked.is_none(), "{:?}", outcome.update_error);
     let packets = Totals::new(&outcome.ended.finished.outcomes, 1_000_000_000);
     assert!(packets.counters.tx_packets > 0, "nothing was forwarded meanwhile");

@@ -54,7 +54,7 @@ impl OfferedRate {
 
 /// The resolved pace of a trial: all relative rates have become absolute.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Pace {
+pub(crate) enum TrialPace {
     Max,
     /// Linear from one rate to another, then constant.
     Even {
@@ -67,7 +67,7 @@ pub(crate) enum Pace {
     Traced,
 }
 
-impl Pace {
+impl TrialPace {
     pub(crate) fn even(pps: f64) -> Self {
         Self::Even { from_pps: pps, pps, rise_s: 0.0 }
     }
@@ -137,14 +137,14 @@ pub(crate) enum Schedule {
 
 impl Schedule {
     #[expect(clippy::cast_precision_loss, reason = "a clock's rate is below 2^53")]
-    pub(crate) fn new(pace: Pace, tsc_hz: u64) -> Self {
+    pub(crate) fn new(pace: TrialPace, tsc_hz: u64) -> Self {
         let hz = tsc_hz as f64;
         match pace {
-            Pace::Max => Self::Max,
-            Pace::Even { from_pps, pps, rise_s } => {
+            TrialPace::Max => Self::Max,
+            TrialPace::Even { from_pps, pps, rise_s } => {
                 Self::Even(Rise { from: from_pps / hz, to: pps / hz, time: rise_s * hz })
             }
-            Pace::Traced => Self::Traced,
+            TrialPace::Traced => Self::Traced,
         }
     }
 
@@ -240,20 +240,20 @@ mod tests {
 
     #[test]
     fn what_remains_of_a_rise_goes_on_where_it_was() {
-        let pace = Pace::Even { from_pps: 100.0, pps: 300.0, rise_s: 4.0 };
-        assert_eq!(pace.after(1.0), Pace::Even { from_pps: 150.0, pps: 300.0, rise_s: 3.0 });
-        assert_eq!(pace.after(4.0), Pace::even(300.0));
-        assert_eq!(Pace::Max.after(1.0), Pace::Max);
+        let pace = TrialPace::Even { from_pps: 100.0, pps: 300.0, rise_s: 4.0 };
+        assert_eq!(pace.after(1.0), TrialPace::Even { from_pps: 150.0, pps: 300.0, rise_s: 3.0 });
+        assert_eq!(pace.after(4.0), TrialPace::even(300.0));
+        assert_eq!(TrialPace::Max.after(1.0), TrialPace::Max);
         assert_eq!(
             [0.0, 1.0, 4.0, 5.0].map(|s| pace.packets(s)),
             [Some(0), Some(125), Some(800), Some(1100)]
         );
-        assert_eq!(Pace::Traced.packets(1.0), None);
+        assert_eq!(TrialPace::Traced.packets(1.0), None);
     }
 
     #[test]
     fn packets_are_due_when_they_are_counted() {
-        let schedule = Schedule::new(Pace::even(1e6), 1_000_000_000);
+        let schedule = Schedule::new(TrialPace::even(1e6), 1_000_000_000);
         assert_eq!([0, 1, 1000].map(|number| schedule.due(number, 0)), [0, 1000, 1_000_000]);
         assert_eq!(
             [0, 999, 1001, 10_001].map(|cycles| schedule.due_by(cycles)),

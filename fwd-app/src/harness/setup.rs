@@ -5,6 +5,7 @@ use super::{HarnessSpec, OfferedRate};
 use crate::error::ConfigError;
 use crate::topology::plan::{LcorePlan, LcoreResources, PlanError};
 use crate::topology::{QueueLcore, QueueMap, TopologyKind};
+use dpdk_ffi::MempoolConfig;
 use std::fmt::Write as _;
 
 pub(crate) const QUEUES_MAX: u16 = 16;
@@ -21,8 +22,6 @@ const ROOM_MAX: usize = 16_384;
 const SLOW_RING: u32 = 256;
 /// Slots of a TX ring with a modelled link: the descriptors of a TX queue of `run`.
 const LINK_RING: u32 = 1024;
-/// Cache size of a mempool per lcore; DPDK lets a cache hold 1.5 times as many.
-pub(crate) const CACHE_MBUFS: u32 = 256;
 
 /// The roles of lcores, and the EAL arguments for them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -223,9 +222,9 @@ impl Sizes {
         let (frame_count, frame_bytes_max) = frames.unwrap_or((1, 0));
         let room = frame_bytes_max.next_multiple_of(64).clamp(2048, ROOM_MAX);
         // Longer frames are chained: mbufs for a whole window of them would take gigabytes, so fewer are inside.
-        let cached = u64::from(CACHE_MBUFS) * 3 / 2 * (lcores as u64 + 1);
+        let cached = MempoolConfig::cached_max(lcores + 1) as u64;
         // Mbufs in the caches of other lcores are out of the feeder's reach: with fewer it could wait forever.
-        let least = cached + u64::from(CACHE_MBUFS);
+        let least = cached + u64::from(MempoolConfig::CACHE_MBUFS);
         let mbufs = spec.mbufs.map_or(window + cached + 1023, u64::from);
         if mbufs < least {
             return Err(ConfigError::Invalid(format!(

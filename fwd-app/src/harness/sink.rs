@@ -37,13 +37,15 @@ pub(crate) struct Sink {
     pub(crate) reordered: u64,
 }
 
+/// The numbers of ports, inputs and VRFs: packets of one path stay in order.
+pub(crate) struct SinkPaths {
+    pub(crate) ports: usize,
+    pub(crate) inputs: usize,
+    pub(crate) vrfs: usize,
+}
+
 impl Sink {
-    pub(crate) fn new(
-        eal: &Eal,
-        outlets: Vec<(usize, RingConsumer)>,
-        (ports, inputs, vrfs): (usize, usize, usize),
-        slow: u32,
-    ) -> Self {
+    pub(crate) fn new(eal: &Eal, outlets: Vec<(usize, RingConsumer)>, paths: &SinkPaths, slow: u32) -> Self {
         let capacity = if slow > 1 { SLOW_BURST } else { BURST };
         Self {
             outlets,
@@ -52,7 +54,7 @@ impl Sink {
             polls: 0,
             links: Vec::new(),
             paused_cycles: 0,
-            last: vec![vec![vec![0; inputs]; vrfs]; ports],
+            last: vec![vec![vec![0; paths.inputs]; paths.vrfs]; paths.ports],
             writers: Vec::new(),
             scratch: Vec::new(),
             latency: LatencyBySize::new(dpdk_ffi::tsc_hz(eal)),
@@ -110,7 +112,7 @@ impl Sink {
             let before = taken;
             for at in 0..self.outlets.len() {
                 if self.links[self.outlets[at].0].is_free(now_tsc) {
-                    taken += self.take(at, (feeder, source), verifier.as_deref_mut())?;
+                    taken += self.drain_ring(at, (feeder, source), verifier.as_deref_mut())?;
                 }
             }
             if taken == before {
@@ -130,12 +132,12 @@ impl Sink {
     ) -> anyhow::Result<u64> {
         let mut taken = 0;
         for at in 0..self.outlets.len() {
-            taken += self.take(at, (feeder, source), verifier.as_deref_mut())?;
+            taken += self.drain_ring(at, (feeder, source), verifier.as_deref_mut())?;
         }
         Ok(taken)
     }
 
-    fn take(
+    fn drain_ring(
         &mut self,
         at: usize,
         (feeder, source): (&Feeder, &mut Source),
@@ -150,7 +152,7 @@ impl Sink {
         for i in 0..came {
             self.judge((i, now_tsc), port, (feeder, source), verifier.as_deref_mut())?;
             if let Some(link) = self.links.get_mut(port) {
-                link.take(self.burst.pkt_len(i) as usize);
+                link.charge(self.burst.pkt_len(i) as usize);
             }
         }
         self.burst.free_all();

@@ -10,7 +10,7 @@
 //! last swap is inside, and the pools swap again.
 
 use super::deal::{FedFrame, NextFrame, PACKETS_MAX, TracePart};
-use super::read_ahead::{self, Chunk, Read, StreamSpec};
+use super::read_ahead::{self, Read, StreamSpec, TraceChunk};
 use super::trace::{Trace, TraceError, TraceFacts, TraceSpec};
 use crate::error::ConfigError;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounded};
@@ -70,7 +70,7 @@ pub(crate) struct Streamed {
 
 pub(crate) struct TraceStream {
     /// Chunks whose packets may be inside, in order; frames are fed from the last one.
-    chunks: VecDeque<Chunk>,
+    chunks: VecDeque<TraceChunk>,
     frame: usize,
     /// Sequence number of the next packet.
     pub(super) sequence: u64,
@@ -78,9 +78,9 @@ pub(crate) struct TraceStream {
     /// Packets below this sequence number that are still inside use the other pool.
     changed_at: u64,
     /// Chunks may have become reusable since the last check.
-    is_worth_a_look: bool,
+    may_recycle: bool,
     full: Receiver<Read>,
-    empty: Sender<Chunk>,
+    empty: Sender<TraceChunk>,
     facts: Arc<Mutex<TraceFacts>>,
     cycles_per_ns: f64,
     pub(super) is_over: bool,
@@ -106,7 +106,7 @@ impl TraceStream {
         }
         let ((full_sender, full), (empty, empties)) = (bounded(CHUNKS + 1), bounded(CHUNKS));
         for _ in 0..CHUNKS {
-            let mut chunk = Chunk::default();
+            let mut chunk = TraceChunk::default();
             chunk.clear();
             let _ = empty.send(chunk);
         }
@@ -117,7 +117,7 @@ impl TraceStream {
             sequence: 0,
             pool: 0,
             changed_at: 0,
-            is_worth_a_look: false,
+            may_recycle: false,
             full,
             empty,
             facts: Arc::clone(&facts),
@@ -146,11 +146,11 @@ impl TraceStream {
         self.cycles_per_ns = tsc_hz as f64 / 1e9;
     }
 
-    fn put(&mut self, mut chunk: Chunk) {
+    fn put(&mut self, mut chunk: TraceChunk) {
         chunk.first = self.sequence;
         self.chunks.push_back(chunk);
         self.frame = 0;
-        self.is_worth_a_look = true;
+        self.may_recycle = true;
         self.used_max = self.used_max.max(self.chunks.len());
     }
 
@@ -158,7 +158,7 @@ impl TraceStream {
         if self.is_over {
             return None;
         }
-        if self.chunks.back().is_none_or(|chunk| self.frame == chunk.len()) && !self.turn_over() {
+        if self.chunks.back().is_none_or(|chunk| self.frame == chunk.len()) && !self.next_chunk() {
             return None;
         }
         let (chunk, frame) = (self.chunks.back()?, self.frame);
@@ -171,7 +171,7 @@ impl TraceStream {
         })
     }
 
-    fn turn_over(&mut self) -> bool {
+    fn next_chunk(&mut self) -> bool {
         match self.full.try_recv() {
             Ok(Ok(chunk)) => {
                 self.put(chunk);
@@ -179,7 +179,7 @@ impl TraceStream {
             }
             Ok(Err(error)) => (self.error, self.is_over) = (Some(error), true),
             Err(TryRecvError::Disconnected) => self.is_over = true,
-            Err(TryRecvError::Empty) => self.is_worth_a_look = true,
+            Err(TryRecvError::Empty) => self.may_recycle = true,
         }
         false
     }
@@ -213,7 +213,7 @@ impl TraceStream {
 
     /// Returns chunks without packets inside to the reader, after `each` had them. `is_whole` says whether all mbufs of a pool are free.
     pub(super) fn recycle(&mut self, is_whole: impl Fn(usize) -> bool, mut each: impl FnMut(&TracePart)) {
-        if !std::mem::take(&mut self.is_worth_a_look) || !is_whole(1 - self.pool) {
+        if !std::mem::take(&mut self.may_recycle) || !is_whole(1 - self.pool) {
             return;
         }
         let gone = self.changed_at;
@@ -248,7 +248,7 @@ impl TraceStream {
     clippy::cast_sign_loss,
     reason = "times of days in cycles fit 53 bits, and none is negative"
 )]
-fn due(chunk: &Chunk, frame: usize, cycles_per_ns: f64) -> u64 {
+fn due(chunk: &TraceChunk, frame: usize, cycles_per_ns: f64) -> u64 {
     chunk.due_ns.get(frame).map_or(0, |ns| (ns * cycles_per_ns) as u64)
 }
 
@@ -269,13 +269,13 @@ mod tests {
     }
 
     /// Takes frames until no more can be read; `is_whole` says whether all mbufs of a pool are free.
-    fn take_all(stream: &mut TraceStream, is_whole: impl Fn(usize) -> bool) {
+    fn feed_all(stream: &mut TraceStream, is_whole: impl Fn(usize) -> bool) {
         while !stream.is_over && !stream.is_held_up() {
-            take(stream, &is_whole);
+            feed(stream, &is_whole);
         }
     }
 
-    fn take(stream: &mut TraceStream, is_whole: impl Fn(usize) -> bool) {
+    fn feed(stream: &mut TraceStream, is_whole: impl Fn(usize) -> bool) {
         match stream.next() {
             Some(_) => stream.advance(),
             None => yield_now(),
@@ -287,19 +287,19 @@ mod tests {
     fn chunks_are_bounded_and_are_used_anew_when_nothing_of_them_is_inside() {
         let mut stream = mix(50);
         // Mbufs of both pools are in use: the first packets may be inside.
-        take_all(&mut stream, |_| false);
+        feed_all(&mut stream, |_| false);
         assert_eq!((stream.sequence, stream.is_over), (16 * 2000, false));
         let frame = |stream: &mut TraceStream, sequence| stream.find(sequence).map(|fed| fed.frame);
         let frames = [0, 2001, 31_999, 32_000].map(|at| frame(&mut stream, at));
         assert_eq!(frames, [Some(0), Some(1), Some(1999), None]);
         // The second pool has been idle and is used from here on; packets inside hold mbufs of the first.
-        take(&mut stream, |pool| pool == 1);
+        feed(&mut stream, |pool| pool == 1);
         assert_eq!((stream.pool, stream.is_held_up(), frame(&mut stream, 0)), (1, true, Some(0)));
-        take(&mut stream, |pool| pool == 1);
+        feed(&mut stream, |pool| pool == 1);
         assert_eq!((stream.pool, stream.is_held_up(), frame(&mut stream, 0)), (1, true, Some(0)));
-        take(&mut stream, |pool| pool == 0);
+        feed(&mut stream, |pool| pool == 0);
         assert_eq!((stream.pool, stream.is_held_up(), frame(&mut stream, 31_999)), (0, false, None));
-        take_all(&mut stream, |_| true);
+        feed_all(&mut stream, |_| true);
         assert_eq!((stream.sequence, stream.is_over, stream.used_max), (50 * 2000, true, 16));
         assert_eq!(stream.facts().frames, 2000);
     }

@@ -13,11 +13,18 @@ use crate::forwarder::test_forwarder::forward_spec;
 use crate::topology::TopologyKind;
 use std::sync::Arc;
 
-/// Replays `trace` by `spec` through `forwarder`, laid out for `cpus`, until it ends or `signals` end it; `None` without DPDK. `is_seen`
-/// selects the feeder over prepared packets; `serve` may extend the forwarder's service.
+pub(super) struct TestReplay<'a> {
+    pub(super) trace: &'a Arc<Trace>,
+    pub(super) spec: &'a HarnessSpec,
+    pub(super) topology: TopologyKind,
+    pub(super) cpus: usize,
+    /// Selects the feeder over prepared packets.
+    pub(super) is_seen: bool,
+}
+
+/// Runs a replay through `forwarder`, until it ends or `signals` end it; `None` without DPDK. `serve` may extend the forwarder's service.
 pub(super) fn replay_in_process(
-    (trace, spec, cpus, is_seen): (&Arc<Trace>, &HarnessSpec, usize, bool),
-    topology: TopologyKind,
+    TestReplay { trace, spec, topology, cpus, is_seen }: TestReplay<'_>,
     mut forwarder: Forwarder,
     signals: &Signals,
     serve: impl FnOnce(Service) -> Service,

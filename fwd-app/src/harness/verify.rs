@@ -7,7 +7,7 @@
 
 use super::deal::{FedFrame, TracePart};
 use super::expected::{Expected, Pieces, VrfReferences};
-use super::history::History;
+use super::history::HopHistory;
 use super::reference::{Reference, Verdict, checked};
 use crate::datapath::{DropReason, Drops};
 use crate::forwarder::updates::VrfUpdate;
@@ -22,7 +22,7 @@ const SHOWN: u64 = 5;
 pub(crate) struct Verifier {
     tables: Arc<VrfReferences>,
     /// Next hops over the updates, if there are any.
-    history: Option<History>,
+    history: Option<HopHistory>,
     /// Most fragments of each frame that some route during the updates fragments.
     fragments_max: FxHashMap<usize, u64>,
     scratch: Vec<u8>,
@@ -69,7 +69,7 @@ impl Verifier {
         part: &TracePart,
         updates: (&[VrfUpdate], u64),
     ) -> anyhow::Result<Self> {
-        let history = History::new(updates.0, updates.1, &mut tables, part)?;
+        let history = HopHistory::new(updates.0, updates.1, &mut tables, part)?;
         let fragments_max = fragments_max(&history, &tables, part);
         Ok(Self { history: Some(history), fragments_max, ..Self::new(Arc::new(tables)) })
     }
@@ -222,7 +222,7 @@ fn is_right(
 }
 
 /// The most fragments of each frame of `part` that some route in `history` fragments.
-fn fragments_max(history: &History, tables: &VrfReferences, part: &TracePart) -> FxHashMap<usize, u64> {
+fn fragments_max(history: &HopHistory, tables: &VrfReferences, part: &TracePart) -> FxHashMap<usize, u64> {
     let fragments = |frame: usize| {
         let (original, (reference, hops)) = (part.trace.frame(frame), &tables.vrfs[part.vrf_of[frame]]);
         let checked = checked(original).ok()?;

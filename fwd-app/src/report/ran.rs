@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 /// The work by key: table, packets and offered rate. Only numbers of equal work are comparable. Unknown values are `null`.
-pub(crate) type Work = BTreeMap<&'static str, Value>;
+pub(crate) type RunWork = BTreeMap<&'static str, Value>;
 
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Ran {
@@ -24,7 +24,7 @@ pub(crate) struct Ran {
     is_optimized: bool,
     /// Seeds by purpose.
     pub(crate) seeds: BTreeMap<&'static str, u64>,
-    pub(crate) work: Work,
+    pub(crate) work: RunWork,
     host: HostFacts,
 }
 
@@ -39,7 +39,7 @@ impl Ran {
             commit,
             is_optimized: !cfg!(debug_assertions),
             seeds: BTreeMap::new(),
-            work: Work::new(),
+            work: RunWork::new(),
             host: HostFacts::read(),
         }
     }

@@ -71,7 +71,8 @@ fn packets_are_counted_by_next_hop_while_that_is_on_and_new_next_hops_get_cells(
             true
         })
     };
-    let packets = |vrf: &Vrf, id: u32| vrf.egress.counts().unwrap().count_of(NextHopId::from_answer(id)).packets;
+    let packets =
+        |vrf: &Vrf, id: u32| vrf.egress.counts().unwrap().count_of(NextHopId::from_answer(id)).packets;
     // Bare ids need no new egress table, so this one has no counter at first.
     let bare = 400_000;
     vrf.update(&Update {

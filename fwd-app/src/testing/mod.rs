@@ -1,9 +1,9 @@
 //! Access for fuzz targets to private parts: the datapath on frames in mbufs, the capture reader, the control socket, the configuration
 //! file and the route feeds.
 //!
-//! [`Parser`] runs the parse pass at one kernel level. [`BatchForwarder`] runs all passes from parse to tx, and [`BatchForwarder::wanted`] gives the
-//! result expected by `--verify`. Both reuse their batch between calls, like an lcore. [`router`] is the protocol part of the router.
-//! Comparing results is left to the callers.
+//! [`Parser`] runs the parse pass at one kernel level. [`BatchForwarder`] runs all passes from parse to tx, and
+//! [`BatchForwarder::wanted`] gives the result expected by `--verify`. Both reuse their batch between calls, like an lcore. [`router`] is
+//! the protocol part of the router. Comparing results is left to the callers.
 
 pub mod router;
 

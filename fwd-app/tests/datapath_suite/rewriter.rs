@@ -6,9 +6,9 @@ use std::net::IpAddr;
 use std::path::Path;
 
 /// A route: family, prefix in the top bits of 128, length, id.
-pub(crate) type Route = (bool, u128, u32, u32);
+pub(crate) type ScannedRoute = (bool, u128, u32, u32);
 
-pub(crate) fn routes(path: &Path) -> Vec<Route> {
+pub(crate) fn routes(path: &Path) -> Vec<ScannedRoute> {
     let text = std::fs::read_to_string(path).unwrap();
     let lines = text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty());
     lines
@@ -24,15 +24,15 @@ pub(crate) fn routes(path: &Path) -> Vec<Route> {
         .collect()
 }
 
-fn longest(routes: &[Route], v6: bool, key: u128) -> Option<u32> {
-    let covers = |&&(family, prefix, len, _): &&Route| {
+fn longest(routes: &[ScannedRoute], v6: bool, key: u128) -> Option<u32> {
+    let covers = |&&(family, prefix, len, _): &&ScannedRoute| {
         family == v6 && (len == 0 || (prefix ^ key) >> (128 - len) == 0)
     };
     routes.iter().filter(covers).max_by_key(|(_, _, len, _)| *len).map(|(_, _, _, id)| *id)
 }
 
 /// Port and bytes of the forwarded frame; `None` for packets without a route. Only for packets that pass every check.
-pub(crate) fn forward(frame: &[u8], routes: &[Route], ports: u32) -> Option<(usize, Vec<u8>)> {
+pub(crate) fn forward(frame: &[u8], routes: &[ScannedRoute], ports: u32) -> Option<(usize, Vec<u8>)> {
     let ip = ip_at(frame);
     let v6 = frame[ip - 2..ip] == [0x86, 0xdd];
     let key = if v6 {

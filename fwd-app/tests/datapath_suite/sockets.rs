@@ -3,7 +3,7 @@
 //! The ports send into named pipes. Each frame is compared at once: in the order of the capture, complete, byte for byte.
 
 use crate::forwarder::{Steered, endless_mix};
-use crate::rewriter::{Route, forward, routes};
+use crate::rewriter::{ScannedRoute, forward, routes};
 use crate::support::{bundled, drops, number, read_pcap};
 use crate::test_peers::{fpm_frame, gone_bytes, nobody_says, route_bytes, strangers};
 use fib::IpPrefix;
@@ -88,7 +88,7 @@ fn compare(path: &Path, wanted: &[Vec<u8>], from_first: bool) -> Sent {
 }
 
 /// The egress port and bytes of each frame of the mixed capture under `routes`.
-fn fates(routes: &[Route]) -> Vec<Option<(usize, Vec<u8>)>> {
+fn fates(routes: &[ScannedRoute]) -> Vec<Option<(usize, Vec<u8>)>> {
     let frames = read_pcap(&bundled("mix.pcap"));
     let fate = |(_, frame): &(u64, Vec<u8>)| {
         let (port, mut out) = forward(frame, routes, 4)?;

@@ -10,14 +10,11 @@
 //! may collide. A longer prefix within the chosen one wins the lookup as usual. Sources, non-unicast destinations and families without
 //! routes are kept.
 
-use super::forwardable;
+use super::{PROBES, forwardable};
 use crate::datapath::check::{Destination, is_unicast};
 use fib::random::SplitMix64;
 use fib::{Family, Key, NextHopId, Prefix, Rib};
 use std::sync::Arc;
-
-/// Most addresses of a prefix tried to find a unicast address.
-const TRIES: usize = 64;
 
 #[derive(Clone, Debug)]
 pub(super) struct AddressMap {
@@ -58,7 +55,7 @@ impl AddressMap {
             let host_bits = (random & block | bits & !block) & host;
             K::from_high_bits(prefix.address().to_high_bits() | host_bits)
         };
-        (0..TRIES).map(|_| candidate()).find(|key| is_unicast(destination_of(*key)))
+        (0..PROBES).map(|_| candidate()).find(|key| is_unicast(destination_of(*key)))
     }
 }
 

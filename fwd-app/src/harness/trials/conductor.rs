@@ -4,7 +4,7 @@
 //! forwarder empties queues that are never empty, not which rate it takes without loss.
 
 use super::super::HarnessSpec;
-use super::super::schedule::{OfferedRate, Pace, RateUnit};
+use super::super::schedule::{OfferedRate, RateUnit, TrialPace};
 use super::search::{GoalFound, LossSearch, SearchRules, WantedTrial};
 use super::{SearchSpec, Trial, TrialResult};
 use crate::datapath::Counters;
@@ -24,7 +24,7 @@ pub(super) const CURVE: [u32; 10] = [10, 20, 30, 40, 50, 60, 70, 80, 90, 100];
 const CURVE_TRIALS: f64 = 2.0;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum TrialStep {
     Warmup,
     /// Full speed, to bound a search.
     FullSpeed,
@@ -98,7 +98,7 @@ impl Conducted {
 }
 
 pub(crate) struct Conductor {
-    steps: VecDeque<Step>,
+    steps: VecDeque<TrialStep>,
     rate: OfferedRate,
     ramp_s: Option<f64>,
     warmup_s: f64,
@@ -120,16 +120,16 @@ impl Conductor {
             spec.search.as_ref().map_or(spec.rate.is_relative(), |search| search.max.is_none());
         let curve = spec.search.as_ref().is_some_and(|search| search.curve);
         if spec.search.is_some() {
-            steps.extend(spec.warmup.map(|_| Step::Warmup));
-            steps.extend(has_full_speed.then_some(Step::FullSpeed));
-            steps.extend([Step::Search]);
-            steps.extend(CURVE.into_iter().filter(|_| curve).map(Step::Point));
+            steps.extend(spec.warmup.map(|_| TrialStep::Warmup));
+            steps.extend(has_full_speed.then_some(TrialStep::FullSpeed));
+            steps.extend([TrialStep::Search]);
+            steps.extend(CURVE.into_iter().filter(|_| curve).map(TrialStep::Point));
         } else {
             if spec.rate.is_relative() {
-                steps.extend([Step::FullSpeed, Step::Reference]);
+                steps.extend([TrialStep::FullSpeed, TrialStep::Reference]);
             }
-            steps.extend(spec.warmup.map(|_| Step::Warmup));
-            steps.push_back(Step::Measured);
+            steps.extend(spec.warmup.map(|_| TrialStep::Warmup));
+            steps.push_back(TrialStep::Measured);
         }
         Self {
             steps,
@@ -148,14 +148,14 @@ impl Conductor {
     pub(crate) fn next(&mut self) -> Option<Trial> {
         loop {
             let step = *self.steps.front().filter(|_| !self.is_stopping)?;
-            let is_warmup = step == Step::Warmup;
+            let is_warmup = step == TrialStep::Warmup;
             let plain = |pace, seconds| Trial { pace, seconds, loses: false, is_warmup };
             let trial = match step {
-                Step::Warmup => Some(plain(self.pace(), Some(self.warmup_s))),
-                Step::Measured => Some(plain(self.pace().after(self.warmup_s), self.duration_s)),
-                Step::FullSpeed => Some(plain(Pace::Max, Some(FULL_SPEED_S))),
-                Step::Reference | Step::Search => self.next_of_search(step),
-                Step::Point(percent) => self.point(percent),
+                TrialStep::Warmup => Some(plain(self.pace(), Some(self.warmup_s))),
+                TrialStep::Measured => Some(plain(self.pace().after(self.warmup_s), self.duration_s)),
+                TrialStep::FullSpeed => Some(plain(TrialPace::Max, Some(FULL_SPEED_S))),
+                TrialStep::Reference | TrialStep::Search => self.next_of_search(step),
+                TrialStep::Point(percent) => self.point(percent),
             };
             if trial.is_some() {
                 return trial;
@@ -164,7 +164,7 @@ impl Conductor {
         }
     }
 
-    fn pace(&self) -> Pace {
+    fn pace(&self) -> TrialPace {
         let reference_pps = self.conducted.reference_pps.unwrap_or(0.0);
         let pps = |rate: f64, unit| match unit {
             RateUnit::Pps => rate,
@@ -172,21 +172,21 @@ impl Conductor {
             RateUnit::Percent => reference_pps * rate / 100.0,
         };
         let even = |rate, unit| match self.ramp_s {
-            Some(rise_s) => Pace::Even { from_pps: 0.0, pps: pps(rate, unit), rise_s },
-            None => Pace::even(pps(rate, unit)),
+            Some(rise_s) => TrialPace::Even { from_pps: 0.0, pps: pps(rate, unit), rise_s },
+            None => TrialPace::even(pps(rate, unit)),
         };
         match self.rate {
-            OfferedRate::Max => Pace::Max,
-            OfferedRate::Times(_) => Pace::Traced,
+            OfferedRate::Max => TrialPace::Max,
+            OfferedRate::Times(_) => TrialPace::Traced,
             // The mean of a streamed trace is unknown; the bits of each frame are known.
-            OfferedRate::Bps(_) if self.is_streamed && self.ramp_s.is_none() => Pace::Traced,
+            OfferedRate::Bps(_) if self.is_streamed && self.ramp_s.is_none() => TrialPace::Traced,
             OfferedRate::Pps(rate) => even(rate, RateUnit::Pps),
             OfferedRate::Bps(rate) => even(rate, RateUnit::Bps),
             OfferedRate::Percent(rate) => even(rate, RateUnit::Percent),
             OfferedRate::Between(from, to, unit) => {
                 let whole_s = self.duration_s.map_or(0.0, |duration_s| self.warmup_s + duration_s);
                 let rise_s = self.ramp_s.unwrap_or(whole_s);
-                Pace::Even { from_pps: pps(from, unit), pps: pps(to, unit), rise_s }
+                TrialPace::Even { from_pps: pps(from, unit), pps: pps(to, unit), rise_s }
             }
         }
     }
@@ -199,7 +199,7 @@ impl Conductor {
         }
     }
 
-    fn next_of_search(&mut self, step: Step) -> Option<Trial> {
+    fn next_of_search(&mut self, step: TrialStep) -> Option<Trial> {
         if self.running.is_none() {
             self.running = Some((self.begin_search(step)?, None));
         }
@@ -210,7 +210,7 @@ impl Conductor {
         }
         let (search, _) = self.running.take()?;
         let found = search.results();
-        if step == Step::Reference {
+        if step == TrialStep::Reference {
             self.conducted.reference_pps = found.first().and_then(|found| found.throughput_pps);
             if self.conducted.reference_pps.is_none() {
                 let (min_pps, _) = self.conducted.limits_pps.unwrap_or_default();
@@ -227,10 +227,10 @@ impl Conductor {
     }
 
     /// Starts a search. Without a highest load it is derived from the full-speed trial.
-    fn begin_search(&mut self, step: Step) -> Option<LossSearch> {
+    fn begin_search(&mut self, step: TrialStep) -> Option<LossSearch> {
         let full_speed = self.conducted.full_speed_pps.unwrap_or(0.0) * ABOVE_FULL_SPEED;
         let (rules, min_pps, max_pps) = match (&self.search, step) {
-            (Some(search), Step::Search) => {
+            (Some(search), TrialStep::Search) => {
                 let max_pps = search.max.map_or(full_speed, |max| self.load_pps(max));
                 (search.rules.clone(), self.load_pps(search.min), max_pps)
             }
@@ -254,19 +254,19 @@ impl Conductor {
     /// Records the result of the trial from [`Self::next`].
     pub(crate) fn record(&mut self, result: TrialResult) {
         let Some(step) = self.steps.front().copied() else { return };
-        if self.is_stopping && step != Step::Measured {
+        if self.is_stopping && step != TrialStep::Measured {
             return;
         }
         match step {
-            Step::Warmup => self.conducted.warmup_s = Some(result.duration_s),
-            Step::FullSpeed => self.conducted.full_speed_pps = Some(result.fed_pps()),
-            Step::Point(percent) => self.conducted.curve.push((percent, result)),
-            Step::Measured => self.conducted.measured = Some(result),
-            Step::Reference | Step::Search => {
+            TrialStep::Warmup => self.conducted.warmup_s = Some(result.duration_s),
+            TrialStep::FullSpeed => self.conducted.full_speed_pps = Some(result.fed_pps()),
+            TrialStep::Point(percent) => self.conducted.curve.push((percent, result)),
+            TrialStep::Measured => self.conducted.measured = Some(result),
+            TrialStep::Reference | TrialStep::Search => {
                 let Some((search, waiting)) = &mut self.running else { return };
                 let Some(wanted) = waiting.take() else { return };
                 search.record(wanted, result.loss_ratio(true));
-                if step == Step::Search {
+                if step == TrialStep::Search {
                     self.keep(result);
                 }
                 return;
@@ -281,7 +281,7 @@ impl Conductor {
         let total = latency.total();
         let latency_ns = QUANTILES.map(|quantile| total.histogram().value_at_quantile(quantile));
         let final_s = self.search.as_ref().map(|search| search.rules.final_trial_s);
-        if let Pace::Even { pps, .. } = result.trial.pace
+        if let TrialPace::Even { pps, .. } = result.trial.pace
             && result.trial.seconds >= final_s
         {
             let TrialResult { counters, feeding_s, .. } = result;

@@ -1,7 +1,7 @@
 //! The sequence of trials over a simulated forwarder.
 
 use super::super::HarnessSpec;
-use super::super::schedule::{OfferedRate, Pace};
+use super::super::schedule::{OfferedRate, TrialPace};
 use super::conductor::{CURVE, Conducted, Conductor, reference_rules};
 use super::search::SearchRules;
 use super::{SearchSpec, Trial, TrialResult};
@@ -12,8 +12,8 @@ use std::time::Duration;
 fn result(trial: Trial, capacity_pps: f64) -> TrialResult {
     let seconds = trial.seconds.unwrap_or(1.0);
     let pps = match trial.pace {
-        Pace::Even { pps, .. } => pps,
-        Pace::Max | Pace::Traced => capacity_pps,
+        TrialPace::Even { pps, .. } => pps,
+        TrialPace::Max | TrialPace::Traced => capacity_pps,
     };
     #[expect(
         clippy::cast_possible_truncation,
@@ -51,7 +51,7 @@ fn search(repeats: u32, curve: bool) -> SearchSpec {
 fn a_plain_replay_is_one_trial_after_its_warm_up() {
     let second = Some(Duration::from_secs(1));
     let (trials, found) = conduct(&HarnessSpec::usual(), 9);
-    assert_eq!((trials.len(), trials[0].seconds, trials[0].pace), (1, None, Pace::Max));
+    assert_eq!((trials.len(), trials[0].seconds, trials[0].pace), (1, None, TrialPace::Max));
     assert!(found.measured.is_some() && found.warmup_s.is_none() && !found.is_cut);
     let rate = OfferedRate::Bps(1e6);
     let spec = HarnessSpec {
@@ -65,7 +65,7 @@ fn a_plain_replay_is_one_trial_after_its_warm_up() {
     let [warmup, measured] = trials[..] else { panic!("{trials:?}") };
     assert!(warmup.is_warmup && !measured.is_warmup && !measured.loses);
     // A million bits are a thousand packets; the ramp is halfway after the warm-up.
-    assert_eq!(measured.pace, Pace::Even { from_pps: 500.0, pps: 1000.0, rise_s: 1.0 });
+    assert_eq!(measured.pace, TrialPace::Even { from_pps: 500.0, pps: 1000.0, rise_s: 1.0 });
     assert_eq!((found.warmup_s, found.measured.unwrap().fed), (Some(1.0), 1000));
 }
 
@@ -76,8 +76,8 @@ fn a_percentage_is_of_the_rate_without_loss() {
     let (trials, found) = conduct(&spec, 1000);
     let reference = found.reference_pps.unwrap();
     assert!((0.98e6..=1e6).contains(&reference), "{reference}");
-    assert_eq!(trials[0].pace, Pace::Max);
-    assert_eq!(trials[trials.len() - 1].pace, Pace::even(reference * 50.0 / 100.0));
+    assert_eq!(trials[0].pace, TrialPace::Max);
+    assert_eq!(trials[trials.len() - 1].pace, TrialPace::even(reference * 50.0 / 100.0));
     assert!(found.searches.is_empty() && found.trials.is_empty(), "it is not the search that was asked for");
 }
 

@@ -19,7 +19,7 @@ pub(crate) mod search;
 mod search_test;
 pub(crate) mod target;
 
-use super::schedule::{OfferedRate, Pace, Schedule};
+use super::schedule::{OfferedRate, Schedule, TrialPace};
 use crate::datapath::latency::LatencyBySize;
 use crate::datapath::{Counters, DropReason, Drops};
 use pacer::Paced;
@@ -44,7 +44,7 @@ const LATE_S: f64 = 0.002;
 /// A stretch of traffic at one pace.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Trial {
-    pub(crate) pace: Pace,
+    pub(crate) pace: TrialPace,
     /// Duration, seconds; `None` runs to the end of the source.
     pub(crate) seconds: Option<f64>,
     /// Packets that find no room are dropped; otherwise they wait.
@@ -56,7 +56,7 @@ pub(crate) struct Trial {
 impl Trial {
     /// A trial that drops packets without room, as a NIC does.
     pub(super) fn lossy(pps: f64, seconds: f64) -> Self {
-        Self { pace: Pace::even(pps), seconds: Some(seconds), loses: true, is_warmup: false }
+        Self { pace: TrialPace::even(pps), seconds: Some(seconds), loses: true, is_warmup: false }
     }
 
     /// The feeder's parameters, on a clock of `tsc_hz`.
@@ -102,7 +102,7 @@ pub(crate) struct TrialResult {
 impl TrialResult {
     /// The result for `fed` prepared packets.
     pub(super) fn at_full_speed(fed: u64, duration_s: f64, counters: Counters) -> Self {
-        let trial = Trial { pace: Pace::Max, seconds: None, loses: false, is_warmup: false };
+        let trial = Trial { pace: TrialPace::Max, seconds: None, loses: false, is_warmup: false };
         let (feeding_s, latency) = (duration_s, None);
         Self { trial, fed, missed: 0, unsent: 0, feeding_s, paused_s: 0.0, duration_s, counters, latency }
     }

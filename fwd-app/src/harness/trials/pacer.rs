@@ -158,21 +158,21 @@ impl Pacer {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::schedule::Pace;
+    use super::super::super::schedule::TrialPace;
     use super::*;
 
     const HZ: u64 = 1_000_000_000;
 
     /// A trial of 1 Mpps for 10 ms that begins at 1000, on a clock of nanoseconds.
     fn pacer(loses: bool) -> Pacer {
-        let schedule = Schedule::new(Pace::even(1e6), HZ);
+        let schedule = Schedule::new(TrialPace::even(1e6), HZ);
         let mut pacer = Pacer::new(1000, HZ);
         let paced = Paced { schedule, packets: 10_000, cycles_max: Some(12_000_000), loses };
         pacer.begin(paced, 1000);
         pacer
     }
 
-    fn turn(pacer: &mut Pacer, now: u64, room: u64) -> u64 {
+    fn poll(pacer: &mut Pacer, now: u64, room: u64) -> u64 {
         let mut fed = 0;
         pacer.wake(now, 0);
         while let Some(due) = pacer.due(0).filter(|due| *due <= now && fed < room) {
@@ -190,7 +190,7 @@ mod tests {
         let mut pacer = pacer(true);
         let mut fed = 0;
         for now in (1000..=10_001_000).step_by(10_000) {
-            fed += turn(&mut pacer, now, 256);
+            fed += poll(&mut pacer, now, 256);
             assert_eq!(pacer.intended_tsc(fed - 1), Some(1000 + (fed - 1) * 1000));
         }
         assert_eq!((fed, pacer.missed(), pacer.unsent(), pacer.is_over(0)), (10_000, 0, 0, true));
@@ -203,7 +203,7 @@ mod tests {
             let mut pacer = pacer(loses);
             let mut fed = 0;
             for now in (1000..10_001_000).step_by(10_000) {
-                fed += turn(&mut pacer, now, 5);
+                fed += poll(&mut pacer, now, 5);
             }
             assert!(fed.abs_diff(5000) <= 10, "{fed}");
             assert!(pacer.missed().abs_diff(missed) <= 10, "{}", pacer.missed());
@@ -217,15 +217,15 @@ mod tests {
         // 5 ms pass: the harness was descheduled, or the stages held the lcore.
         for (stage_cycles, at_once, missed) in [(0, 50, 0), (5_000_000, 60, 4_940)] {
             let mut pacer = pacer(true);
-            let mut fed = turn(&mut pacer, 11_000, 60);
+            let mut fed = poll(&mut pacer, 11_000, 60);
             assert_eq!(fed, 11);
             pacer.wake(5_011_000, stage_cycles);
-            assert_eq!(turn(&mut pacer, 5_011_000, 60), at_once);
+            assert_eq!(poll(&mut pacer, 5_011_000, 60), at_once);
             fed += at_once;
             let mut now = 5_011_000;
             while !pacer.is_over(now) {
                 now += 10_000;
-                fed += turn(&mut pacer, now, 60);
+                fed += poll(&mut pacer, now, 60);
             }
             assert!(pacer.missed().abs_diff(missed) <= 1, "{}", pacer.missed());
             assert_eq!((fed + pacer.missed(), pacer.unsent()), (10_000, 0));
@@ -240,7 +240,7 @@ mod tests {
         let (mut now, mut fed) = (1000, 0);
         while !pacer.is_over(now) {
             now += 1_000_000;
-            fed += turn(&mut pacer, now, 10_000);
+            fed += poll(&mut pacer, now, 10_000);
         }
         assert!(fed == 10_000 && now <= 24_000_000, "{fed} until {now}");
     }

@@ -79,7 +79,7 @@ struct GoalSearch {
 struct Found {
     loads: LoadSteps,
     trials: LoadTrials,
-    /// Step of the last trial: while a bound is missing, no goal makes a smaller one.
+    /// TrialStep of the last trial: while a bound is missing, no goal makes a smaller one.
     step: u32,
 }
 
