@@ -392,7 +392,7 @@ impl Port {
         if !state.started {
             return Err(DpdkError::PortState { port, is: "stopped", must: "started" });
         }
-        let direction_name = direction.name();
+        let direction_name = if direction == QueueDirection::Rx { "rx" } else { "tx" };
         let taken = state.taken(direction);
         let count = u16::try_from(taken.len()).unwrap_or(u16::MAX);
         match taken.get_mut(usize::from(queue.0)) {

@@ -26,15 +26,6 @@ pub(crate) enum QueueDirection {
     Tx,
 }
 
-impl QueueDirection {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            QueueDirection::Rx => "rx",
-            QueueDirection::Tx => "tx",
-        }
-    }
-}
-
 pub(crate) struct SharedPort {
     /// The port's number. A device that was removed and comes back may get another; the number changes only while the port is closed and
     /// no queue is taken.

@@ -326,18 +326,7 @@ mod tests {
         let mut learned = Learned::default();
         let fates = |learned: &Learned| {
             let (ports, rib) = (ports(4), fib::Rib::new());
-            let (stopped, foreign, ecmp_seed, before) = (&[][..], &[][..], 0, None);
-            let inputs = Inputs {
-                hops: &hops,
-                learned,
-                ports: &ports,
-                rib: &rib,
-                stopped,
-                foreign,
-                ecmp_seed,
-                before,
-            };
-            let table = EgressTable::build(&inputs).unwrap();
+            let table = EgressTable::build(&Inputs::new(&hops, &ports, &rib, learned)).unwrap();
             let tagged = |vlan: u16| {
                 let mut frame = V4 { payload_bytes: 40, destination: [198, 51, 100, 7], ..V4::default() }
                     .tagged(&[0x8100]);

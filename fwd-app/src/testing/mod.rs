@@ -283,17 +283,8 @@ impl BatchForwarder {
         let mut told = Rib::new();
         told.tell(&Routes::of(rib));
         told.commit_to(&mut engine)?;
-        let ecmp_seed = ECMP_SEED;
-        let inputs = Inputs {
-            hops,
-            learned: &Learned::default(),
-            ports: &egress,
-            rib,
-            stopped: &[],
-            foreign: &[],
-            ecmp_seed,
-            before: None,
-        };
+        let learned = Learned::default();
+        let inputs = Inputs { ecmp_seed: ECMP_SEED, ..Inputs::new(hops, &egress, rib, &learned) };
         Ok(Self {
             lookup: Lookup::new(engine.reader(1, packets_max)?, Arc::default()),
             table: EgressTable::build(&inputs)?,

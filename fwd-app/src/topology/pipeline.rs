@@ -377,11 +377,12 @@ impl Stage for TxStage {
 #[cfg(not(model))]
 mod tests {
     use super::*;
+    use crate::datapath::DropReason;
+    use crate::datapath::egress::tests::ports;
     use crate::datapath::test_frames::{self, V4, V6};
-    use crate::datapath::{DropReason, EgressPort};
     use crossbeam_channel::bounded;
     use fib::faulty::{Faults, FaultyEngine};
-    use fib::{EngineOptions, EngineWriter as _, IpPrefix, MacAddr, NextHopId, NextHopTable, Prefix4, Rib};
+    use fib::{EngineOptions, EngineWriter as _, IpPrefix, NextHopId, NextHopTable, Prefix4, Rib};
     use lpm_core::retire::Retired;
     use std::sync::atomic::Ordering::SeqCst;
     use std::time::{Duration, Instant};
@@ -399,16 +400,7 @@ mod tests {
             let faults = Arc::new(Faults::default());
             let reader = FaultyEngine::new(&faults).reader(4, 16).unwrap();
             let ((rx, from_rx), (to_tx, tx)) = (bounded(16), bounded(16));
-            let (name, mac) = ("port0".to_owned(), MacAddr([2, 0, 0, 0, 0, 1]));
-            let port = EgressPort {
-                device: name.clone(),
-                name,
-                mac,
-                mtu_bytes: 1500,
-                destination: None,
-                is_up: true,
-            };
-            let egress = EgressTable::new(&NextHopTable::new(), &[port]).unwrap();
+            let egress = EgressTable::new(&NextHopTable::new(), &ports(1)).unwrap();
             let stage = EngineStage {
                 from_rx,
                 to_tx: vec![to_tx],

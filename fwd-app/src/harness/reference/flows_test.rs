@@ -49,17 +49,9 @@ impl FlowRig {
 
     fn table(&self) -> EgressTable {
         let Self { rib, hops, ports } = self;
-        EgressTable::build(&Inputs {
-            hops,
-            learned: &Learned::default(),
-            ports,
-            rib,
-            stopped: &[],
-            foreign: &[],
-            ecmp_seed: SEED,
-            before: None,
-        })
-        .unwrap()
+        let learned = Learned::default();
+        let inputs = Inputs { ecmp_seed: SEED, ..Inputs::new(hops, ports, rib, &learned) };
+        EgressTable::build(&inputs).unwrap()
     }
 
     /// The batch of these frames after the egress stage.

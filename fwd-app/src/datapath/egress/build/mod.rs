@@ -45,6 +45,19 @@ pub(crate) struct Inputs<'a> {
     pub(crate) before: Option<&'a EgressTable>,
 }
 
+#[cfg(any(test, feature = "testing"))]
+impl<'a> Inputs<'a> {
+    /// Without stopped or foreign ports and an earlier table.
+    pub(crate) fn new(
+        hops: &'a NextHopTable,
+        ports: &'a [EgressPort],
+        rib: &'a Rib,
+        learned: &'a Learned,
+    ) -> Self {
+        Self { hops, learned, ports, rib, stopped: &[], foreign: &[], ecmp_seed: 0, before: None }
+    }
+}
+
 impl EgressTable {
     /// Builds a table.
     ///
@@ -372,16 +385,7 @@ impl EgressTable {
         for (id, _) in hops.iter() {
             rib.v6.set(fib::Prefix::truncating(id.get().into(), 128), id);
         }
-        Self::build(&Inputs {
-            hops,
-            learned: &Learned::default(),
-            ports,
-            rib: &rib,
-            stopped: &[],
-            foreign: &[],
-            ecmp_seed: 0,
-            before: None,
-        })
+        Self::build(&Inputs::new(hops, ports, &rib, &Learned::default()))
     }
 }
 

@@ -48,8 +48,8 @@ impl EgressRig {
 
     fn build(&self, before: Option<&EgressTable>, stopped: &[u16]) -> EgressTable {
         let Self { rib, hops, learned, ports } = self;
-        EgressTable::build(&Inputs { hops, learned, ports, rib, stopped, foreign: &[], ecmp_seed: 1, before })
-            .unwrap()
+        let inputs = Inputs { stopped, ecmp_seed: 1, before, ..Inputs::new(hops, ports, rib, learned) };
+        EgressTable::build(&inputs).unwrap()
     }
 
     fn table(&self) -> EgressTable {
