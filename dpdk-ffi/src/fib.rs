@@ -1,6 +1,6 @@
 //! DPDK's longest-prefix-match tables, for comparison with ours: `rte_fib`, `rte_fib6`, `rte_lpm`, `rte_lpm6`.
 //!
-//! A [`DpdkTable`] is the writer. Its [`TableReader`]s look up on other threads while the table changes, as DPDK allows: one writer, any
+//! A [`DpdkTable`] is the writer. Its [`Reader`]s look up on other threads while the table changes, as DPDK allows: one writer, any
 //! number of readers. A lookup *during* a change may return a next hop of neither the old nor the new table, because DPDK reuses a freed
 //! second-level group at once. Next hop 0 means "no route" here; DPDK's tables can hold it, but [`DpdkTable::add`] refuses it.
 
@@ -145,8 +145,8 @@ impl<L: Library> DpdkTable<L> {
 
     /// A reader for another thread, which may look up while the table changes.
     #[must_use]
-    pub fn reader(&self) -> TableReader<L> {
-        TableReader { shared: Arc::clone(&self.shared) }
+    pub fn reader(&self) -> Reader<L> {
+        Reader { shared: Arc::clone(&self.shared) }
     }
 
     fn checked_len(len: u8) -> Result<(), DpdkError> {
@@ -181,11 +181,11 @@ impl<L: Selectable> DpdkTable<L> {
 }
 
 /// The reader of a table; may move to another thread.
-pub struct TableReader<L: Library> {
+pub struct Reader<L: Library> {
     shared: Arc<OwnedTable<L>>,
 }
 
-impl<L: Library> TableReader<L> {
+impl<L: Library> Reader<L> {
     /// Looks up `keys` into `answers`, which must have the same length.
     ///
     /// # Errors
