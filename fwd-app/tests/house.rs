@@ -28,12 +28,13 @@ const FUZZ: (&str, &str, &[&str]) = (
 );
 /// Crates that every crate may import in its tests: `fib` has the conformance suite of engines, `mockcuda` is the mock GPU driver.
 const IN_TESTS: [&str; 3] = ["fib", "lpm-core", "mockcuda"];
-const UNSAFE: [&str; 11] = [
+const UNSAFE: [&str; 12] = [
     "dpdk-ffi/",
     "lpm-cpu/src/host/v4/kernel/",
     "lpm-cpu/src/host/v6/kernel/",
     "lpm-cpu/src/kernel/",
     "lpm-phi/src/kernel/",
+    "lpm-core/src/lanes/",
     "lpm-core/src/lend.rs",
     "lpm-core/src/memory.rs",
     "lpm-core/src/prefetch.rs",

@@ -9,6 +9,7 @@
 //! | [`each_fib`] | the FIBs of one engine, each as a separate engine |
 //! | [`epoch`], [`copies`] | grace periods between the writer and the readers; two copies of a table |
 //! | [`pair`] | two engines in one, with failover; `--fallback` |
+//! | [`lanes`] | vectors of 32-bit words, for kernels written once |
 //! | [`lend`] | a batch shared by threads in place |
 //! | [`hops`] | next-hop ids behind indices of 8 or 16 bits |
 //! | [`no_table`] | the table of a family that an engine does not support |
@@ -18,7 +19,7 @@
 //! | [`drops`] | for tests: which thread frees memory that lookups read |
 //! | [`sync`] | the atomics and threads of all protocols above |
 //!
-//! Unsafe code lives in [`memory`], [`lend`] and [`prefetch`] only.
+//! Unsafe code lives in [`lanes`], [`lend`], [`memory`] and [`prefetch`] only.
 
 #![deny(unsafe_code)]
 
@@ -29,6 +30,8 @@ pub mod each_fib;
 pub mod engine;
 pub mod epoch;
 pub mod hops;
+#[expect(unsafe_code, reason = "vector instructions, and loads at pointers")]
+pub mod lanes;
 #[expect(unsafe_code, reason = "threads that look up where keys and answers lie")]
 pub mod lend;
 #[expect(unsafe_code, reason = "memory mappings")]

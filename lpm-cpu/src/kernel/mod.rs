@@ -1,5 +1,5 @@
 //! Lookup kernels: one file an instruction set, all with the signature of the scalar one, one `match` a batch. `sail` has the vector
-//! kernels, written once over the operations of `simd`.
+//! kernels, written once over the operations of [`lpm_core::lanes`].
 //!
 //! `sail-b` and `sail-u` have only a scalar kernel: the number of bit maps that a lookup reads differs from lane to lane.
 //!
@@ -9,17 +9,15 @@
 
 #[cfg(target_arch = "x86_64")]
 #[macro_use]
-mod simd;
+mod sail;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
-pub(crate) mod avx512f;
+mod avx512f;
 pub(crate) mod entries;
 #[cfg(target_arch = "x86_64")]
-mod sail;
+pub(crate) mod fetch;
 pub(crate) mod scalar;
-#[cfg(target_arch = "x86_64")]
-pub(crate) mod singles;
 
 use crate::sail_l::layout::{Paper, Wide};
 use crate::sail_m::table::OverlayTable;

@@ -12,42 +12,43 @@
 //! vector kernels; 16 to 32 keys suit the scalar one, which is bound by instructions, shifts above all. Keys and answers are prefetched
 //! for callers that have them in memory; a forwarder has them in L1.
 //!
-//! `avx512` is the kernel of both AVX-512 modules, which differ in how they count bits: `avx512f` by arithmetic, as Knights Landing
-//! needs; `avx512_vpopcntdq` by the instruction of Ice Lake, Zen 4 and later CPUs.
+//! `vector` is the kernel of all instruction sets. The AVX-512 modules differ in how they count bits: `avx512f` by arithmetic, as Knights
+//! Landing needs; `avx512_vpopcntdq` by the instruction of Ice Lake, Zen 4 and later CPUs.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
-#[cfg(target_arch = "x86_64")]
-#[macro_use]
-mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod avx512_vpopcntdq;
 #[cfg(target_arch = "x86_64")]
 mod avx512f;
 pub(crate) mod scalar;
+#[cfg(target_arch = "x86_64")]
+mod vector;
 
 #[cfg(target_arch = "x86_64")]
 use super::codes::Width;
 use super::table::Table4;
 use crate::host::params::HostKernel;
+#[cfg(target_arch = "x86_64")]
+use crate::kernel::fetch::{ByGather, BySingleLoad};
 use crate::kernel::or_default;
 use fib::NextHopId;
 
 #[cfg(target_arch = "x86_64")]
 const PIECE: usize = 128;
 
-/// Calls a vector kernel for the form of a table's codes, with or without gathers for AVX-512.
+/// Calls a vector kernel for the form of a table's codes.
 #[cfg(target_arch = "x86_64")]
 macro_rules! by_form {
-    ($module:ident $(, $gather:literal)?; $table:ident, $keys:ident, $out:ident) => {
+    ($module:ident, $loads:ty; $table:ident, $keys:ident, $out:ident) => {
         // SAFETY: the CPU has the instruction set of a `CheckedIsa`, and VPOPCNTDQ is used only if detected.
         unsafe {
             match ($table.form.width, $table.form.is_indexed) {
-                (Width::Bits8, false) => $module::lookup::<$($gather,)? 8, false>($table, $keys, $out),
-                (Width::Bits8, true) => $module::lookup::<$($gather,)? 8, true>($table, $keys, $out),
-                (Width::Bits16, false) => $module::lookup::<$($gather,)? 16, false>($table, $keys, $out),
-                (Width::Bits16, true) => $module::lookup::<$($gather,)? 16, true>($table, $keys, $out),
-                (Width::Bits32, _) => $module::lookup::<$($gather,)? 32, false>($table, $keys, $out),
+                (Width::Bits8, false) => $module::lookup::<$loads, 8, false>($table, $keys, $out),
+                (Width::Bits8, true) => $module::lookup::<$loads, 8, true>($table, $keys, $out),
+                (Width::Bits16, false) => $module::lookup::<$loads, 16, false>($table, $keys, $out),
+                (Width::Bits16, true) => $module::lookup::<$loads, 16, true>($table, $keys, $out),
+                (Width::Bits32, _) => $module::lookup::<$loads, 32, false>($table, $keys, $out),
             }
         }
     };
@@ -61,18 +62,18 @@ pub(crate) fn lookup(kernel: HostKernel, table: &Table4, keys: &[u32], out: &mut
     match (kernel.isa.get(), kernel.gathers.v4) {
         #[cfg(target_arch = "x86_64")]
         (fib::Isa::Avx512f, true) if kernel.has_vpopcntdq => {
-            by_form!(avx512_vpopcntdq, true; table, keys, out)
+            by_form!(avx512_vpopcntdq, ByGather; table, keys, out)
         }
         #[cfg(target_arch = "x86_64")]
         (fib::Isa::Avx512f, false) if kernel.has_vpopcntdq => {
-            by_form!(avx512_vpopcntdq, false; table, keys, out)
+            by_form!(avx512_vpopcntdq, BySingleLoad; table, keys, out)
         }
         #[cfg(target_arch = "x86_64")]
-        (fib::Isa::Avx512f, true) => by_form!(avx512f, true; table, keys, out),
+        (fib::Isa::Avx512f, true) => by_form!(avx512f, ByGather; table, keys, out),
         #[cfg(target_arch = "x86_64")]
-        (fib::Isa::Avx512f, false) => by_form!(avx512f, false; table, keys, out),
+        (fib::Isa::Avx512f, false) => by_form!(avx512f, BySingleLoad; table, keys, out),
         #[cfg(target_arch = "x86_64")]
-        (fib::Isa::Avx2, true) => by_form!(avx2; table, keys, out),
+        (fib::Isa::Avx2, true) => by_form!(avx2, ByGather; table, keys, out),
         #[cfg(target_arch = "x86_64")]
         // SAFETY: this CPU has POPCNT.
         _ if kernel.has_popcnt => unsafe { scalar::lookup_popcnt(table, keys, out) },

@@ -5,8 +5,6 @@
     reason = "places in a piece are below 256; address bits are cut out"
 )]
 
-use super::level;
-use crate::host::v6::ROW_BITS;
 use crate::host::v6::table::NodeTable;
 use fib::NextHopId;
 
@@ -94,11 +92,4 @@ impl RowLists {
             len = left;
         }
     }
-}
-
-/// The address of the rows of a level, shifted back by the table's codes, so that a link can be used as a row number.
-#[inline(always)]
-pub(super) fn rows_of<const BITS: u32>(table: &NodeTable<BITS>, at_level: usize) -> *const u8 {
-    let codes = (table.codes as usize) << ROW_BITS;
-    level(table, at_level).wrapping_sub(codes * (BITS as usize / 8))
 }

@@ -26,10 +26,14 @@ mod avx2;
 mod avx512f;
 #[cfg(target_arch = "x86_64")]
 mod lists;
+#[cfg(target_arch = "x86_64")]
+mod rows;
 pub(crate) mod scalar;
 
 use crate::host::params::HostKernel;
 use crate::host::v6::table::{NodeTable, Shared6};
+#[cfg(target_arch = "x86_64")]
+use crate::kernel::fetch::{ByGather, BySingleLoad};
 use crate::kernel::or_default;
 use fib::NextHopId;
 use std::sync::atomic::{Ordering, fence};
@@ -80,10 +84,12 @@ fn lookup_in<const BITS: u32>(
     match (kernel.isa.get(), kernel.gathers.v6) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: this CPU has the instruction set of a `CheckedIsa`.
-        (fib::Isa::Avx512f, true) => unsafe { avx512f::lookup::<true, BITS>(table, lists, keys, out) },
+        (fib::Isa::Avx512f, true) => unsafe { avx512f::lookup::<ByGather, BITS>(table, lists, keys, out) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: this CPU has the instruction set of a `CheckedIsa`.
-        (fib::Isa::Avx512f, false) => unsafe { avx512f::lookup::<false, BITS>(table, lists, keys, out) },
+        (fib::Isa::Avx512f, false) => unsafe {
+            avx512f::lookup::<BySingleLoad, BITS>(table, lists, keys, out)
+        },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: this CPU has the instruction set of a `CheckedIsa`.
         (fib::Isa::Avx2, true) => unsafe { avx2::lookup(table, lists, keys, out) },
