@@ -5,6 +5,7 @@
 //! this: a part of the hash identifies a key within its line. The IPv6 tables store whole keys. One hash serves filter and table (section
 //! 4.1); filter bits come from double hashing, `g_i = h1 + i * h2`, over parts of it.
 
+use lpm_core::lanes::{Scalar, Words};
 use std::fmt;
 use std::str::FromStr;
 
@@ -46,31 +47,59 @@ pub(crate) const H2_HALVES: [u32; 2] = [0x9e37_79b1, 0xbb67_ae85];
 pub(crate) const FMIX32: [u32; 2] = [0x85eb_ca6b, 0xc2b2_ae35];
 pub(crate) const FMIX64: [u64; 2] = [0xff51_afd7_ed55_8ccd, 0xc4ce_b9fe_1a85_ec53];
 
+/// A step of the 32-bit functions: folds `x` by a shift, then multiplies.
+#[inline(always)]
+fn fold_mul<W: Words>(words: W, x: W::Vector, shift: i32, factor: u32) -> W::Vector {
+    words.mul(fold(words, x, shift), words.splat(factor))
+}
+
+#[inline(always)]
+fn fold<W: Words>(words: W, x: W::Vector, shift: i32) -> W::Vector {
+    words.xor(words.shift_right(x, shift), x)
+}
+
+/// [`h2`] of each word.
+#[inline(always)]
+pub(crate) fn h2_of<W: Words>(words: W, x: W::Vector) -> W::Vector {
+    let x = fold_mul(words, x, 16, H2_MULTIPLIER);
+    h2_half_of(words, x)
+}
+
+/// The second half of H2.
+#[inline(always)]
+pub(crate) fn h2_half_of<W: Words>(words: W, x: W::Vector) -> W::Vector {
+    fold(words, fold_mul(words, x, 16, H2_MULTIPLIER), 16)
+}
+
+/// [`murmur32`] of each word.
+#[inline(always)]
+pub(crate) fn murmur32_of<W: Words>(words: W, x: W::Vector) -> W::Vector {
+    let x = fold_mul(words, x, 16, FMIX32[0]);
+    fold(words, fold_mul(words, x, 13, FMIX32[1]), 16)
+}
+
 /// H2, Algorithm 3 of the paper.
+#[inline]
 #[must_use]
-pub const fn h2(x: u32) -> u32 {
-    let x = ((x >> 16) ^ x).wrapping_mul(H2_MULTIPLIER);
-    let x = ((x >> 16) ^ x).wrapping_mul(H2_MULTIPLIER);
-    (x >> 16) ^ x
+pub fn h2(x: u32) -> u32 {
+    h2_of(Scalar, x)
 }
 
 /// H2 for 64 bits: multiplies each half by its own constant, folds the products to 32 bits, then does the second half of H2. It
 /// takes three 32-bit multiplications; `fmix64` takes six.
+#[inline]
 #[must_use]
 #[expect(clippy::cast_possible_truncation, reason = "the product is folded")]
-pub const fn h2_64(x: u64) -> u32 {
-    let product = ((x >> 32) * H2_HALVES[0] as u64) ^ ((x & 0xffff_ffff) * H2_HALVES[1] as u64);
-    let x = (product >> 32) as u32 ^ product as u32;
-    let x = ((x >> 16) ^ x).wrapping_mul(H2_MULTIPLIER);
-    (x >> 16) ^ x
+pub fn h2_64(x: u64) -> u32 {
+    let product = ((x >> 32) * u64::from(H2_HALVES[0])) ^ ((x & 0xffff_ffff) * u64::from(H2_HALVES[1]));
+    h2_half_of(Scalar, (product >> 32) as u32 ^ product as u32)
 }
 
 /// MurmurHash3 specialised to one 32-bit word: its finaliser `fmix32`.
+#[inline]
 #[must_use]
-pub const fn murmur32(x: u32) -> u32 {
-    let x = ((x >> 16) ^ x).wrapping_mul(FMIX32[0]);
-    let x = ((x >> 13) ^ x).wrapping_mul(FMIX32[1]);
-    (x >> 16) ^ x
+pub fn murmur32(x: u32) -> u32 {
+    murmur32_of(Scalar, x)
 }
 
 /// MurmurHash3 specialised to one 64-bit word: its finaliser `fmix64`.
@@ -85,7 +114,7 @@ impl Hash32 {
     /// The hash of `x`.
     #[inline]
     #[must_use]
-    pub const fn hash(self, x: u32) -> u32 {
+    pub fn hash(self, x: u32) -> u32 {
         match self {
             Self::H2 => h2(x),
             Self::Murmur => murmur32(x),
@@ -95,7 +124,7 @@ impl Hash32 {
     /// The hash of a word of 64 bits.
     #[inline]
     #[must_use]
-    pub const fn hash_64(self, x: u64) -> u32 {
+    pub fn hash_64(self, x: u64) -> u32 {
         match self {
             Self::H2 => h2_64(x),
             Self::Murmur => (murmur64(x) >> 32) as u32,
@@ -106,20 +135,26 @@ impl Hash32 {
 /// Maps a hash onto `0..n` by its high bits, without a division: the high half of `hash * n`.
 #[inline]
 #[must_use]
-pub(crate) const fn scale(hash: u32, n: u32) -> u32 {
-    ((hash as u64 * n as u64) >> 32) as u32
+pub(crate) fn scale(hash: u32, n: u32) -> u32 {
+    Scalar.mul_high_by(hash, n)
 }
 
 /// The bits of a filter word that a key sets: `k` bits at `h1 + i * h2` modulo 32, from the low bits of its hash.
 #[inline]
 #[must_use]
-pub(crate) const fn filter_mask(hash: u32, k: u32) -> u32 {
-    let step = (hash >> 5) | 1;
-    let (mut bits, mut at, mut i) = (0, hash, 0);
-    while i < k {
-        bits |= 1 << (at % 32);
-        at = at.wrapping_add(step);
-        i += 1;
+pub(crate) fn filter_mask(hash: u32, k: u32) -> u32 {
+    filter_mask_of(Scalar, hash, k)
+}
+
+/// [`filter_mask`] of each word.
+#[inline(always)]
+pub(crate) fn filter_mask_of<W: Words>(words: W, hash: W::Vector, k: u32) -> W::Vector {
+    let (one, low) = (words.splat(1), words.splat(31));
+    let step = words.or(words.shift_right(hash, 5), one);
+    let (mut bits, mut at) = (words.splat(0), hash);
+    for _ in 0..k {
+        bits = words.or(bits, words.shift_left_each(one, words.and(at, low)));
+        at = words.add(at, step);
     }
     bits
 }

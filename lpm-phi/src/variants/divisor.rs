@@ -1,16 +1,17 @@
 //! Remainders without a division instruction, for lookups: the paper takes each hash modulo a size (section 4.1).
 //!
 //! The quotient by a constant n is a multiplication by 2^(32+s)/n, rounded up, whose 33rd bit is implicit, after Granlund and Montgomery,
-//! "Division by invariant integers using multiplication" (1994), section 4. It is exact for every 32-bit value. The vector kernel
-//! computes the same steps.
+//! "Division by invariant integers using multiplication" (1994), section 4. It is exact for every 32-bit value.
+
+use lpm_core::lanes::{Scalar, Words};
 
 /// A divisor from 2 to 2^32 - 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Divisor {
     pub(crate) n: u32,
     /// The multiplier without its 33rd bit.
-    pub(crate) magic: u32,
-    pub(crate) shift: u32,
+    magic: u32,
+    shift: u32,
 }
 
 impl Divisor {
@@ -25,10 +26,17 @@ impl Divisor {
     }
 
     #[inline]
-    pub(crate) const fn remainder(&self, x: u32) -> u32 {
-        let high = ((x as u64 * self.magic as u64) >> 32) as u32;
-        let quotient = (((x - high) >> 1) + high) >> self.shift;
-        x - quotient * self.n
+    pub(crate) fn remainder(&self, x: u32) -> u32 {
+        self.remainder_of(Scalar, x)
+    }
+
+    /// The remainder of each word.
+    #[inline(always)]
+    pub(crate) fn remainder_of<W: Words>(&self, words: W, x: W::Vector) -> W::Vector {
+        let high = words.mul_high_by(x, self.magic);
+        let half = words.shift_right(words.sub(x, high), 1);
+        let quotient = words.shift_right(words.add(half, high), self.shift.cast_signed());
+        words.sub(x, words.mul(quotient, words.splat(self.n)))
     }
 }
 

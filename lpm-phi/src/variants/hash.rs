@@ -8,6 +8,8 @@
 //!
 //! On real tables Murmur and H2 meet the target false-positive rate; Knuth and `rand` exceed it, most at low targets.
 
+use crate::bloom::hash::murmur32_of;
+use lpm_core::lanes::{Scalar, Words};
 use std::fmt;
 use std::str::FromStr;
 
@@ -64,9 +66,9 @@ impl fmt::Display for HashName {
 }
 
 /// The block multipliers of MurmurHash3 for 32 bits.
-pub(crate) const MURMUR_BLOCK: [u32; 2] = [0xcc9e_2d51, 0x1b87_3593];
+const MURMUR_BLOCK: [u32; 2] = [0xcc9e_2d51, 0x1b87_3593];
 /// The constant that MurmurHash3 adds for each block, after multiplying by 5.
-pub(crate) const MURMUR_ADD: u32 = 0xe654_6b64;
+const MURMUR_ADD: u32 = 0xe654_6b64;
 /// Knuth's multiplier for 32 bits: the prime next to 2^32 over the golden ratio.
 pub(crate) const KNUTH_32: u32 = 2_654_435_761;
 /// Knuth's multiplier for 64 bits: 2^64 over the golden ratio; odd.
@@ -74,22 +76,42 @@ pub(crate) const KNUTH_64: u64 = 0x9e37_79b9_7f4a_7c15;
 
 pub use crate::bloom::hash::h2;
 
-const fn murmur_block(state: u32, block: u32) -> u32 {
-    let block = block.wrapping_mul(MURMUR_BLOCK[0]).rotate_left(15).wrapping_mul(MURMUR_BLOCK[1]);
-    (state ^ block).rotate_left(13).wrapping_mul(5).wrapping_add(MURMUR_ADD)
+#[inline(always)]
+fn murmur_block<W: Words>(words: W, state: W::Vector, block: W::Vector) -> W::Vector {
+    let block = words.rotate_left(words.mul(block, words.splat(MURMUR_BLOCK[0])), 15);
+    let block = words.mul(block, words.splat(MURMUR_BLOCK[1]));
+    let state = words.rotate_left(words.xor(state, block), 13);
+    let five_fold = words.add(words.shift_left(state, 2), state);
+    words.add(five_fold, words.splat(MURMUR_ADD))
+}
+
+/// [`murmur3_32`] of each word.
+#[inline(always)]
+pub(crate) fn murmur3_32_of<W: Words>(words: W, x: W::Vector) -> W::Vector {
+    let state = murmur_block(words, words.splat(0), x);
+    murmur32_of(words, words.xor(state, words.splat(4)))
+}
+
+/// [`murmur3_64`] of each word of 64 bits, given as two halves.
+#[inline(always)]
+pub(crate) fn murmur3_64_of<W: Words>(words: W, low: W::Vector, high: W::Vector) -> W::Vector {
+    let state = murmur_block(words, murmur_block(words, words.splat(0), low), high);
+    murmur32_of(words, words.xor(state, words.splat(8)))
 }
 
 /// `MurmurHash3_x86_32` of the four bytes of `x`, seed 0.
+#[inline]
 #[must_use]
-pub const fn murmur3_32(x: u32) -> u32 {
-    crate::bloom::hash::murmur32(murmur_block(0, x) ^ 4)
+pub fn murmur3_32(x: u32) -> u32 {
+    murmur3_32_of(Scalar, x)
 }
 
 /// `MurmurHash3_x86_32` of the eight bytes of `x`, low word first, seed 0.
+#[inline]
 #[must_use]
 #[expect(clippy::cast_possible_truncation, reason = "the words of a key")]
-pub const fn murmur3_64(x: u64) -> u32 {
-    crate::bloom::hash::murmur32(murmur_block(murmur_block(0, x as u32), (x >> 32) as u32) ^ 8)
+pub fn murmur3_64(x: u64) -> u32 {
+    murmur3_64_of(Scalar, x as u32, (x >> 32) as u32)
 }
 
 /// Knuth's multiplicative method modulo 2^32.

@@ -74,7 +74,8 @@ impl Table6 {
     }
 
     /// The first line of `level` for a key with this hash below a chunk.
-    pub(crate) const fn line(&self, level: usize, hash: u32, chunk: u32) -> usize {
+    #[inline]
+    pub(crate) fn line(&self, level: usize, hash: u32, chunk: u32) -> usize {
         (self.levels.line_start[level] + scale(hash, self.levels.lines[level]) + chunk) as usize
     }
 
@@ -123,6 +124,7 @@ pub(crate) const fn filter_hash(hash: u32, chunk: u32) -> u32 {
 /// 2^32 over the golden ratio: spreads the small numbers of chunks over all bits.
 pub(crate) const CHUNK_MULTIPLIER: u32 = 0x9e37_79b1;
 
-pub(crate) const fn filter_word(levels: &LevelTable, level: usize, hash: u32) -> usize {
+#[inline]
+pub(crate) fn filter_word(levels: &LevelTable, level: usize, hash: u32) -> usize {
     levels.filter_start[level] as usize + scale(hash, levels.filter_words[level]) as usize
 }

@@ -1,11 +1,11 @@
 //! IPv4: the direct array, then G2, then G1.
 
+use super::probe_lines;
 use crate::bloom::hash::{Hash32, filter_mask, h2, murmur32, scale};
 use crate::bloom::v4::{self, DIRECT_BITS, G1_BELOW, G1_DENSE, G2_BELOW, Level4, Table4};
 use crate::kernel::answer::answer_v4;
-use crate::kernel::lists::{AHEAD, BloomLists, List4, Lists4, PIECE, Probes4};
+use crate::kernel::lists::{BloomLists, List4, Lists4, PIECE, Probes4};
 use fib::NextHopId;
-use lpm_core::prefetch;
 use std::arch::x86_64::*;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -42,7 +42,7 @@ fn lookup_v4_by<const MURMUR: bool>(table: &Table4, lists: &mut Lists4, keys: &[
 }
 
 #[inline]
-const fn hash<const MURMUR: bool>(key: u32) -> u32 {
+fn hash<const MURMUR: bool>(key: u32) -> u32 {
     if MURMUR { murmur32(key) } else { h2(key) }
 }
 
@@ -121,18 +121,13 @@ fn filter<const MURMUR: bool, const SHIFT: u32>(
     }
 }
 
-/// Stage 3: finds each probe's tag in its line, which was prefetched [`AHEAD`] probes earlier.
+/// Stage 3.
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 fn probe(level: &Level4, probes: &mut Probes4) {
-    let words_of = |line: u32| &level.lines[line as usize * v4::LINE_WORDS..][..v4::LINE_WORDS];
-    // Entries past the list's length are left from earlier pieces: prefetching for them is harmless.
-    let ask =
-        |line: u32| level.lines.get(line as usize * v4::LINE_WORDS).map_or((), |words| prefetch::line(words));
-    probes.line[..AHEAD].iter().for_each(|line| ask(*line));
-    for at in 0..probes.len.min(PIECE) {
-        ask(probes.line[at + AHEAD]);
-        probes.found[at] = find(words_of(probes.line[at]), probes.tag[at]);
-    }
+    let Probes4 { tag, line, found, len, .. } = probes;
+    probe_lines::<_, _, { v4::LINE_WORDS }>(&level.lines, (line, tag), found, *len, |line, tag| {
+        find(line, tag)
+    });
 }
 
 /// The slot of `tag` in a line; the line's link if no slot has the tag.

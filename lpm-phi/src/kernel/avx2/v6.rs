@@ -1,5 +1,6 @@
 //! IPv6: the direct part, then for each key its levels, deepest first.
 
+use super::probe_lines;
 use crate::bloom::hash::{Hash32, filter_mask, h2_64};
 use crate::bloom::v6::{self, CHUNK, LEVELS, MASK_SHIFT, Table6};
 use crate::kernel::answer::answer_v6;
@@ -137,18 +138,13 @@ fn line_of(table: &Table6, level: usize, hash: u32, chunk: u32) -> u32 {
     table.levels.line_start[level] + crate::bloom::hash::scale(hash, table.levels.lines[level]) + chunk
 }
 
-/// Stage 3: finds each probe's tag in its line, which was prefetched [`AHEAD`] probes earlier.
+/// Stage 3.
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 fn probe(table: &Table6, probes: &mut Probes6) {
-    let words_of = |line: u32| &table.lines[line as usize * v6::LINE_WORDS..][..v6::LINE_WORDS];
-    // Entries past the list's length are left from earlier pieces: prefetching for them is harmless.
-    let ask =
-        |line: u32| table.lines.get(line as usize * v6::LINE_WORDS).map_or((), |words| prefetch::line(words));
-    probes.line[..AHEAD].iter().for_each(|line| ask(*line));
-    for at in 0..probes.len.min(PIECE) {
-        ask(probes.line[at + AHEAD]);
-        probes.found[at] = find(words_of(probes.line[at]), probes.tag[at]);
-    }
+    let Probes6 { tag, line, found, len, .. } = probes;
+    probe_lines::<_, _, { v6::LINE_WORDS }>(&table.lines, (line, tag), found, *len, |line, tag| {
+        find(line, tag)
+    });
 }
 
 /// The lower half of the slot of `tag` in a line; the lower half of the line's link if no slot has the tag.

@@ -59,11 +59,6 @@ fn lookup_both_by<const MURMUR: bool>(
     v6::finish_v6::<MURMUR>(table6, &mut lists.v6, &mut piece, is_all);
 }
 
-#[inline]
-const fn lanes(n: usize) -> __mmask16 {
-    if n >= 16 { 0xffff } else { (1 << n) - 1 }
-}
-
 /// Writes the lanes of `mask` of `words` to `list[len..]`, without gaps.
 ///
 /// # Safety

@@ -1,12 +1,13 @@
 //! IPv4: the direct array, then G2, then G1.
 
-use super::hash::{filter_mask_x16, hash_x16, scale_x16};
-use super::{append_words, lanes};
-use crate::bloom::hash::Hash32;
+use super::append_words;
+use super::hash::hash_x16;
+use crate::bloom::hash::{Hash32, filter_mask_of};
 use crate::bloom::v4::{self, DIRECT_BITS, G1_BELOW, G1_DENSE, G2_BELOW, Level4, Table4};
 use crate::kernel::answer::answer_v4;
 use crate::kernel::lists::{AHEAD, ASK, BloomLists, DirectEntries, List4, Lists4, PIECE, Probes4};
 use fib::NextHopId;
+use lpm_core::lanes::{Avx512f, Lanes, Words};
 use lpm_core::prefetch;
 use std::arch::x86_64::*;
 use std::sync::atomic::Ordering;
@@ -98,16 +99,16 @@ fn direct_v4<const MURMUR: bool>(
     in_g2: &mut List4,
     probes: &mut Probes4,
 ) {
+    let lanes = Avx512f::new();
     let iota = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     let hop_mask = _mm512_set1_epi32(v4::HOP_MASK.cast_signed());
     let flag_g1 = _mm512_set1_epi32(G1_BELOW.cast_signed());
     let flag_g2 = _mm512_set1_epi32(G2_BELOW.cast_signed());
     let flag_dense = _mm512_set1_epi32(G1_DENSE.cast_signed());
-    let primary = _mm512_set1_epi32(g1.primary.cast_signed());
     let lines = g1.lines.as_ptr();
     let mut asked = 0;
     for at in (0..keys.len().min(PIECE)).step_by(16) {
-        let live = lanes(keys.len() - at);
+        let live = lanes.first(keys.len() - at);
         // SAFETY: `at` is below `PIECE`, so 16 entries from it lie within their array. `live` holds lanes within `keys` and within `out`,
         // which has the same length; a `NextHopId` is a `u32`.
         let (key, entry) = unsafe {
@@ -127,7 +128,7 @@ fn direct_v4<const MURMUR: bool>(
         let pos = _mm512_add_epi32(iota, _mm512_set1_epi32(at as i32));
         let dense = _mm512_mask_test_epi32_mask(below_g1, entry, flag_dense);
         let hash = hash_x16::<MURMUR>(_mm512_srli_epi32::<8>(key));
-        let line = scale_x16(hash, primary);
+        let line = lanes.mul_high_by(hash, g1.primary);
         let len = probes.len.min(PIECE);
         // SAFETY: `len` is at most `PIECE`.
         unsafe {
@@ -174,12 +175,11 @@ fn filter_v4<const MURMUR: bool, const SHIFT: u32>(
     probes: &mut Probes4,
     mut next: Option<&mut List4>,
 ) {
-    let words = _mm512_set1_epi32(level.filter_words.cast_signed());
-    let primary = _mm512_set1_epi32(level.primary.cast_signed());
-    let filter = level.filter.as_ptr().cast::<i32>();
+    let lanes = Avx512f::new();
+    let filter = level.filter.as_ptr().cast();
     let mut len = probes.len.min(PIECE);
     for at in (0..list.len).step_by(16) {
-        let live = lanes(list.len - at);
+        let live = lanes.first(list.len - at);
         // SAFETY: `list.len` is at most `PIECE`, so 16 words from `at` lie within the arrays.
         let (pos, key) = unsafe {
             (
@@ -188,17 +188,17 @@ fn filter_v4<const MURMUR: bool, const SHIFT: u32>(
             )
         };
         let hash = hash_x16::<MURMUR>(_mm512_srli_epi32::<SHIFT>(key));
-        let bits = filter_mask_x16(hash, level.filter_hashes);
-        let index = scale_x16(hash, words);
+        let bits = filter_mask_of(lanes, hash, level.filter_hashes);
+        let index = lanes.mul_high_by(hash, level.filter_words);
         // SAFETY: `scale` yields indices below `filter_words`, the length of the filter.
-        let word = unsafe { _mm512_mask_i32gather_epi32::<4>(_mm512_setzero_si512(), live, index, filter) };
+        let word = unsafe { lanes.gather::<4>(filter, index, live, lanes.splat(0)) };
         let pass = _mm512_mask_cmpeq_epi32_mask(live, _mm512_and_si512(word, bits), bits);
         if let Some(next) = next.as_deref_mut()
             && pass != live
         {
             next.append(live & !pass, pos, key);
         }
-        let line = scale_x16(hash, primary);
+        let line = lanes.mul_high_by(hash, level.primary);
         // SAFETY: all lists of a piece together hold each of its keys once, so `len` is at most `PIECE`.
         unsafe {
             append_words(&mut probes.pos, len, pass, pos);

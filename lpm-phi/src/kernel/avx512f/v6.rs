@@ -1,14 +1,15 @@
 //! IPv6: the direct part, then for each key its levels, deepest first.
 
-use super::hash::{filter_mask_x16, hash_64_x16, scale_each_x16};
-use super::{append_words, lanes};
-use crate::bloom::hash::Hash32;
+use super::append_words;
+use super::hash::hash_64_x16;
+use crate::bloom::hash::{Hash32, filter_mask_of};
 use crate::bloom::v6::{self, CHUNK, LEVELS, LevelTable, MASK_SHIFT, Table6};
 use crate::kernel::answer::{answer_all_v6, answer_v6};
 use crate::kernel::lists::{
     AHEAD, BloomLists, CHUNK_SHIFT, Chunks6, LIST, List6, Lists6, PIECE, Piece6, Probes6, position_of,
 };
 use fib::NextHopId;
+use lpm_core::lanes::{Avx512f, Lanes, Words};
 use lpm_core::prefetch;
 use std::arch::x86_64::*;
 use std::sync::atomic::Ordering;
@@ -135,26 +136,22 @@ fn ask_v6<const MURMUR: bool>(
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn top_v6(table: &Table6, piece: &mut Piece6<'_>, chunks: &mut Chunks6) {
+    let lanes = Avx512f::new();
     let hop_mask = _mm512_set1_epi32(v6::HOP_MASK.cast_signed());
     let chunk_flag = _mm512_set1_epi32(CHUNK.cast_signed());
     let low_bits = u32::from(table.direct_bits) - 16;
     let low_count = _mm_cvtsi32_si128(low_bits.cast_signed());
     let rest_count = _mm_cvtsi32_si128(32 - low_bits.cast_signed());
-    let top = table.top.as_ptr().cast::<i32>();
+    let top = table.top.as_ptr().cast();
     for at in (0..piece.hi.len().min(PIECE)).step_by(16) {
-        let live = lanes(piece.hi.len() - at);
-        // SAFETY: `live` holds lanes within `hi`: its low 8 bits for the first vector, the high 8 for the second, whose address may lie
-        // past the end but is then not read.
-        let key = unsafe {
-            let first = _mm512_maskz_loadu_epi64(live as u8, piece.hi.as_ptr().add(at).cast());
-            let second =
-                _mm512_maskz_loadu_epi64((live >> 8) as u8, piece.hi.as_ptr().wrapping_add(at + 8).cast());
-            high_words(first, second)
-        };
+        let live = lanes.first(piece.hi.len() - at);
+        // SAFETY: `live` holds lanes within `hi`.
+        let [first, second] = unsafe { lanes.load_wide(piece.hi.as_ptr().add(at), live) };
+        let key = lanes.odd(first, second);
         let top_index = _mm512_srli_epi32::<16>(key);
         // SAFETY: 16-bit indices into 2^16 entries. `live` holds lanes within `out`; a `NextHopId` is a `u32`.
         let head = unsafe {
-            let head = _mm512_mask_i32gather_epi32::<4>(_mm512_setzero_si512(), live, top_index, top);
+            let head = lanes.gather::<4>(top, top_index, live, lanes.splat(0));
             let answers = piece.out.as_mut_ptr().add(at).cast::<i32>();
             if live == 0xffff {
                 _mm512_storeu_si512(answers.cast(), _mm512_and_si512(head, hop_mask));
@@ -179,6 +176,7 @@ fn top_v6(table: &Table6, piece: &mut Piece6<'_>, chunks: &mut Chunks6) {
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn chunk_v6(table: &Table6, piece: &mut Piece6<'_>, chunks: &mut Chunks6, list: &mut List6) {
+    let lanes = Avx512f::new();
     let hop_mask = _mm512_set1_epi32(v6::HOP_MASK.cast_signed());
     let below_mask = _mm512_set1_epi32((0xff_u32 << MASK_SHIFT).cast_signed());
     let iota = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
@@ -217,11 +215,7 @@ fn chunk_v6(table: &Table6, piece: &mut Piece6<'_>, chunks: &mut Chunks6, list: 
         // SAFETY: `at` is below `PIECE`, so 16 words from it lie within the array. The lanes of `below` are keys of the piece.
         let (chunk, keys) = unsafe {
             let index = _mm512_loadu_si512(chunks.index.as_ptr().add(at).cast());
-            let keys = piece.hi.as_ptr().add(at);
-            let keys = [
-                _mm512_maskz_loadu_epi64(below as u8, keys.cast()),
-                _mm512_maskz_loadu_epi64((below >> 8) as u8, keys.wrapping_add(8).cast()),
-            ];
+            let keys = lanes.load_wide(piece.hi.as_ptr().add(at), below);
             (_mm512_srl_epi32(index, low_count), keys.map(|keys| _mm512_slli_epi64::<16>(keys)))
         };
         let item = _mm512_or_si512(
@@ -230,13 +224,6 @@ fn chunk_v6(table: &Table6, piece: &mut Piece6<'_>, chunks: &mut Chunks6, list: 
         );
         list.append(below, item, keys);
     }
-}
-
-#[target_feature(enable = "avx512f")]
-#[inline]
-fn high_words(first: __m512i, second: __m512i) -> __m512i {
-    let odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
-    _mm512_permutex2var_epi32(first, odd, second)
 }
 
 impl List6 {
@@ -332,7 +319,7 @@ impl Search {
     #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
     #[inline]
     fn add_probes(&self, levels: &Levels6, mask: __mmask16, probes: &mut Probes6) {
-        let line = scale_each_x16(self.hash, _mm512_permutexvar_epi32(self.level, levels.lines));
+        let line = Avx512f::new().mul_high(self.hash, _mm512_permutexvar_epi32(self.level, levels.lines));
         let line = _mm512_add_epi32(line, _mm512_permutexvar_epi32(self.level, levels.line_start));
         let line = _mm512_add_epi32(line, self.chunk);
         let len = probes.len.min(PIECE);
@@ -369,12 +356,13 @@ fn items(list: &List6, at: usize) -> (__m512i, [__m512i; 2]) {
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn all_levels_v6<const MURMUR: bool>(table: &Table6, list: &List6, probes: &mut Probes6) -> bool {
+    let lanes = Avx512f::new();
     let levels = Levels6::load(&table.levels);
     let position = _mm512_set1_epi32((1 << MASK_SHIFT) - 1);
     probes.len = 0;
     for at in (0..list.len.min(FEW)).step_by(16) {
         let (mut item, addresses) = items(list, at);
-        let mut live = lanes(list.len - at);
+        let mut live = lanes.first(list.len - at);
         while live != 0 {
             let search = Search::new::<MURMUR>(&levels, item, addresses);
             if _mm512_mask_cmpeq_epi32_mask(live, search.above, _mm512_setzero_si512()) != 0 {
@@ -399,24 +387,24 @@ fn filter_v6<const MURMUR: bool>(
     probes: &mut Probes6,
     next: &mut List6,
 ) {
+    let lanes = Avx512f::new();
     let levels = Levels6::load(&table.levels);
     let position = _mm512_set1_epi32((1 << MASK_SHIFT) - 1);
     let multiplier = _mm512_set1_epi32(v6::CHUNK_MULTIPLIER.cast_signed());
-    let filter = table.filter.as_ptr().cast::<i32>();
+    let filter = table.filter.as_ptr().cast();
     probes.len = 0;
     for at in (0..list.len.min(PIECE)).step_by(16) {
-        let live = lanes(list.len - at);
+        let live = lanes.first(list.len - at);
         let (item, addresses) = items(list, at);
         let search = Search::new::<MURMUR>(&levels, item, addresses);
         let Search { item, level, .. } = search;
         let in_filter = _mm512_add_epi32(search.hash, _mm512_mullo_epi32(search.chunk, multiplier));
-        let word = scale_each_x16(in_filter, _mm512_permutexvar_epi32(level, levels.filter_words));
+        let word = lanes.mul_high(in_filter, _mm512_permutexvar_epi32(level, levels.filter_words));
         let word = _mm512_add_epi32(word, _mm512_permutexvar_epi32(level, levels.filter_start));
-        let bits = filter_mask_x16(in_filter, table.levels.filter_hashes);
+        let bits = filter_mask_of(lanes, in_filter, table.levels.filter_hashes);
         // SAFETY: a live item has a level, a scaled hash is below the level's filter words, the level's filter lies within the array, and
         // the array has fewer than 2^31 words.
-        let word =
-            unsafe { _mm512_mask_i32gather_epi32::<4>(_mm512_setzero_si512(), live, word, filter.cast()) };
+        let word = unsafe { lanes.gather::<4>(filter, word, live, lanes.splat(0)) };
         let mut pass = _mm512_mask_cmpeq_epi32_mask(live, _mm512_and_si512(word, bits), bits);
         let left = _mm512_mask_cmpgt_epu32_mask(live, item, position);
         let mut more = !pass & left;

@@ -3,12 +3,12 @@
 //! A key is one 32-bit word (IPv4) or two (the first half of an IPv6 address). A vector holds one word of each of sixteen keys, so all
 //! hashes are 32-bit arithmetic, which Knights Landing supports.
 
-use super::lanes;
-use crate::bloom::hash::{FMIX32, H2_MULTIPLIER};
+use crate::bloom::hash::h2_of;
 use crate::kernel::variants::next_hop;
-use crate::variants::hash::{HashName, KNUTH_32, KNUTH_64, MURMUR_ADD, MURMUR_BLOCK};
+use crate::variants::hash::{HashName, KNUTH_32, KNUTH_64, murmur3_32_of, murmur3_64_of};
 use crate::variants::table::{Filter, VariantLevel, VariantShape, VariantTable, VariantWords};
 use fib::NextHopId;
+use lpm_core::lanes::{Avx512f, Lanes, Words};
 use std::arch::x86_64::*;
 
 #[derive(Clone, Copy)]
@@ -19,11 +19,11 @@ struct Keys16 {
 
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 pub(in crate::kernel) fn lookup_v4(table: &VariantTable, keys: &[u32], out: &mut [NextHopId]) {
-    let words = table.live();
+    let (lanes, words) = (Avx512f::new(), table.live());
     for (keys, out) in keys.chunks(16).zip(out.chunks_mut(16)) {
-        let live = lanes(keys.len());
+        let live = lanes.first(keys.len());
         // SAFETY: `live` holds lanes within `keys`.
-        let low = unsafe { _mm512_maskz_loadu_epi32(live, keys.as_ptr().cast()) };
+        let low = unsafe { lanes.load(keys.as_ptr(), live) };
         let address = Keys16 { low, high: _mm512_setzero_si512() };
         lookup_levels::<false>(table, words, address, live, out);
     }
@@ -31,17 +31,13 @@ pub(in crate::kernel) fn lookup_v4(table: &VariantTable, keys: &[u32], out: &mut
 
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 pub(in crate::kernel) fn lookup_v6(table: &VariantTable, hi: &[u64], lo: &[u64], out: &mut [NextHopId]) {
-    let words = table.live();
+    let (lanes, words) = (Avx512f::new(), table.live());
     let has_deep = words.deep.len() > 0;
     for ((hi, lo), out) in hi.chunks(16).zip(lo.chunks(16)).zip(out.chunks_mut(16)) {
-        let mut live = lanes(hi.len());
-        // SAFETY: `live` holds lanes within `hi`: its low 8 bits for the first vector, the high 8 for the second, whose address may lie
-        // past the end but is then not read.
-        let address = unsafe {
-            let first = _mm512_maskz_loadu_epi64(live as u8, hi.as_ptr().cast());
-            let second = _mm512_maskz_loadu_epi64((live >> 8) as u8, hi.as_ptr().wrapping_add(8).cast());
-            words_of(first, second)
-        };
+        let mut live = lanes.first(hi.len());
+        // SAFETY: `live` holds lanes within `hi`.
+        let [first, second] = unsafe { lanes.load_wide(hi.as_ptr(), live) };
+        let address = Keys16 { low: lanes.even(first, second), high: lanes.odd(first, second) };
         if let Some(filter) = table.shape.deep.as_ref().filter(|_| has_deep) {
             let name = table.shape.filter_hash;
             let mut maybe = passes(words, filter, name, hash_x16::<true>(name, address), live);
@@ -56,17 +52,6 @@ pub(in crate::kernel) fn lookup_v6(table: &VariantTable, hi: &[u64], lo: &[u64],
             }
         }
         lookup_levels::<true>(table, words, address, live, out);
-    }
-}
-
-#[target_feature(enable = "avx512f")]
-#[inline]
-fn words_of(first: __m512i, second: __m512i) -> Keys16 {
-    let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-    let odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
-    Keys16 {
-        low: _mm512_permutex2var_epi32(first, even, second),
-        high: _mm512_permutex2var_epi32(first, odd, second),
     }
 }
 
@@ -124,9 +109,9 @@ fn first_bits<const V6: bool>(address: Keys16, len: u8) -> Keys16 {
 #[target_feature(enable = "avx512f")]
 #[inline]
 unsafe fn gather(words: &VariantWords, mask: __mmask16, index: __m512i) -> __m512i {
-    let start = words.words.as_ptr().cast::<i32>();
+    let (lanes, start) = (Avx512f::new(), words.words.as_ptr().cast());
     // SAFETY: the caller keeps each index below the number of words; a table has fewer than 2^31, so no index is negative.
-    unsafe { _mm512_mask_i32gather_epi32::<4>(_mm512_setzero_si512(), mask, index, start) }
+    unsafe { lanes.gather::<4>(start, index, mask, lanes.splat(0)) }
 }
 
 /// The lanes of `live` whose keys pass the filter; `at` holds their hashes.
@@ -141,7 +126,7 @@ fn passes(
 ) -> __mmask16 {
     let step = if filter.hashes > 1 { word_hash_x16(name, at) } else { at };
     for _ in 0..filter.hashes {
-        let bit = remainder_x16(at, filter.bits.n, filter.bits.magic, filter.bits.shift);
+        let bit = filter.bits.remainder_of(Avx512f::new(), at);
         let index = _mm512_add_epi32(_mm512_srli_epi32::<5>(bit), _mm512_set1_epi32(filter.start as i32));
         // SAFETY: a remainder is below the filter's bits, so its word is one of the filter's, and those lie within the copy.
         let word = unsafe { gather(words, live, index) };
@@ -198,28 +183,10 @@ fn heads<const V6: bool>(
     maybe: __mmask16,
 ) -> __m512i {
     let hash = if shape.reuses_hash() { hash } else { hash_x16::<V6>(shape.table_hash, key) };
-    let count = level.bucket_count;
-    let bucket = remainder_x16(hash, count.n, count.magic, count.shift);
+    let bucket = level.bucket_count.remainder_of(Avx512f::new(), hash);
     let index = _mm512_add_epi32(bucket, _mm512_set1_epi32(level.buckets as i32));
     // SAFETY: a remainder is below the level's number of buckets, and those lie within the copy.
     unsafe { gather(words, maybe, index) }
-}
-
-#[target_feature(enable = "avx512f")]
-#[inline]
-fn high_product_x16(x: __m512i, y: __m512i) -> __m512i {
-    let even = _mm512_srli_epi64::<32>(_mm512_mul_epu32(x, y));
-    let odd = _mm512_mul_epu32(_mm512_srli_epi64::<32>(x), _mm512_srli_epi64::<32>(y));
-    _mm512_mask_blend_epi32(0xaaaa, even, odd)
-}
-
-#[target_feature(enable = "avx512f")]
-#[inline]
-fn remainder_x16(x: __m512i, n: u32, magic: u32, shift: u32) -> __m512i {
-    let high = high_product_x16(x, _mm512_set1_epi32(magic.cast_signed()));
-    let half = _mm512_srli_epi32::<1>(_mm512_sub_epi32(x, high));
-    let quotient = _mm512_srl_epi32(_mm512_add_epi32(half, high), _mm_cvtsi32_si128(shift.cast_signed()));
-    _mm512_sub_epi32(x, _mm512_mullo_epi32(quotient, _mm512_set1_epi32(n.cast_signed())))
 }
 
 #[target_feature(enable = "avx512f")]
@@ -228,61 +195,28 @@ fn hash_x16<const V6: bool>(name: HashName, key: Keys16) -> __m512i {
     if !V6 {
         return word_hash_x16(name, key.low);
     }
+    let lanes = Avx512f::new();
     match name {
         HashName::Knuth => {
-            let low_factor = _mm512_set1_epi32((KNUTH_64 as u32).cast_signed());
-            let high_factor = _mm512_set1_epi32(((KNUTH_64 >> 32) as u32).cast_signed());
-            let crossed = _mm512_add_epi32(
-                _mm512_mullo_epi32(key.low, high_factor),
-                _mm512_mullo_epi32(key.high, low_factor),
-            );
-            _mm512_add_epi32(high_product_x16(key.low, low_factor), crossed)
+            let [low, high] = [KNUTH_64 as u32, (KNUTH_64 >> 32) as u32];
+            let crossed =
+                lanes.add(lanes.mul(key.low, lanes.splat(high)), lanes.mul(key.high, lanes.splat(low)));
+            lanes.add(lanes.mul_high_by(key.low, low), crossed)
         }
-        _ => {
-            let state = murmur_block_x16(_mm512_setzero_si512(), key.low);
-            let state = murmur_block_x16(state, key.high);
-            fmix_x16(_mm512_xor_si512(state, _mm512_set1_epi32(8)))
-        }
+        _ => murmur3_64_of(lanes, key.low, key.high),
     }
 }
 
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn word_hash_x16(name: HashName, x: __m512i) -> __m512i {
+    let lanes = Avx512f::new();
     match name {
-        HashName::Knuth => _mm512_mullo_epi32(x, _mm512_set1_epi32(KNUTH_32.cast_signed())),
-        HashName::H2 => {
-            let factor = _mm512_set1_epi32(H2_MULTIPLIER.cast_signed());
-            let x = _mm512_mullo_epi32(_mm512_xor_si512(_mm512_srli_epi32::<16>(x), x), factor);
-            let x = _mm512_mullo_epi32(_mm512_xor_si512(_mm512_srli_epi32::<16>(x), x), factor);
-            _mm512_xor_si512(_mm512_srli_epi32::<16>(x), x)
-        }
+        HashName::Knuth => lanes.mul(x, lanes.splat(KNUTH_32)),
+        HashName::H2 => h2_of(lanes, x),
         // `rand` has no vector form: an engine that uses it runs the scalar kernel.
-        HashName::Murmur | HashName::Rand => {
-            let state = murmur_block_x16(_mm512_setzero_si512(), x);
-            fmix_x16(_mm512_xor_si512(state, _mm512_set1_epi32(4)))
-        }
+        HashName::Murmur | HashName::Rand => murmur3_32_of(lanes, x),
     }
-}
-
-#[target_feature(enable = "avx512f")]
-#[inline]
-fn murmur_block_x16(state: __m512i, block: __m512i) -> __m512i {
-    let block = _mm512_mullo_epi32(block, _mm512_set1_epi32(MURMUR_BLOCK[0].cast_signed()));
-    let block =
-        _mm512_mullo_epi32(_mm512_rol_epi32::<15>(block), _mm512_set1_epi32(MURMUR_BLOCK[1].cast_signed()));
-    let state = _mm512_rol_epi32::<13>(_mm512_xor_si512(state, block));
-    let five_fold = _mm512_add_epi32(_mm512_slli_epi32::<2>(state), state);
-    _mm512_add_epi32(five_fold, _mm512_set1_epi32(MURMUR_ADD.cast_signed()))
-}
-
-#[target_feature(enable = "avx512f")]
-#[inline]
-fn fmix_x16(x: __m512i) -> __m512i {
-    let factor = |at: usize| _mm512_set1_epi32(FMIX32[at].cast_signed());
-    let x = _mm512_mullo_epi32(_mm512_xor_si512(_mm512_srli_epi32::<16>(x), x), factor(0));
-    let x = _mm512_mullo_epi32(_mm512_xor_si512(_mm512_srli_epi32::<13>(x), x), factor(1));
-    _mm512_xor_si512(_mm512_srli_epi32::<16>(x), x)
 }
 
 #[cfg(test)]
@@ -330,7 +264,7 @@ mod tests {
             let n = [2, 3, 1 << 20, round + 2, low[0], u32::MAX][round as usize % 6];
             let divisor = Divisor::new(n);
             // SAFETY: AVX-512F was detected above.
-            let found = unsafe { remainder_x16(key.high, divisor.n, divisor.magic, divisor.shift) };
+            let found = unsafe { divisor.remainder_of(Avx512f::new(), key.high) };
             assert_eq!(stored(found), high.map(|x| x % divisor.n));
             let len = (round % 64 + 1) as u8;
             // SAFETY: AVX-512F was detected above.
