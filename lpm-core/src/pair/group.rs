@@ -180,8 +180,8 @@ impl Drop for HelperGroup {
     }
 }
 
-#[cfg(test)]
 #[cfg(not(model))]
+#[cfg(test)]
 mod tests {
     use super::super::helper::place;
     use super::*;

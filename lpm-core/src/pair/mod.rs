@@ -18,6 +18,7 @@ pub mod fallback;
 mod flight;
 pub mod group;
 pub mod half;
+mod halves;
 mod helper;
 pub mod lane;
 pub mod reader;
@@ -25,20 +26,12 @@ pub mod service;
 pub mod why;
 
 pub use half::HalfWriter;
+pub use halves::{BOTH, FIRST, HALVES, SECOND};
 pub use service::{BatchOutcome, Listener, Service};
 pub use why::{Wait, Why};
 
 use crate::sync::Arc;
 use fib::{EngineError, EngineInfo, FibDelta, Generation, Rib};
-
-/// The engine that is called first; the primary of a fallback.
-pub const FIRST: usize = 0;
-/// The other engine.
-pub const SECOND: usize = 1;
-/// The number of engines in a pair.
-pub const HALVES: usize = 2;
-/// The value of [`Service::mask`] while both are in service.
-pub const BOTH: u8 = 0b11;
 
 /// The writers of two engines.
 pub struct Pair {

@@ -151,8 +151,8 @@ impl fmt::Debug for Service {
     }
 }
 
-#[cfg(test)]
 #[cfg(not(model))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use std::sync::Mutex;

@@ -149,8 +149,8 @@ fn scale(keys: usize, share: u32, grain: usize) -> usize {
     ((keys * share as usize + half) >> 16) & !(grain - 1)
 }
 
-#[cfg(test)]
 #[cfg(not(model))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

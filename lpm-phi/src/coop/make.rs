@@ -72,8 +72,8 @@ fn half(
     Ok(Half { engine: engines.make(name, options)?, drive })
 }
 
-#[cfg(test)]
 #[cfg(not(model))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use fib::oracle::OracleEngine;

@@ -96,8 +96,8 @@ impl CoopParams {
     }
 }
 
-#[cfg(test)]
 #[cfg(not(model))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

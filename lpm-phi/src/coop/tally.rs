@@ -130,8 +130,8 @@ fn number(why: &Why) -> u8 {
     }
 }
 
-#[cfg(test)]
 #[cfg(not(model))]
+#[cfg(test)]
 mod tests {
     use super::*;
 
