@@ -226,28 +226,6 @@ pub(crate) fn hashed_next_hops<'a, K: Key>(
     })
 }
 
-/// The number of distinct entries that the routes of `lengths` expand to, at the group's longest length. `routes` must be sorted by
-/// address, then length; prefix capture is counted.
-pub(crate) fn expanded_entries<K: Key>(
-    routes: &[(Prefix<K>, NextHopId)],
-    lengths: &RangeInclusive<u8>,
-) -> u64 {
-    let mut entries = 0_u64;
-    let mut widest: Option<Prefix<K>> = None;
-    for (prefix, _) in routes.iter().filter(|(prefix, _)| lengths.contains(&prefix.len())) {
-        // Prefixes nest or are disjoint: one inside the last widest one adds nothing.
-        if widest.is_none_or(|widest| !widest.covers(*prefix)) {
-            entries = entries.saturating_add(expansion(*prefix, lengths));
-            widest = Some(*prefix);
-        }
-    }
-    entries
-}
-
-pub(crate) fn expansion<K: Key>(prefix: Prefix<K>, lengths: &RangeInclusive<u8>) -> u64 {
-    1_u64.checked_shl(u32::from(lengths.end() - prefix.len())).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -260,13 +238,6 @@ mod tests {
             .collect();
         routes.sort_unstable();
         routes
-    }
-
-    #[test]
-    fn expansion_counts_captured_prefixes_once() {
-        let group = 21..=24;
-        let table = routes(&[(0, 22), (0, 24), (0x100, 24), (0x400, 24), (0x800, 21), (0x8000_0000, 8)]);
-        assert_eq!(expanded_entries(&table, &group), 4 + 1 + 8);
     }
 
     #[test]

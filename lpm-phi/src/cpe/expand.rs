@@ -4,7 +4,6 @@
 //! ignores this (section 4.2), so the exact number is counted here, without expanding.
 
 use super::CpeError;
-use crate::bloom::update;
 use fib::{Key, NextHopId, Prefix};
 use rustc_hash::FxHashMap;
 use std::ops::RangeInclusive;
@@ -24,7 +23,7 @@ pub fn groups(first: u8, levels: &[u8]) -> Vec<RangeInclusive<u8>> {
 /// The number of prefixes that `routes`, which must be sorted, make at each of `levels`, with prefix capture; saturates.
 #[must_use]
 pub fn actual<K: Key>(routes: &[(Prefix<K>, NextHopId)], first: u8, levels: &[u8]) -> Vec<u64> {
-    groups(first, levels).iter().map(|lengths| update::expanded_entries(routes, lengths)).collect()
+    groups(first, levels).iter().map(|lengths| expanded_entries(routes, lengths)).collect()
 }
 
 /// The routes after expansion to `levels`, sorted. Routes shorter than `first` or longer than the last level stay unchanged.
@@ -64,6 +63,28 @@ pub(crate) fn entries<K: Key>(prefix: Prefix<K>, to: u8) -> impl Iterator<Item =
     let count = 1_u128.checked_shl(u32::from(to - prefix.len())).unwrap_or(u128::MAX);
     let first = prefix.address().to_high_bits();
     (0..count).map(move |at| Prefix::truncating(K::from_high_bits(first.wrapping_add(at * step)), to))
+}
+
+/// The number of distinct entries that the routes of `lengths` expand to, at the group's longest length. `routes` must be sorted by
+/// address, then length; prefix capture is counted.
+pub(crate) fn expanded_entries<K: Key>(
+    routes: &[(Prefix<K>, NextHopId)],
+    lengths: &RangeInclusive<u8>,
+) -> u64 {
+    let mut entries = 0_u64;
+    let mut widest: Option<Prefix<K>> = None;
+    for (prefix, _) in routes.iter().filter(|(prefix, _)| lengths.contains(&prefix.len())) {
+        // Prefixes nest or are disjoint: one inside the last widest one adds nothing.
+        if widest.is_none_or(|widest| !widest.covers(*prefix)) {
+            entries = entries.saturating_add(expansion(*prefix, lengths));
+            widest = Some(*prefix);
+        }
+    }
+    entries
+}
+
+pub(crate) fn expansion<K: Key>(prefix: Prefix<K>, lengths: &RangeInclusive<u8>) -> u64 {
+    1_u64.checked_shl(u32::from(lengths.end() - prefix.len())).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -131,6 +152,15 @@ mod tests {
         assert_eq!(histogram.estimate(&[24, 32]), 4 + 2 + 1);
         let made = expand(&routes, 21, &[24, 32], 4).unwrap();
         assert_eq!(made.iter().map(|(_, id)| id.get()).collect::<Vec<_>>(), [1, 2, 3, 3]);
+    }
+
+    #[test]
+    fn expansion_counts_captured_prefixes_once() {
+        let group = 21..=24;
+        let prefixes = [(0, 22), (0, 24), (0x100, 24), (0x400, 24), (0x800, 21), (0x8000_0000, 8)];
+        let id = NextHopId::new(1).unwrap();
+        let table = prefixes.map(|(address, len)| (Prefix4::truncating(address, len), id));
+        assert_eq!(expanded_entries(&table, &group), 4 + 1 + 8);
     }
 
     /// Table 4 on a generated table like the paper's, and on the real one in `FWD_DATA`: 1 to 12 levels.

@@ -4,7 +4,7 @@
 //! keys at once, the only step that the paper vectorizes (section 4.3.2), and walks the lists of buckets key by key.
 
 use crate::variants::hash::LevelKey;
-use crate::variants::table::{HOP_MASK, VariantLevel, VariantTable, VariantWords};
+use crate::variants::table::{VariantLevel, VariantTable, VariantWords, next_hop};
 use fib::{CheckedIsa, NextHopId};
 
 /// Writes the next hop of each IPv4 key to `out`, which has the same length.
@@ -90,13 +90,6 @@ fn lookup_level<W: LevelKey>(
     }
     let head = words.get(shape.bucket(level, key, hash));
     next_hop(table, words, head, key.words())
-}
-
-/// The next hop of the key with these words, searched for in the list that begins with the entry `head`.
-#[inline]
-pub(super) fn next_hop(table: &VariantTable, words: &VariantWords, head: u32, key: [u32; 2]) -> Option<u32> {
-    let number = words.find(&table.shape, head, key);
-    (number != 0).then(|| words.get(table.shape.entry(number) + 2) & HOP_MASK)
 }
 
 #[cfg(test)]

@@ -28,16 +28,11 @@ pub(crate) mod writer;
 use crate::kernel::variants::{lookup_v4, lookup_v6};
 use fib::{EngineError, EngineOptions, EngineWriter, NextHopId};
 use lpm_core::engine::{Algorithm, CpuEngine};
+pub use params::{BASELINE, NAIVE};
 use params::{Variant, VariantParams};
+pub use table::ENTRY_BYTES;
 use table::VariantTable;
 use writer::VariantWriter;
-
-/// The name of the engine of section 3.1 on the command line.
-pub const NAIVE: &str = "bloom-naive";
-/// The name of the engine of section 3.2 on the command line.
-pub const BASELINE: &str = "bloom-baseline";
-/// Bytes of an expanded prefix in their hash tables: an entry and a bucket.
-pub const ENTRY_BYTES: u64 = 4 + 4 * table::ENTRY_WORDS as u64;
 
 /// An empty engine of the form `variant`.
 ///

@@ -6,6 +6,11 @@ use crate::cpe::dpcpe::LevelSearch;
 use fib::{CheckedIsa, EngineError, EngineOptions, Isa};
 use lpm_core::params::{Common, Parameter};
 
+/// The name of the engine of section 3.1 on the command line.
+pub const NAIVE: &str = "bloom-naive";
+/// The name of the engine of section 3.2 on the command line.
+pub const BASELINE: &str = "bloom-baseline";
+
 /// The paper's forms of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variant {
@@ -20,8 +25,8 @@ impl Variant {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Naive => super::NAIVE,
-            Self::Baseline => super::BASELINE,
+            Self::Naive => NAIVE,
+            Self::Baseline => BASELINE,
         }
     }
 }

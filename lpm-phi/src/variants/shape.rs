@@ -3,15 +3,14 @@
 //! Each level's filter and table are sized for the level's entries (asymmetric filters, section 3.2). A filter is exact for the entries
 //! at the time of building; room for an eighth more avoids rebuilding after small deltas.
 
-use super::ENTRY_BYTES;
 use super::divisor::Divisor;
 use super::hash::LevelKey;
 use super::params::{BucketCount, FilterSizing, LevelChoice, Variant, VariantParams};
-use super::table::{ENTRY_WORDS, Filter, VariantLevel, VariantShape};
+use super::table::{ENTRY_BYTES, ENTRY_WORDS, Filter, VariantLevel, VariantShape};
 use crate::bloom::equations::FilterSize;
-use crate::bloom::update::expanded_entries;
 use crate::cpe::CpeError;
 use crate::cpe::dpcpe::Dpcpe;
+use crate::cpe::expand::expanded_entries;
 use crate::cpe::histogram::LengthHistogram;
 use crate::cpe::model::{ExpandedLayout, HostModel};
 use fib::{EngineError, Key, NextHopId, Prefix, Prefix6};

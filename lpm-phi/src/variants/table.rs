@@ -22,6 +22,8 @@ thread_local! {
 }
 
 pub(crate) const ENTRY_WORDS: usize = 4;
+/// Bytes of an expanded prefix in their hash tables: an entry and a bucket.
+pub const ENTRY_BYTES: u64 = 4 + 4 * ENTRY_WORDS as u64;
 pub(crate) const HOP_MASK: u32 = (1 << 24) - 1;
 pub(crate) const OWNER_SHIFT: u32 = 24;
 
@@ -151,6 +153,13 @@ impl VariantTable {
     pub(crate) fn live(&self) -> &VariantWords {
         self.copies.live()
     }
+}
+
+/// The next hop of the key with these words, searched for in the list that begins with the entry `head`.
+#[inline]
+pub(crate) fn next_hop(table: &VariantTable, words: &VariantWords, head: u32, key: [u32; 2]) -> Option<u32> {
+    let number = words.find(&table.shape, head, key);
+    (number != 0).then(|| words.get(table.shape.entry(number) + 2) & HOP_MASK)
 }
 
 #[cfg(test)]

@@ -12,7 +12,8 @@ use super::table::{
     ENTRY_WORDS, HOP_MASK, OWNER_SHIFT, VariantLevel, VariantShape, VariantTable, VariantWords,
 };
 use crate::bloom::deep::Deep;
-use crate::bloom::update::{self, Grace, Store, expansion};
+use crate::bloom::update::{self, Grace, Store};
+use crate::cpe::expand::expansion;
 use fib::{Change, Details, EngineError, Family, NextHopId, Prefix, Prefix6, RibTable};
 use lpm_core::engine::{Budget, FibTable, Routes};
 use lpm_core::memory::Array;

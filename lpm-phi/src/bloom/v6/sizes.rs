@@ -3,7 +3,7 @@
 use super::table::LEVELS;
 use crate::bloom::equations::FilterSize;
 use crate::bloom::params::BloomParams;
-use crate::bloom::update::expanded_entries;
+use crate::cpe::expand::expanded_entries;
 use fib::{EngineError, NextHopId, Prefix6};
 use lpm_core::engine::Budget;
 use lpm_core::hops::HOPS_MAX;

@@ -4,9 +4,8 @@
 //! hashes are 32-bit arithmetic, which Knights Landing supports.
 
 use crate::bloom::hash::h2_of;
-use crate::kernel::variants::next_hop;
 use crate::variants::hash::{HashName, KNUTH_32, KNUTH_64, murmur3_32_of, murmur3_64_of};
-use crate::variants::table::{Filter, VariantLevel, VariantShape, VariantTable, VariantWords};
+use crate::variants::table::{Filter, VariantLevel, VariantShape, VariantTable, VariantWords, next_hop};
 use fib::NextHopId;
 use lpm_core::lanes::{Avx512f, Lanes, Words};
 use std::arch::x86_64::*;
