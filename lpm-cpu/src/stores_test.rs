@@ -2,8 +2,9 @@
 //! the vector kernels load a key's words in the same order.
 
 use crate::bit_maps::BitMapEngine;
+use crate::host::HostEngine;
+use crate::host::params::{Gathers, HostParams};
 use crate::host::v4::kernel::scalar::one_or_default as host_one;
-use crate::host::{self, HostEngine};
 use crate::kernel::scalar::{bit_maps_one, paper_one, wide_one};
 use crate::params::SailParams;
 use crate::sail_b::EveryLevel;
@@ -24,7 +25,7 @@ fn sail<A: Algorithm<Params = SailParams>>() -> CpuEngine<A> {
 
 fn host(code_bits: &str) -> CpuEngine<HostEngine> {
     let options = EngineOptions { huge_pages: false, ..EngineOptions::of(&[("code-bits", code_bits)]) };
-    CpuEngine::new(host::params::HostParams::from_options(&options).unwrap()).unwrap()
+    CpuEngine::new(HostParams::from_options(&options, |_| Gathers::BOTH).unwrap()).unwrap()
 }
 
 /// Applies sequences of small deltas over four /24s in two /16s, and in both halves of one, mapped into the block `within`. Chunks move

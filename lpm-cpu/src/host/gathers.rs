@@ -1,14 +1,12 @@
 //! Measures whether kernels with gathers beat kernels with single loads: the cost of a gather depends on the CPU and its microcode.
 
-use super::params::{HostKernel, HostParams};
-use super::{
-    HostEngine,
-    v4::Writer4,
-    v6::{EveryForm, Table6},
-};
+use super::algorithm::HostEngine;
+use super::params::{Gathers, HostKernel, HostParams};
+use super::v4::Writer4;
+use super::v6::{EveryForm, Table6};
 use fib::generate::{self, DEFAULT_NEXT_HOPS, TableSpec};
 use fib::traffic::Traffic;
-use fib::{Details, Isa, Key, NextHopId};
+use fib::{Isa, Key, NextHopId};
 use lpm_core::engine::{Algorithm, Budget, FibTable};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -22,21 +20,6 @@ const MORE: (usize, usize) = (1 << 15, 1 << 14);
 const CALL: usize = 128;
 /// Passes of each kernel, in turn; the fastest counts.
 const PASSES: usize = 7;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Gathers {
-    pub(crate) v4: bool,
-    pub(crate) v6: bool,
-}
-
-impl Gathers {
-    pub(crate) const BOTH: Self = Self { v4: true, v6: true };
-    pub(crate) const NONE: Self = Self { v4: false, v6: false };
-
-    pub(crate) fn details(self) -> Details {
-        Details::from([("v4_gathers", u8::from(self.v4).into()), ("v6_gathers", u8::from(self.v6).into())])
-    }
-}
 
 /// The faster kernels on this CPU with the instruction set of `params`, measured once a process in a few milliseconds. Gathers if the
 /// measurement fails. A build with assertions gathers without a measurement, which would not apply to a release and takes 40 % of a short
@@ -104,7 +87,7 @@ mod tests {
     fn every_vector_kernel_that_this_cpu_has_is_measured() {
         for isa in [Isa::Avx2, Isa::Avx512f] {
             let options = EngineOptions { isa: Some(isa), ..EngineOptions::of(&[("gather", "yes")]) };
-            let Ok(params) = HostParams::from_options(&options) else {
+            let Ok(params) = HostParams::from_options(&options, |_| Gathers::BOTH) else {
                 println!("skipped: this CPU has no {isa}");
                 continue;
             };

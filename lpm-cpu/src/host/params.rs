@@ -1,8 +1,7 @@
 //! Parameters of the engine `host`.
 
-use super::gathers::{Gathers, measured};
 use super::v4::codes::Width;
-use fib::{CheckedIsa, EngineError, EngineOptions};
+use fib::{CheckedIsa, Details, EngineError, EngineOptions};
 use lpm_core::params::{Common, Parameter};
 
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +23,22 @@ pub(crate) struct HostKernel {
     pub(crate) has_popcnt: bool,
 }
 
+/// Which families' vector kernels gather.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Gathers {
+    pub(crate) v4: bool,
+    pub(crate) v6: bool,
+}
+
+impl Gathers {
+    pub(crate) const BOTH: Self = Self { v4: true, v6: true };
+    pub(crate) const NONE: Self = Self { v4: false, v6: false };
+
+    pub(crate) fn details(self) -> Details {
+        Details::from([("v4_gathers", u8::from(self.v4).into()), ("v6_gathers", u8::from(self.v6).into())])
+    }
+}
+
 impl AsRef<Common> for HostParams {
     fn as_ref(&self) -> &Common {
         &self.common
@@ -32,11 +47,14 @@ impl AsRef<Common> for HostParams {
 
 impl HostParams {
     /// Reads the parameters `code-bits` (8, 16 or 32: minimum width of next-hop codes), `popcount` (`auto`, or `arithmetic`: no
-    /// instructions that count bits) and `gather` (`yes`, `no`, or `auto`: the faster one by measurement).
+    /// instructions that count bits) and `gather` (`yes`, `no`, or `auto`: as `measured` finds).
     ///
     /// # Errors
     /// [`EngineError::Parameter`] for an unknown parameter or value, [`EngineError::Isa`] for an instruction set that this CPU lacks.
-    pub(crate) fn from_options(options: &EngineOptions) -> Result<Self, EngineError> {
+    pub(crate) fn from_options(
+        options: &EngineOptions,
+        measured: impl FnOnce(Self) -> Gathers,
+    ) -> Result<Self, EngineError> {
         let (mut width_min, mut arithmetic, mut gathers) = (Width::Bits8, false, None);
         for parameter in Parameter::all(options) {
             match (parameter.name, parameter.value) {

@@ -1,8 +1,8 @@
 //! SAIL_L against the paper: the examples of figures 3 and 4, Algorithm 2 over separate arrays, and the invariant between them.
 
-use super::SailL;
 use super::layout::{ENTRIES16, Paper, SailLayout, SailLevel, SailRoom, Wide};
 use super::writer::{SailWriter, onchip_bits};
+use super::{SailL, SailLookup};
 use crate::accesses::CountedLoads;
 use crate::chunks::entries_of;
 use crate::kernel::scalar::{paper_one, wide_one};
@@ -18,7 +18,7 @@ fn id(id: u32) -> NextHopId {
     NextHopId::from_answer(id)
 }
 
-fn engine<L: SailLayout>(rib: &mut Rib) -> CpuEngine<SailL<L>> {
+fn engine<L: SailLookup>(rib: &mut Rib) -> CpuEngine<SailL<L>> {
     let params = SailParams::plain(&EngineOptions::default(), "IPv6", "none").unwrap();
     let mut engine = CpuEngine::new(params).unwrap();
     rib.commit_to(&mut engine).unwrap();

@@ -15,9 +15,8 @@
 
 use crate::chunks::CHUNK_ENTRIES;
 use crate::codes::HopCodes;
-use crate::kernel;
 use crate::packed::Packed;
-use fib::{CheckedIsa, EngineError, NextHopId};
+use fib::{EngineError, NextHopId};
 use lpm_core::memory::{Array, Placement};
 use std::ops::Range;
 use std::sync::atomic::AtomicU32;
@@ -64,7 +63,6 @@ pub(crate) trait SailLayout: Sized + Send + Sync + 'static {
     fn ids(&self) -> &[AtomicU32];
     /// The codes of an empty table: only "no route" may have one.
     fn codes(&self) -> HopCodes;
-    fn lookup(&self, isa: CheckedIsa, keys: &[u32], out: &mut [NextHopId]);
 
     /// The entry of `level` that holds the code of a next hop.
     fn entry(level: SailLevel, code: u32) -> u32;
@@ -125,11 +123,6 @@ impl SailLayout for Wide {
 
     fn codes(&self) -> HopCodes {
         HopCodes::Ids(NextHopId::MAX.get())
-    }
-
-    #[inline]
-    fn lookup(&self, isa: CheckedIsa, keys: &[u32], out: &mut [NextHopId]) {
-        kernel::wide(isa, self, keys, out);
     }
 
     fn entry(_: SailLevel, code: u32) -> u32 {
@@ -207,11 +200,6 @@ impl SailLayout for Paper {
         let mut codes = HopCodes::indexed(CODES - 1, what);
         codes.take(&self.ids, NextHopId::NONE);
         codes
-    }
-
-    #[inline]
-    fn lookup(&self, isa: CheckedIsa, keys: &[u32], out: &mut [NextHopId]) {
-        kernel::paper(isa, self, keys, out);
     }
 
     fn entry(level: SailLevel, code: u32) -> u32 {

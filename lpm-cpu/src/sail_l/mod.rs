@@ -16,8 +16,9 @@ pub(crate) mod figures_test;
 pub(crate) mod layout;
 pub(crate) mod writer;
 
+use crate::kernel;
 use crate::params::SailParams;
-use fib::{EngineError, EngineOptions, EngineWriter, NextHopId};
+use fib::{CheckedIsa, EngineError, EngineOptions, EngineWriter, NextHopId};
 use layout::{Paper, SailLayout, Wide};
 use lpm_core::engine::{Algorithm, CpuEngine};
 use lpm_core::no_table::NoTable;
@@ -51,9 +52,28 @@ pub fn make(options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineErro
     })
 }
 
+/// A layout that has lookup kernels.
+pub(crate) trait SailLookup: SailLayout {
+    fn lookup(&self, isa: CheckedIsa, keys: &[u32], out: &mut [NextHopId]);
+}
+
+impl SailLookup for Wide {
+    #[inline]
+    fn lookup(&self, isa: CheckedIsa, keys: &[u32], out: &mut [NextHopId]) {
+        kernel::wide(isa, self, keys, out);
+    }
+}
+
+impl SailLookup for Paper {
+    #[inline]
+    fn lookup(&self, isa: CheckedIsa, keys: &[u32], out: &mut [NextHopId]) {
+        kernel::paper(isa, self, keys, out);
+    }
+}
+
 pub(crate) struct SailL<L>(PhantomData<L>);
 
-impl<L: SailLayout> Algorithm for SailL<L> {
+impl<L: SailLookup> Algorithm for SailL<L> {
     type Params = SailParams;
     type V4 = SailWriter<L>;
     type V6 = NoTable<SailParams>;

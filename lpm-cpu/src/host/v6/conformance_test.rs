@@ -2,7 +2,7 @@
 
 use super::{EveryForm, Form, Forms};
 use crate::host::HostEngine;
-use crate::host::params::HostParams;
+use crate::host::params::{Gathers, HostParams};
 use fib::{EngineError, EngineOptions, EngineWriter, Isa, Keys, NextHopId, Prefix6, Rib, conformance};
 use lpm_core::engine::CpuEngine;
 
@@ -20,7 +20,7 @@ impl Forms for CodedForms {
 }
 
 pub(super) fn engine<F: Forms>(options: &EngineOptions) -> Result<CpuEngine<HostEngine<F>>, EngineError> {
-    CpuEngine::new(HostParams::from_options(options)?)
+    CpuEngine::new(HostParams::from_options(options, |_| Gathers::BOTH)?)
 }
 
 fn bounded<F: Forms>(isa: Isa, table_bytes_max: u64) -> Result<Box<dyn EngineWriter>, EngineError> {

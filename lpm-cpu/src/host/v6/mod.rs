@@ -51,8 +51,8 @@ mod stores_test;
 pub(crate) mod table;
 mod writer;
 
+use crate::host::default_route::split_routes;
 use crate::host::params::HostParams;
-use crate::host::split_routes;
 use fib::{Change, Details, EngineError, NextHopId, Prefix6, RibTable};
 use lpm_core::engine::{Budget, FibTable, Routes};
 use rustc_hash::FxHashSet;

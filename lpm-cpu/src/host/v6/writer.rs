@@ -6,7 +6,7 @@ use super::table::NodeTable;
 use super::{Form, HostSize6};
 use crate::chunks::Chunks;
 use crate::codes::HopCodes;
-use crate::host::{split_changes, split_routes};
+use crate::host::default_route::{split_changes, split_routes};
 use crate::pushing::Draw;
 use fib::{Change, EngineError, NextHopId, Prefix6, RibTable};
 use lpm_core::memory::Placement;
