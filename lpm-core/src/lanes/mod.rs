@@ -132,5 +132,6 @@ pub trait Lanes: Words {
     unsafe fn gather_wide(self, from: *const u64, at: Self::Vector) -> (Self::Vector, Self::Vector);
 }
 
-#[cfg(all(test, target_arch = "x86_64"))]
+#[cfg(test)]
+#[cfg(target_arch = "x86_64")]
 mod tests;
