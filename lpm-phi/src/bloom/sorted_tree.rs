@@ -8,10 +8,10 @@ use std::sync::Arc;
 const WIDTH: usize = 64;
 
 #[derive(Clone, Debug)]
-pub(super) struct SortedTree<V>(Node<V>);
+pub(super) struct SortedTree<V>(SortedNode<V>);
 
 #[derive(Clone, Debug)]
-enum Node<V> {
+enum SortedNode<V> {
     Leaf(Arc<[(u64, V)]>),
     /// Children, each with a lower bound of its keys that is above all keys of its predecessor; the first bound is ignored.
     Inner(Arc<[(u64, Self)]>),
@@ -19,12 +19,12 @@ enum Node<V> {
 
 impl<V> Default for SortedTree<V> {
     fn default() -> Self {
-        Self(Node::Leaf(Arc::new([])))
+        Self(SortedNode::Leaf(Arc::new([])))
     }
 }
 
 #[inline]
-fn child<V>(nodes: &[(u64, Node<V>)], key: u64) -> usize {
+fn child<V>(nodes: &[(u64, SortedNode<V>)], key: u64) -> usize {
     nodes.partition_point(|(from, _)| *from <= key).saturating_sub(1)
 }
 
@@ -38,8 +38,8 @@ impl<V> SortedTree<V> {
         let mut node = &self.0;
         loop {
             match node {
-                Node::Inner(nodes) => node = &nodes[child(nodes, key)].1,
-                Node::Leaf(entries) => {
+                SortedNode::Inner(nodes) => node = &nodes[child(nodes, key)].1,
+                SortedNode::Leaf(entries) => {
                     let at = entries.binary_search_by_key(&key, |(key, _)| *key).ok()?;
                     return Some(&entries[at].1);
                 }
@@ -53,8 +53,8 @@ impl<V: Clone> SortedTree<V> {
     pub(super) fn insert(&mut self, key: u64, value: V, copied: &mut u64) -> Option<V> {
         let (before, right) = self.0.insert(key, value, copied);
         if let Some(right) = right {
-            let left = std::mem::replace(&mut self.0, Node::Leaf(Arc::new([])));
-            self.0 = Node::Inner(Arc::new([(0, left), right]));
+            let left = std::mem::replace(&mut self.0, SortedNode::Leaf(Arc::new([])));
+            self.0 = SortedNode::Inner(Arc::new([(0, left), right]));
         }
         before
     }
@@ -63,7 +63,7 @@ impl<V: Clone> SortedTree<V> {
     pub(super) fn remove(&mut self, key: u64, copied: &mut u64) -> Option<V> {
         let value = self.get(key).cloned()?; // an absent key copies nothing
         self.0.remove(key, copied);
-        while let Node::Inner(nodes) = &self.0
+        while let SortedNode::Inner(nodes) = &self.0
             && let [(_, only)] = &**nodes
         {
             self.0 = only.clone();
@@ -101,7 +101,7 @@ fn remove_item<T: Clone>(items: &mut Arc<[T]>, at: usize, copied: &mut u64) {
     *items = before.iter().chain(&behind[1..]).cloned().collect();
 }
 
-impl<V> Node<V> {
+impl<V> SortedNode<V> {
     fn is_empty(&self) -> bool {
         match self {
             Self::Leaf(entries) => entries.is_empty(),
@@ -110,7 +110,7 @@ impl<V> Node<V> {
     }
 }
 
-impl<V: Clone> Node<V> {
+impl<V: Clone> SortedNode<V> {
     /// Sets an entry. Returns the previous value, and the new right neighbour of a split node with its lower bound.
     fn insert(&mut self, key: u64, value: V, copied: &mut u64) -> (Option<V>, Option<(u64, Self)>) {
         match self {
@@ -195,7 +195,7 @@ mod tests {
                 let key = if is_backwards { 19_999 - at } else { at };
                 assert_eq!((tree.remove(key, &mut 0), tree.remove(key, &mut 0)), (Some(key), None));
             }
-            assert!(tree.is_empty() && matches!(tree.0, Node::Leaf(_)), "{tree:?}");
+            assert!(tree.is_empty() && matches!(tree.0, SortedNode::Leaf(_)), "{tree:?}");
         }
     }
 }

@@ -19,7 +19,7 @@ const RUN: u32 = 8;
 const PAUSES: (u32, u32) = (64, 4096);
 
 #[derive(Clone, Copy, Debug)]
-struct Share {
+struct FamilyShare {
     share: u32,
     step: u32,
     late: bool,
@@ -28,7 +28,7 @@ struct Share {
     next_pause: u32,
 }
 
-impl Share {
+impl FamilyShare {
     const fn new(share: u32) -> Self {
         Self { share, step: STEPS.0, late: false, run: 0, pause: 0, next_pause: PAUSES.0 }
     }
@@ -57,24 +57,24 @@ impl Share {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Balance {
     /// IPv4, IPv6.
-    shares: [Share; 2],
+    shares: [FamilyShare; 2],
     is_fixed: bool,
 }
 
 impl Balance {
     pub(super) fn fixed(split: f64) -> Self {
-        Self { shares: [Share::new(to_share(split)); 2], is_fixed: true }
+        Self { shares: [FamilyShare::new(to_share(split)); 2], is_fixed: true }
     }
 
     pub(super) fn even() -> Self {
-        Self { shares: [Share::new(WHOLE / 2); 2], is_fixed: false }
+        Self { shares: [FamilyShare::new(WHOLE / 2); 2], is_fixed: false }
     }
 
     /// Sets the initial share from the throughputs `rates` of the two halves.
     pub(super) fn profiled(&mut self, family: Family, rates: [f64; 2]) {
         let sum = rates[0] + rates[1];
         if sum.is_finite() && sum > 0.0 {
-            self.shares[family_index(family)] = Share::new(to_share(rates[0] / sum));
+            self.shares[family_index(family)] = FamilyShare::new(to_share(rates[0] / sum));
         }
     }
 

@@ -40,7 +40,7 @@ use fib::{
 use params::CoopParams;
 use profile::Profile;
 use rustix::thread::{CpuSet, sched_getaffinity};
-use tally::{Share, Tallies};
+use tally::{CountedBalance, Tallies};
 
 /// How an engine's readers are driven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -243,14 +243,14 @@ impl EngineWriter for CoopEngine {
     }
 
     fn reader(&self, slots: u16, batch_max: usize) -> Result<Box<dyn EngineReader>, EngineError> {
-        let (flights, service) = (PairReader::<Share>::flights(slots), self.service());
+        let (flights, service) = (PairReader::<CountedBalance>::flights(slots), self.service());
         let mut lanes =
             [self.lane_or_out(FIRST, flights, batch_max)?, self.lane_or_out(SECOND, flights, batch_max)?];
         let mut balance = self.params.split.map_or_else(Balance::even, Balance::fixed);
         if !balance.is_fixed() && batch_max >= profile::BATCH_MIN && service.mask() == BOTH {
             self.profile(&mut lanes, &mut balance, batch_max);
         }
-        let share = Share { balance, tally: self.tallies.register() };
+        let share = CountedBalance { balance, tally: self.tallies.register() };
         Ok(Box::new(PairReader::new(lanes, share, service, (slots, batch_max), self.params.stall)))
     }
 }

@@ -25,12 +25,12 @@ impl ReaderTally {
     }
 }
 
-pub(super) struct Share {
+pub(super) struct CountedBalance {
     pub(super) balance: Balance,
     pub(super) tally: Arc<CachePadded<ReaderTally>>,
 }
 
-impl Split for Share {
+impl Split for CountedBalance {
     const CUTS: bool = true;
 
     #[inline]

@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Both copies of a family's table, for the one writer.
-pub(super) struct Family<K: TrieKey, W: IndexKey> {
+pub(super) struct MihtFamily<K: TrieKey, W: IndexKey> {
     order: Order,
     tables: Arc<Copies<MihtTable<K, W>>>,
     writers: [TableWriter; 2],
@@ -24,7 +24,7 @@ pub(super) struct Family<K: TrieKey, W: IndexKey> {
     missing: Vec<Change<K>>,
 }
 
-impl<K: TrieKey, W: IndexKey> Family<K, W> {
+impl<K: TrieKey, W: IndexKey> MihtFamily<K, W> {
     fn live(&self) -> (&MihtTable<K, W>, &TableWriter) {
         (self.tables.live(), &self.writers[self.tables.live_number()])
     }
@@ -48,7 +48,7 @@ fn keys_of<K: TrieKey, W: IndexKey>(routes: &[(Prefix<K>, NextHopId)], k: u8) ->
     keys.len()
 }
 
-impl<K: TrieKey, W: IndexKey> FibTable<K> for Family<K, W> {
+impl<K: TrieKey, W: IndexKey> FibTable<K> for MihtFamily<K, W> {
     type Params = MihtParams;
     type Shared = Copies<MihtTable<K, W>>;
     type Size = (MihtRoom, Order);
@@ -154,15 +154,15 @@ mod tests {
     use fib::{EngineOptions, Prefix4, Rib};
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    type Family4 = Family<u32, u32>;
+    type Family4 = MihtFamily<u32, u32>;
 
-    struct Followed {
+    struct FollowedFamily {
         rib: Rib,
         params: MihtParams,
         family: Family4,
     }
 
-    impl Followed {
+    impl FollowedFamily {
         fn new(order: Order) -> Self {
             let params =
                 MihtParams { v4: order, ..MihtParams::from_options(&EngineOptions::default()).unwrap() };
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn both_copies_stay_the_same_word_for_word() {
         let order = Order { k: 16, m: 4 };
-        let mut followed = Followed::new(order);
+        let mut followed = FollowedFamily::new(order);
         let mut replaced = 0;
         for step in 0..200_u32 {
             let route = |n: u32| {
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn room_that_withdraws_leave_is_room() {
         let order = Order { k: 16, m: 16 };
-        let mut followed = Followed::new(order);
+        let mut followed = FollowedFamily::new(order);
         let route = |at: u32, next_hop: u32| (Prefix4::truncating(at << 8, 24), next_hop);
         assert!(followed.apply((0..3000).map(|at| route(at, 1))));
         assert!(!followed.apply((0..3000).map(|at| route(at, 2))), "changed next hops need no room");

@@ -24,7 +24,7 @@ mod tree;
 mod trie;
 mod words;
 
-use family::Family;
+use family::MihtFamily;
 use fib::{EngineError, EngineOptions, EngineWriter, NextHopId};
 use lpm_core::copies::Copies;
 use lpm_core::engine::{Algorithm, CpuEngine};
@@ -53,8 +53,8 @@ struct Miht<W>(PhantomData<W>);
 
 impl<W: IndexKey> Algorithm for Miht<W> {
     type Params = MihtParams;
-    type V4 = Family<u32, u32>;
-    type V6 = Family<u128, W>;
+    type V4 = MihtFamily<u32, u32>;
+    type V6 = MihtFamily<u128, W>;
     type Scratch = ();
 
     fn name(_: &MihtParams) -> &'static str {

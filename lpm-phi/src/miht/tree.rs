@@ -380,13 +380,13 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::{BTreeMap, BTreeSet};
 
-    struct Followed<W: IndexKey> {
+    struct FollowedTree<W: IndexKey> {
         store: TreeStore<W>,
         writer: TreeWriter,
         right: BTreeMap<W, u32>,
     }
 
-    impl<W: IndexKey> Followed<W> {
+    impl<W: IndexKey> FollowedTree<W> {
         fn new(m: usize, keys_max: usize) -> Self {
             let nodes = TreeWriter::nodes_max(keys_max, m);
             let store = TreeStore::new(nodes, m, Placement::default()).unwrap();
@@ -459,7 +459,7 @@ mod tests {
     }
 
     fn churn<W: IndexKey>(m: usize, keys: &[u32], spread: impl Fn(u32) -> W) {
-        let mut tree = Followed::<W>::new(m, keys.len());
+        let mut tree = FollowedTree::<W>::new(m, keys.len());
         for (value, key) in (1..).zip(keys) {
             tree.flip(spread(*key), value);
         }
@@ -485,7 +485,7 @@ mod tests {
 
         #[test]
         fn is_filled_at_once(m in 3usize..40, count in 0u32..3000, more in prop::collection::vec(0u32..6000, 0..50)) {
-            let mut tree = Followed::<u32>::new(m, count as usize + more.len());
+            let mut tree = FollowedTree::<u32>::new(m, count as usize + more.len());
             tree.right = (1..=count).map(|value| (value * 2, value)).collect();
             tree.writer.fill(&tree.store, tree.right.clone().into_iter().collect());
             tree.check();
@@ -499,7 +499,7 @@ mod tests {
     /// Section 5.1: a node of order 16 holds sixteen keys of 32 bits, which are one cache line, fetched by one access.
     #[test]
     fn a_node_of_the_paper_is_one_line_of_sixteen_keys() {
-        let mut tree = Followed::<u32>::new(16, 400);
+        let mut tree = FollowedTree::<u32>::new(16, 400);
         (1..=16).for_each(|key| tree.flip(key, 1));
         assert_eq!((tree.store.places, tree.store.root().1), (16, 1), "sixteen keys are in one node");
         tree.flip(17, 1);
@@ -513,7 +513,7 @@ mod tests {
 
     #[test]
     fn a_copy_is_the_same() {
-        let mut tree = Followed::<u64>::new(8, 500);
+        let mut tree = FollowedTree::<u64>::new(8, 500);
         for key in 0..500_u64 {
             tree.flip(key.wrapping_mul(0x9e37_79b9_7f4a_7c15), 1);
         }

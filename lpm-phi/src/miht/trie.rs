@@ -11,7 +11,7 @@
 //!
 //! A [`TrieWriter`] changes tries that no lookup reads. All tries of a table share one pool of nodes; number 0 means no node.
 
-use super::words::{Node, TrieKey};
+use super::words::{TrieKey, TrieNode};
 use fib::{NextHopId, Prefix};
 
 #[derive(Clone, Debug)]
@@ -79,7 +79,7 @@ impl TrieWriter {
         prefix: Prefix<K>,
         next_hop: NextHopId,
     ) -> (u32, NextHopId) {
-        let mut carried = Node::new(prefix, next_hop);
+        let mut carried = TrieNode::new(prefix, next_hop);
         if trie.root == 0 {
             return (self.add::<K>(nodes, carried, trie.base, trie.base), NextHopId::NONE);
         }
@@ -87,14 +87,14 @@ impl TrieWriter {
         loop {
             let node = K::load(&nodes[at as usize]);
             if (node.address, node.len()) == (carried.address, carried.len()) {
-                K::store(&nodes[at as usize], Node { tag: carried.tag, ..node });
+                K::store(&nodes[at as usize], TrieNode { tag: carried.tag, ..node });
                 return (trie.root, node.next_hop());
             }
             // The prefix that ends here belongs here, else the longest one. The prefix it displaces is inserted further down.
             let is_ordinary = node.len() == position;
             if !is_ordinary && (carried.len() == position || carried.len() > node.len()) {
-                K::store(&nodes[at as usize], Node { children: node.children, ..carried });
-                carried = Node { children: 0, ..node };
+                K::store(&nodes[at as usize], TrieNode { children: node.children, ..carried });
+                carried = TrieNode { children: 0, ..node };
             }
             let bit = carried.address.bit(position);
             let child = K::load(&nodes[at as usize]).child(bit);
@@ -123,7 +123,7 @@ impl TrieWriter {
         // The longest prefix below moves up into the gap and leaves a new gap, until the gap is a leaf.
         while let Some(longest) = longest_below::<K>(nodes, gap) {
             let moved = K::load(&nodes[longest.node as usize]);
-            let filled = Node { children: K::load(&nodes[gap.node as usize]).children, ..moved };
+            let filled = TrieNode { children: K::load(&nodes[gap.node as usize]).children, ..moved };
             K::store(&nodes[gap.node as usize], filled);
             gap = longest;
         }
@@ -151,7 +151,7 @@ impl TrieWriter {
         None
     }
 
-    fn add<K: TrieKey>(&mut self, nodes: &[K::Raw], node: Node<K>, base: u8, position: u8) -> u32 {
+    fn add<K: TrieKey>(&mut self, nodes: &[K::Raw], node: TrieNode<K>, base: u8, position: u8) -> u32 {
         let at = self.free.pop().unwrap_or_else(|| {
             self.next += 1;
             self.next - 1
@@ -166,7 +166,7 @@ impl TrieWriter {
     }
 }
 
-fn below<K: TrieKey>(step: TrieStep, bit: u32, node: Node<K>) -> TrieStep {
+fn below<K: TrieKey>(step: TrieStep, bit: u32, node: TrieNode<K>) -> TrieStep {
     TrieStep { node: node.child(bit), position: step.position + 1, above: Some((step.node, bit)) }
 }
 
@@ -200,14 +200,14 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::atomic::AtomicU64;
 
-    struct Followed<K: TrieKey> {
+    struct FollowedTrie<K: TrieKey> {
         words: Vec<AtomicU64>,
         writer: TrieWriter,
         trie: MihtTrie,
         right: BTreeMap<Prefix<K>, NextHopId>,
     }
 
-    impl<K: TrieKey> Followed<K> {
+    impl<K: TrieKey> FollowedTrie<K> {
         fn new(base: u8, nodes: usize) -> Self {
             let words = (0..(nodes + 1) * K::WORDS).map(|_| AtomicU64::default()).collect();
             Self {
@@ -275,7 +275,7 @@ mod tests {
     }
 
     fn churn<K: TrieKey>(base: u8, changes: &[(u128, u8, u32)]) {
-        let mut trie = Followed::<K>::new(base, changes.len());
+        let mut trie = FollowedTrie::<K>::new(base, changes.len());
         for (bits, len, hop) in changes {
             let len = base + len % (K::BITS - base + 1);
             // Few bits directly past the base, so that prefixes nest and lie close together.
@@ -303,7 +303,7 @@ mod tests {
     #[test]
     fn every_prefix_of_a_full_tree_finds_its_level() {
         for base in [0, 24] {
-            let mut trie = Followed::<u32>::new(base, 1 << 9);
+            let mut trie = FollowedTrie::<u32>::new(base, 1 << 9);
             let prefixes: Vec<_> = (0..=8)
                 .flat_map(|len| (0..1_u64 << len).map(move |bits| (bits, len)))
                 .map(|(bits, len)| {

@@ -76,7 +76,7 @@ impl IndexKey for u128 {
 
 /// A node of a priority trie: a prefix, its next hop, and two children (0: none).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Node<K> {
+pub(super) struct TrieNode<K> {
     /// The prefix's whole address, which needs no more room than its suffix and saves a lookup a shift.
     pub(super) address: K,
     /// The prefix's length in the high 8 bits, the next hop in the low 24.
@@ -85,7 +85,7 @@ pub(super) struct Node<K> {
     pub(super) children: u64,
 }
 
-impl<K: TrieKey> Node<K> {
+impl<K: TrieKey> TrieNode<K> {
     pub(super) fn new(prefix: Prefix<K>, next_hop: NextHopId) -> Self {
         let tag = u32::from(prefix.len()) << 24 | next_hop.get();
         Self { address: prefix.address(), tag, children: 0 }
@@ -130,9 +130,9 @@ pub(super) trait TrieKey: Key {
     fn get(keys: Self::Arrays<'_>, at: usize) -> Self;
 
     fn nodes(words: &[AtomicU64]) -> &[Self::Raw];
-    fn load(raw: &Self::Raw) -> Node<Self>;
-    fn store(raw: &Self::Raw, node: Node<Self>);
-    fn is_covered(self, node: Node<Self>) -> bool;
+    fn load(raw: &Self::Raw) -> TrieNode<Self>;
+    fn store(raw: &Self::Raw, node: TrieNode<Self>);
+    fn is_covered(self, node: TrieNode<Self>) -> bool;
     /// The bit after the first `position` bits. Unspecified past the last bit, where no node has a child.
     fn bit(self, position: u8) -> u32;
     /// The first `k` bits; `k` is from 1 to [`Key::BITS`].
@@ -158,16 +158,16 @@ impl TrieKey for u32 {
     }
     #[expect(clippy::cast_possible_truncation, reason = "its two halves")]
     #[inline]
-    fn load(raw: &Self::Raw) -> Node<Self> {
+    fn load(raw: &Self::Raw) -> TrieNode<Self> {
         let prefix = raw[0].load(Relaxed);
-        Node { address: (prefix >> 32) as Self, tag: prefix as u32, children: raw[1].load(Relaxed) }
+        TrieNode { address: (prefix >> 32) as Self, tag: prefix as u32, children: raw[1].load(Relaxed) }
     }
-    fn store(raw: &Self::Raw, node: Node<Self>) {
+    fn store(raw: &Self::Raw, node: TrieNode<Self>) {
         raw[0].store(u64::from(node.address) << 32 | u64::from(node.tag), Relaxed);
         raw[1].store(node.children, Relaxed);
     }
     #[inline]
-    fn is_covered(self, node: Node<Self>) -> bool {
+    fn is_covered(self, node: TrieNode<Self>) -> bool {
         u64::from(self ^ node.address) >> (32 - node.len()) == 0
     }
     #[expect(clippy::cast_possible_truncation, reason = "one bit is kept")]
@@ -200,19 +200,19 @@ impl TrieKey for u128 {
     }
     #[expect(clippy::cast_possible_truncation, reason = "32 bits are stored")]
     #[inline]
-    fn load(raw: &Self::Raw) -> Node<Self> {
+    fn load(raw: &Self::Raw) -> TrieNode<Self> {
         let [high, low, tag, children] = raw.each_ref().map(|word| word.load(Relaxed));
-        Node { address: Self::from(high) << 64 | Self::from(low), tag: tag as u32, children }
+        TrieNode { address: Self::from(high) << 64 | Self::from(low), tag: tag as u32, children }
     }
     #[expect(clippy::cast_possible_truncation, reason = "its two halves")]
-    fn store(raw: &Self::Raw, node: Node<Self>) {
+    fn store(raw: &Self::Raw, node: TrieNode<Self>) {
         raw[0].store((node.address >> 64) as u64, Relaxed);
         raw[1].store(node.address as u64, Relaxed);
         raw[2].store(u64::from(node.tag), Relaxed);
         raw[3].store(node.children, Relaxed);
     }
     #[inline]
-    fn is_covered(self, node: Node<Self>) -> bool {
+    fn is_covered(self, node: TrieNode<Self>) -> bool {
         let differs = self ^ node.address;
         let (high, len) = ((differs >> 64) as u64, node.len());
         // Nearly all routes have at most 63 bits; only the others need a shift of two words.
@@ -242,7 +242,8 @@ mod tests {
     fn round_trip<K: TrieKey>(prefix: Prefix<K>, key: K, next_hop: NextHopId, child: u32) {
         let words: Vec<_> = (0..2 * K::WORDS).map(|_| AtomicU64::default()).collect();
         let nodes = K::nodes(&words);
-        let node = Node::new(prefix, next_hop).with_child(0, 7).with_child(1, child).with_child(0, !child);
+        let node =
+            TrieNode::new(prefix, next_hop).with_child(0, 7).with_child(1, child).with_child(0, !child);
         K::store(&nodes[1], node);
         let got = K::load(&nodes[1]);
         assert_eq!(got, node);

@@ -4,13 +4,13 @@
 //! stays set. That can cause a false positive but never lose a route. Saturated counters are reset when the filter's last key is removed.
 
 #[derive(Debug)]
-pub(super) struct Counters {
+pub(super) struct FilterCounters {
     counts: Vec<u8>,
     keys: u64,
     saturated: bool,
 }
 
-impl Counters {
+impl FilterCounters {
     pub(super) fn new(bits: u32) -> Self {
         Self { counts: vec![0; bits as usize], keys: 0, saturated: false }
     }
@@ -80,14 +80,14 @@ mod tests {
         filter: Filter,
         name: HashName,
         bits: Vec<bool>,
-        counters: Counters,
+        counters: FilterCounters,
     }
 
     impl Counting {
         fn new(size: FilterSize, name: HashName) -> Self {
             let bits = u32::try_from(size.bits).unwrap();
             let filter = Filter { start: 0, bits: Divisor::new(bits), hashes: size.hashes };
-            Self { filter, name, bits: vec![false; bits as usize], counters: Counters::new(bits) }
+            Self { filter, name, bits: vec![false; bits as usize], counters: FilterCounters::new(bits) }
         }
 
         fn insert<W: LevelKey>(&mut self, key: W) {

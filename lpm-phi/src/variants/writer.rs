@@ -4,7 +4,7 @@
 //! the logged stores on the other copy. [`update::apply`](crate::bloom::update) expands entries and chooses their owners, as for the
 //! engine `bloom`; no lookup reads the spare copy, so a delta needs no grace period.
 
-use super::counters::Counters;
+use super::counters::FilterCounters;
 use super::hash::LevelKey;
 use super::params::VariantParams;
 use super::shape::{TableKey, VariantPlan};
@@ -27,7 +27,7 @@ pub(crate) struct VariantWriter<K: TableKey> {
     groups: Vec<RangeInclusive<u8>>,
     direct_owner: Vec<u8>,
     /// The counters of each level's filter, then of the filter of routes past /64.
-    counters: Vec<Counters>,
+    counters: Vec<FilterCounters>,
     /// Entries of each level, then the routes past /64; and the room for them.
     used: Vec<u64>,
     rooms: Vec<u64>,
@@ -69,7 +69,7 @@ impl<K: TableKey> VariantWriter<K> {
         Ok(Self {
             groups,
             direct_owner: vec![0; 1 << shape.direct_bits],
-            counters: filters.map(|filter| Counters::new(filter.bits.n)).collect(),
+            counters: filters.map(|filter| FilterCounters::new(filter.bits.n)).collect(),
             used: vec![0; rooms.len()],
             rooms,
             free: Vec::new(),
@@ -195,7 +195,7 @@ impl<K: TableKey> FibTable<K> for VariantWriter<K> {
 
     /// The second copy, counters, owners and logged stores.
     fn writer_bytes(&self) -> u64 {
-        let counters = self.counters.iter().map(Counters::bytes).sum::<u64>();
+        let counters = self.counters.iter().map(FilterCounters::bytes).sum::<u64>();
         let lists = self.free.capacity() * size_of::<u32>() + self.direct_owner.capacity();
         self.bytes() + counters + lists as u64 + self.notes.bytes()
     }
@@ -220,8 +220,8 @@ impl<K: TableKey> FibTable<K> for VariantWriter<K> {
             ("buckets", buckets().count().into()),
             ("buckets_used", buckets().filter(|at| self.spare().get(*at) != 0).count().into()),
             ("filter_bits", (bits + deep_bits).into()),
-            ("filter_occupied", self.counters.iter().map(Counters::occupied).sum::<u64>().into()),
-            ("filter_saturated", self.counters.iter().map(Counters::saturated).sum::<u64>().into()),
+            ("filter_occupied", self.counters.iter().map(FilterCounters::occupied).sum::<u64>().into()),
+            ("filter_saturated", self.counters.iter().map(FilterCounters::saturated).sum::<u64>().into()),
         ]);
         if K::FAMILY == Family::V6 {
             let deep = self.used[levels..].iter().sum::<u64>();
