@@ -113,7 +113,7 @@ mod tests {
             refused,
             Err(CpeError::TooLarge { levels: levels.len(), prefixes: counted, limit: counted - 1 })
         );
-        let histogram = LengthHistogram::of(first, last, routes.iter().map(|(prefix, _)| *prefix));
+        let histogram = LengthHistogram::of_prefixes(first, last, routes.iter().map(|(prefix, _)| *prefix));
         assert!(u128::from(counted) <= histogram.estimate(levels), "capture only removes prefixes");
         let (before, after): (Oracle<K>, Oracle<K>) =
             (routes.iter().copied().collect(), made.iter().copied().collect());
@@ -129,7 +129,7 @@ mod tests {
         expands_right(&generated::<u32>(5000), 21, &[24, 32]);
         expands_right(&generated::<u32>(500), 1, &[10, 16, 20, 22, 24, 32]);
         let v6 = generated::<u128>(3000);
-        let histogram = LengthHistogram::of(1, 64, v6.iter().map(|(prefix, _)| *prefix));
+        let histogram = LengthHistogram::of_prefixes(1, 64, v6.iter().map(|(prefix, _)| *prefix));
         for levels in [6, 8, 64] {
             expands_right(
                 &v6,
@@ -148,7 +148,7 @@ mod tests {
             (Prefix4::truncating(0x0a00_0200, 23), id(3)),
         ];
         assert_eq!(actual(&routes, 21, &[24, 32]), [4, 0]);
-        let histogram = LengthHistogram::of(21, 32, routes.map(|(prefix, _)| prefix));
+        let histogram = LengthHistogram::of_prefixes(21, 32, routes.map(|(prefix, _)| prefix));
         assert_eq!(histogram.estimate(&[24, 32]), 4 + 2 + 1);
         let made = expand(&routes, 21, &[24, 32], 4).unwrap();
         assert_eq!(made.iter().map(|(_, id)| id.get()).collect::<Vec<_>>(), [1, 2, 3, 3]);
@@ -169,7 +169,7 @@ mod tests {
         let mut tables = vec![("generated", generated::<u128>(30_000))];
         tables.extend(real_v6().map(|real| ("real", real)));
         for (name, routes) in tables {
-            let histogram = LengthHistogram::of(1, 64, routes.iter().map(|(prefix, _)| *prefix));
+            let histogram = LengthHistogram::of_prefixes(1, 64, routes.iter().map(|(prefix, _)| *prefix));
             let solved = Dpcpe::solve(LevelSearch::Optimum, &histogram);
             let mut fewer = u64::MAX;
             for levels in 1..=12 {

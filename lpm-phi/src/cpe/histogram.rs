@@ -20,7 +20,7 @@ impl LengthHistogram {
 
     /// Counts the `prefixes` with lengths within `first..=last`.
     #[must_use]
-    pub fn of<K: Key>(first: u8, last: u8, prefixes: impl IntoIterator<Item = Prefix<K>>) -> Self {
+    pub fn of_prefixes<K: Key>(first: u8, last: u8, prefixes: impl IntoIterator<Item = Prefix<K>>) -> Self {
         let mut histogram = Self::new(first, last);
         for prefix in prefixes {
             histogram.add(prefix.len(), 1);
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn lengths_outside_do_not_count() {
         let prefixes = [0, 1, 32, 48, 48, 64, 65, 128].map(|len| Prefix6::truncating(1 << 100, len));
-        let histogram = LengthHistogram::of(1, 64, prefixes);
+        let histogram = LengthHistogram::of_prefixes(1, 64, prefixes);
         assert_eq!((histogram.first(), histogram.last(), histogram.total()), (1, 64, 5));
         assert_eq!([0, 1, 48, 65].map(|len| histogram.count(len)), [0, 1, 2, 0]);
     }

@@ -67,7 +67,7 @@ impl TableKey for u128 {
         routes: &[(Prefix<Self>, NextHopId)],
         params: &VariantParams,
     ) -> Result<(u8, Vec<u8>), EngineError> {
-        let histogram = LengthHistogram::of(1, 64, routes.iter().map(|(prefix, _)| *prefix));
+        let histogram = LengthHistogram::of_prefixes(1, 64, routes.iter().map(|(prefix, _)| *prefix));
         let levels = match params.levels {
             LevelChoice::Fixed(levels) => Dpcpe::solve(params.dpcpe, &histogram).levels(levels),
             LevelChoice::Auto => {

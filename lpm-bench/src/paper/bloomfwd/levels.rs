@@ -76,7 +76,7 @@ fn expansions(
     layout: &ExpandedLayout,
 ) -> Result<Expansions> {
     let fault = |why: CpeError| Fault::Measurement(format!("{}: {why}", set.name));
-    let histogram = LengthHistogram::of(1, 64, set.tables.v6.iter().map(|(prefix, _)| *prefix));
+    let histogram = LengthHistogram::of_prefixes(1, 64, set.tables.v6.iter().map(|(prefix, _)| *prefix));
     let mut expansions = Expansions::default();
     for ((search, name), made) in SEARCHES.into_iter().zip(&mut expansions) {
         let solved = Dpcpe::solve(search, &histogram);
