@@ -31,7 +31,7 @@ impl FilterSize {
 
     /// Equations 1-3 without correction, as in table 5.
     #[must_use]
-    pub fn for_rate(entries: u64, fpr: f64) -> Self {
+    pub fn by_equations(entries: u64, fpr: f64) -> Self {
         let hashes = (1.0 / fpr).log2();
         let bits = entries as f64 * hashes / std::f64::consts::LN_2;
         Self { bits: bits.ceil() as u64, hashes: (hashes.ceil() as u32).max(1) }
@@ -40,7 +40,7 @@ impl FilterSize {
     /// The filter whose actual rate is `fpr` once it holds `entries` keys: k from equation 1, and m computed for this k.
     #[must_use]
     pub fn for_rate(entries: u64, fpr: f64) -> Self {
-        let hashes = Self::of(entries, fpr).hashes;
+        let hashes = Self::by_equations(entries, fpr).hashes;
         let k = f64::from(hashes);
         let bits = -k * entries as f64 / (1.0 - fpr.powf(1.0 / k)).ln();
         Self { bits: bits.ceil() as u64, hashes }
@@ -126,7 +126,11 @@ mod tests {
         ] {
             for ((fpr, bits), hashes) in [0.01, 0.1, 0.3, 0.6, 0.9].into_iter().zip(bits).zip([7, 4, 2, 1, 1])
             {
-                assert_eq!(FilterSize::for_rate(entries, fpr), FilterSize { bits, hashes }, "{entries}, {fpr}");
+                assert_eq!(
+                    FilterSize::by_equations(entries, fpr),
+                    FilterSize { bits, hashes },
+                    "{entries}, {fpr}"
+                );
             }
         }
     }
@@ -135,7 +139,7 @@ mod tests {
     fn equations_1_to_3_hold_between_themselves() {
         for k in 1..=6_u32 {
             let fpr = 0.5_f64.powi(k.cast_signed()); // equation 2
-            let size = FilterSize::for_rate(1_000_000, fpr);
+            let size = FilterSize::by_equations(1_000_000, fpr);
             assert_eq!(size.hashes, k);
             let by_equation_1 = size.bits as f64 / 1e6 * std::f64::consts::LN_2;
             assert!((by_equation_1 - f64::from(k)).abs() < 1e-5);
@@ -149,10 +153,10 @@ mod tests {
         for percent in 1..=90 {
             let fpr = f64::from(percent) / 100.0;
             let size = FilterSize::for_rate(971_555, fpr);
-            assert_eq!(size.hashes, FilterSize::for_rate(971_555, fpr).hashes);
+            assert_eq!(size.hashes, FilterSize::by_equations(971_555, fpr).hashes);
             assert!((size.rate(971_555) / fpr - 1.0).abs() < 1e-3, "{percent} %");
         }
-        assert!(FilterSize::for_rate(971_555, 0.85).rate(971_555) > 0.85 * 1.1, "needs the correction");
+        assert!(FilterSize::by_equations(971_555, 0.85).rate(971_555) > 0.85 * 1.1, "needs the correction");
     }
 
     #[test]

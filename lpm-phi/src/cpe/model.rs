@@ -50,7 +50,10 @@ pub struct ExpandedLayout {
 
 impl ExpandedLayout {
     fn bytes(&self, entries: u64) -> (u64, u64) {
-        (FilterSize::for_rate(entries, self.fpr).bits.div_ceil(8), entries.saturating_mul(self.entry_bytes))
+        (
+            FilterSize::by_equations(entries, self.fpr).bits.div_ceil(8),
+            entries.saturating_mul(self.entry_bytes),
+        )
     }
 
     /// The largest number of expanded prefixes that fits.
@@ -94,7 +97,7 @@ impl HostModel {
     pub fn lookup_ns(&self, histogram: &LengthHistogram, levels: &Levels, layout: &ExpandedLayout) -> f64 {
         let (filters, tables) = layout.bytes(levels.estimate);
         let (filter_ns, table_ns) = (self.load_ns(filters), 2.0 * self.load_ns(tables));
-        let hashes = FilterSize::for_rate(1 << 20, layout.fpr).hashes;
+        let hashes = FilterSize::by_equations(1 << 20, layout.fpr).hashes;
         let misses: f64 = (0..hashes).map(|i| 0.5_f64.powi(i.cast_signed())).sum();
         let miss_ns = self.hash_ns + misses * filter_ns + layout.fpr * table_ns;
         let hit_ns = self.hash_ns + f64::from(hashes) * filter_ns + table_ns;

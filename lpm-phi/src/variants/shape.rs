@@ -143,7 +143,7 @@ fn lay_out<K: TableKey>(
 ) -> Result<VariantShape, EngineError> {
     let bits = |entries: u64| match params.filters {
         FilterSizing::Exact => FilterSize::for_rate(entries.max(ROOM_MIN), params.fpr),
-        FilterSizing::Paper => FilterSize::for_rate(entries.max(ROOM_MIN), params.fpr),
+        FilterSizing::Paper => FilterSize::by_equations(entries.max(ROOM_MIN), params.fpr),
     };
     let filters: Vec<FilterSize> = entries.iter().map(|entries| bits(*entries)).collect();
     let rooms = &rooms[..lengths.len()];
@@ -235,7 +235,7 @@ mod tests {
             let entries = expanded_entries(routes, lengths).max(ROOM_MIN);
             let size = match filters {
                 "exact" => FilterSize::for_rate(entries, fpr),
-                _ => FilterSize::for_rate(entries, fpr),
+                _ => FilterSize::by_equations(entries, fpr),
             };
             assert_eq!((u64::from(level.filter.bits.n), level.filter.hashes), (size.bits, size.hashes));
             assert!(filters == "paper" || (size.rate(entries) / fpr - 1.0).abs() < 0.1, "{lengths:?}");

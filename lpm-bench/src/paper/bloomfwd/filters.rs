@@ -41,7 +41,8 @@ pub(super) fn table_3(bench: &Bench, figure: &mut Figure) -> Result<()> {
         let (before, [g1, g2]) = prefixes(&set.tables);
         let built = build(bench, figure, &set.tables, Family::V4, &subjects)?;
         let detail = |name| built.first().and_then(|one| one.details.get(name));
-        let m = [g1, g2].map(|entries| FilterSize::for_rate(entries.max(FilterSize::ENTRIES_MIN), 0.3).bits);
+        let m =
+            [g1, g2].map(|entries| FilterSize::by_equations(entries.max(FilterSize::ENTRIES_MIN), 0.3).bits);
         for (name, counted) in [("v4_entries", g1 + g2), ("v4_filter_bits", m.iter().sum())] {
             figure.check_that(detail(name) == Some(counted as f64));
         }
@@ -72,7 +73,7 @@ pub(super) fn table_5(bench: &Bench, figure: &mut Figure) -> Result<()> {
         for ((group, entries), cells) in ["G1", "G2"].into_iter().zip(&columns[1][1..]).zip(&columns[2..]) {
             let name = format!("{table} {group}");
             for ((percent, m), k) in PERCENTS.into_iter().zip(cells).zip(HASHES) {
-                let ours = FilterSize::for_rate(*entries, percent / 100.0);
+                let ours = FilterSize::by_equations(*entries, percent / 100.0);
                 for (what, paper, unit, ours) in
                     [("m", *m, "bits", ours.bits), ("k", k, "", ours.hashes.into())]
                 {
@@ -93,7 +94,7 @@ pub(super) fn table_5(bench: &Bench, figure: &mut Figure) -> Result<()> {
         let (before, after) = prefixes(&set.tables);
         for ((group, routes), entries) in ["G1", "G2"].into_iter().zip(&before[1..]).zip(after) {
             for percent in PERCENTS {
-                let size = FilterSize::for_rate(entries, percent / 100.0);
+                let size = FilterSize::by_equations(entries, percent / 100.0);
                 let exact = FilterSize::for_rate(entries, percent / 100.0);
                 figure.add(0, &format!("{} {group}", set.name), percent, size.bits as f64);
                 figure.rows.push(json!({
