@@ -1,6 +1,6 @@
 //! Why a feed was refused. Each error names the file, and the line or the record where there is one.
 
-use super::{Compression, Format};
+use super::format::{Compression, Format, excerpt};
 use crate::{Family, NextHopError, PrefixError};
 use std::fmt;
 use std::io;
@@ -276,9 +276,4 @@ pub enum RecordError {
         /// The library's message.
         what: String,
     },
-}
-
-/// The first 64 characters of `text`, for a message.
-pub(super) fn excerpt(text: &str) -> String {
-    text.chars().take(64).collect()
 }

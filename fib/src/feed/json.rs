@@ -12,9 +12,10 @@
 //! one by one, so that the JSON is never in memory as a whole. An error names the line in which its entry ends.
 
 use super::collect::{Collected, FeedPlace};
-use super::error::excerpt;
+use super::format::excerpt;
+use super::loaded::LoadProgress;
 use super::text::{self, Destination, PathWords, Paths};
-use super::{FeedError, FeedErrorKind, FeedSource, Hop, LineError, LoadProgress};
+use super::{FeedError, FeedErrorKind, FeedSource, Hop, LineError};
 use crate::{IpPrefix, Neighbour, NextHop};
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Error as _, IgnoredAny, SeqAccess, Visitor};

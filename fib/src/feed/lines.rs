@@ -1,6 +1,6 @@
 //! Numbered lines of a text feed, and the words of a line.
 
-use super::error::excerpt;
+use super::format::excerpt;
 use super::{FeedError, FeedErrorKind, FeedSource, LineError};
 use std::io::{BufRead, Read};
 use std::str::SplitAsciiWhitespace;

@@ -15,14 +15,17 @@
 //! | `collect` | collects the routes of all files, then moves them to the RIB at once |
 //! | `lines` | lines and words of text |
 //! | `error` | why a feed was refused |
+//! | `format`, `loaded` | formats and compressions; progress and result of a load |
 //!
 //! [`load`] is all or nothing: a wrong line in the last of several files leaves the RIB unchanged. Feeds do not use engines; the
 //! caller commits the [`Rib`].
 
 mod collect;
 mod error;
+mod format;
 mod json;
 mod lines;
+mod loaded;
 mod mrt;
 mod source;
 mod table_dump;
@@ -32,8 +35,10 @@ mod write;
 
 pub use collect::Hop;
 pub use error::{FeedError, FeedErrorKind, LineError, RecordError};
+pub use format::{Compression, Format, UnknownFormat};
+pub use loaded::{Loaded, OnProgress};
 pub use mrt::Truncated;
-pub use source::{Compression, FeedSource, open};
+pub use source::{FeedSource, open};
 pub use text::{parse_neighbour, parse_route};
 pub use updates::{Action, Update, Updates, updates};
 pub use write::{RouteWords, WriteError, WriteFormat, WriteOptions, write};
@@ -41,58 +46,9 @@ pub use write::{RouteWords, WriteError, WriteFormat, WriteOptions, write};
 use crate::{NextHopTable, Rib};
 use collect::Collected;
 use lines::Lines;
+use loaded::LoadProgress;
 use mrt::Records;
-use std::path::{Path, PathBuf};
-
-/// The format of a feed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Format {
-    /// Lines of text.
-    Text,
-    /// The JSON of iproute2.
-    Json,
-    /// MRT (RFC 6396).
-    Mrt,
-}
-
-/// A name that is no format.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{name}' is not {wanted}")]
-pub struct UnknownFormat {
-    /// The name.
-    pub name: String,
-    /// The expected kind of name, and the known names.
-    pub wanted: &'static str,
-}
-
-/// The names of the variants of an enum of formats.
-macro_rules! format_names {
-    ($format:ident, $wanted:literal, $($variant:ident $name:literal),+) => {
-        impl std::fmt::Display for $format {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str(match self { $(Self::$variant => $name),+ })
-            }
-        }
-
-        impl std::str::FromStr for $format {
-            type Err = crate::feed::UnknownFormat;
-
-            fn from_str(name: &str) -> Result<Self, Self::Err> {
-                match name {
-                    $($name => Ok(Self::$variant),)+
-                    _ => Err(crate::feed::UnknownFormat { name: crate::feed::error::excerpt(name), wanted: $wanted }),
-                }
-            }
-        }
-    };
-}
-use format_names;
-
-format_names!(Format, "a feed format, wanted text, json or mrt", Text "text", Json "json", Mrt "mrt");
-
-/// Called with the bytes read so far and their total over all files, as stored on disk (compressed). A total of 0 means that it
-/// is unknown (a pipe).
-pub type OnProgress<'a> = &'a mut dyn FnMut(u64, u64);
+use std::path::Path;
 
 /// Options of [`load`].
 #[derive(Default)]
@@ -101,63 +57,6 @@ pub struct LoadOptions<'a> {
     pub format: Option<Format>,
     /// Called periodically while loading, and once at the end.
     pub on_progress: Option<OnProgress<'a>>,
-}
-
-/// The contents of a file that was read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Loaded {
-    /// The file.
-    pub path: PathBuf,
-    /// Its format.
-    pub format: Format,
-    /// How it is compressed.
-    pub compression: Compression,
-    /// IPv4 routes read, including duplicates.
-    pub routes_v4: u64,
-    /// IPv6 routes read, including duplicates.
-    pub routes_v6: u64,
-    /// Neighbours read.
-    pub neighbours: u64,
-    /// Routes that replaced an earlier one: from this file, from an earlier file, or in the RIB before loading.
-    pub duplicates: u64,
-    /// Prefixes of an MRT table left out because none of their entries has a usable next hop.
-    pub unusable: u64,
-    /// MRT records left out because of their type (multicast, updates, ..).
-    pub skipped_records: u64,
-    /// JSON routes left out because of their TOS.
-    pub with_tos: u64,
-    /// The content's length, after decompression.
-    pub bytes: u64,
-    /// Where an MRT file was cut short. The routes before that point are loaded; the caller should warn.
-    pub truncated: Option<Truncated>,
-}
-
-impl Loaded {
-    /// Routes read, of both families, including duplicates.
-    #[must_use]
-    pub const fn routes(&self) -> u64 {
-        self.routes_v4 + self.routes_v6
-    }
-}
-
-struct LoadProgress<'a> {
-    hook: Option<OnProgress<'a>>,
-    before_bytes: u64,
-    last_bytes: u64,
-    total_bytes: u64,
-}
-
-impl LoadProgress<'_> {
-    /// Reports the position of `source`, if it has changed.
-    fn tick(&mut self, source: &FeedSource) {
-        if let Some(hook) = &mut self.hook {
-            let done_bytes = self.before_bytes + source.bytes_done();
-            if done_bytes != self.last_bytes {
-                self.last_bytes = done_bytes;
-                hook(done_bytes, self.total_bytes);
-            }
-        }
-    }
 }
 
 /// Loads the tables of all files, in order, into `rib` and `hops`. The last route of a prefix wins. Among the routes of

@@ -3,9 +3,9 @@
 //! The library reads the records. This file checks each header first, to distinguish garbage from a file cut short: when a header
 //! is valid but the end of its record is missing, the file was cut short, and the records before are kept.
 
+use super::format::is_mrt_type;
 use super::{FeedError, FeedErrorKind, FeedSource, RecordError};
 use bgpkit_parser::ParserError;
-use bgpkit_parser::models::EntryType;
 use bgpkit_parser::parser::{RawMrtRecord, chunk_mrt_record};
 use std::fmt;
 use std::io;
@@ -28,11 +28,6 @@ impl fmt::Display for Truncated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "cut short in record {} at byte {}", self.record, self.offset_bytes)
     }
-}
-
-/// Whether `value` is a type in RFC 6396. NULL (0) does not count, so that a file of zeros is garbage.
-pub(super) fn is_type(value: u16) -> bool {
-    value > 0 && EntryType::try_from(value).is_ok()
 }
 
 pub(super) enum Next {
@@ -91,7 +86,7 @@ impl Records {
             return Ok(Next::End(cut.then_some(truncated)));
         }
         self.number += 1;
-        if !is_type(kind) {
+        if !is_mrt_type(kind) {
             return Err(self.error(RecordError::Type { value: kind }));
         }
         if length_bytes > RECORD_BYTES_MAX {

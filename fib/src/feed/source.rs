@@ -3,8 +3,8 @@
 //! [`FeedSource`] is a buffered reader that can look ahead without consuming. It counts the bytes read, for a progress bar and for
 //! error messages, and it records whether a compressed file was cut short.
 
-use super::{FeedError, FeedErrorKind, Format};
-use std::fmt;
+use super::format::{Compression, Format, is_mrt_type};
+use super::{FeedError, FeedErrorKind};
 use std::fs::{File, Metadata};
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -18,33 +18,6 @@ const BUFFER_BYTES: usize = 256 << 10;
 const HEAD_BYTES: usize = 4096;
 /// The length of the longest magic number below.
 const MAGIC_BYTES: usize = 6;
-
-/// How a file is compressed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Compression {
-    /// Not compressed.
-    None,
-    /// gzip (RFC 1952), with one or more members.
-    Gzip,
-    /// bzip2, with one or more streams.
-    Bzip2,
-    /// xz, with one or more streams.
-    Xz,
-    /// zstd, with one or more frames.
-    Zstd,
-}
-
-impl fmt::Display for Compression {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::None => "plain",
-            Self::Gzip => "gzip",
-            Self::Bzip2 => "bzip2",
-            Self::Xz => "xz",
-            Self::Zstd => "zstd",
-        })
-    }
-}
 
 /// Counts the bytes read from a file, and detects at its end whether the file was modified meanwhile.
 struct CountedFile {
@@ -213,7 +186,7 @@ impl FeedSource {
     pub fn sniff(&mut self) -> Result<Format, FeedError> {
         let head = self.peek(HEAD_BYTES);
         let format = if head.get(4) == Some(&0) {
-            (head.len() >= 6 && super::mrt::is_type(u16::from(head[5]))).then_some(Format::Mrt)
+            (head.len() >= 6 && is_mrt_type(u16::from(head[5]))).then_some(Format::Mrt)
         } else if head.iter().any(|byte| matches!(byte, 0..=8 | 14..=31 | 127)) {
             None
         } else {

@@ -11,8 +11,9 @@
 //! from its id. Multicast and generic records are counted and skipped.
 
 use super::collect::{Collected, FeedPlace};
+use super::loaded::LoadProgress;
 use super::mrt::{Next, Records, Truncated, library};
-use super::{FeedError, Format, Hop, LoadProgress, RecordError};
+use super::{FeedError, Format, Hop, RecordError};
 use crate::{IpPrefix, NextHop, PortRef, Prefix4, Prefix6, PrefixError};
 use bgpkit_parser::models::{EntryType, MrtMessage, TableDumpV2Message};
 use bgpkit_parser::parser::RawMrtRecord;

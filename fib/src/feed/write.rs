@@ -28,7 +28,7 @@ pub enum WriteFormat {
     Json,
 }
 
-super::format_names!(
+super::format::format_names!(
     WriteFormat, "a format to write, wanted text, iproute2, l3fwd or json",
     Text "text", Iproute2 "iproute2", L3fwd "l3fwd", Json "json"
 );

@@ -20,9 +20,10 @@
 //! IPv4 and 1024 for IPv6.
 
 use super::collect::{Collected, FeedPlace};
-use super::error::excerpt;
+use super::format::excerpt;
 use super::lines::{LineWords, Lines};
-use super::{FeedError, Hop, LineError, LoadProgress};
+use super::loaded::LoadProgress;
+use super::{FeedError, Hop, LineError};
 use crate::{Family, Group, IpPrefix, MacAddr, Neighbour, NextHop, NextHopId, PortRef, Prefix4};
 use std::net::IpAddr;
 use std::str::FromStr;
