@@ -9,7 +9,7 @@ use super::lengths::{LengthShare, shares};
 use super::space::{SpaceShape, anywhere, is_unicast, open, run_goes_on_percent};
 use super::{GenerateError, TableSpec};
 use crate::random::{Seeded, WeightedRanks};
-use crate::{Key, NextHopId, Prefix};
+use crate::{Family, IpPrefix, Key, NextHopId, Prefix};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::hash_map::Entry;
 
@@ -35,6 +35,22 @@ pub fn table<K: Key>(spec: &TableSpec) -> Result<Vec<(Prefix<K>, NextHopId)>, Ge
     let mut routes: Vec<_> = maker.routes.into_iter().collect();
     routes.sort_unstable();
     Ok(routes)
+}
+
+impl TableSpec {
+    /// Generates the table: sorted routes with unique prefixes, as prefixes of either family.
+    ///
+    /// # Errors
+    /// As [`table`].
+    pub fn generate(&self) -> Result<Vec<(IpPrefix, NextHopId)>, GenerateError> {
+        fn wrap<K: Key>(routes: Vec<(Prefix<K>, NextHopId)>) -> Vec<(IpPrefix, NextHopId)> {
+            routes.into_iter().map(|(prefix, next_hop)| (K::wrap(prefix), next_hop)).collect()
+        }
+        match self.family {
+            Family::V4 => table::<u32>(self).map(wrap),
+            Family::V6 => table::<u128>(self).map(wrap),
+        }
+    }
 }
 
 /// A run below a route. Later runs may be placed near it.
