@@ -1,6 +1,7 @@
 //! Routes announced to the RIB, changes passed on to an engine, and the generations that result.
 
-use crate::{IpPrefix, Key, NextHopId, Prefix, Rib};
+use crate::prefix::ByFamily;
+use crate::{IpPrefix, Key, NextHopId, Prefix};
 
 /// An announced route: a new next hop, or [`NextHopId::NONE`] for a withdraw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,18 +68,24 @@ impl<T4, T6> PerFamily<T4, T6> {
 }
 
 impl Routes {
-    /// All routes announced to `rib`.
-    #[must_use]
-    pub fn of(rib: &Rib) -> Self {
-        Self { v4: rib.v4.iter().map(Route::from).collect(), v6: rib.v6.iter().map(Route::from).collect() }
-    }
-
     /// Adds a route.
     pub fn push(&mut self, prefix: IpPrefix, next_hop: NextHopId) {
         match prefix {
             IpPrefix::V4(prefix) => self.v4.push(Route { prefix, next_hop }),
             IpPrefix::V6(prefix) => self.v6.push(Route { prefix, next_hop }),
         }
+    }
+}
+
+impl ByFamily for FibDelta {
+    type Part<K: Key> = [Change<K>];
+
+    fn v4(&self) -> &[Change<u32>] {
+        &self.v4
+    }
+
+    fn v6(&self) -> &[Change<u128>] {
+        &self.v6
     }
 }
 

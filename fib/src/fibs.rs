@@ -2,25 +2,8 @@
 //!
 //! An engine with one FIB has FIB 0 and refuses all others. Engines check the ids of a batch once, with [`Fibs::check`].
 
-use crate::EngineError;
-use std::fmt;
+use crate::{EngineError, FibId};
 use std::ops::Range;
-
-/// A FIB of an engine, `0..fibs`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(transparent)]
-pub struct FibId(pub u32);
-
-impl FibId {
-    /// The FIB that every engine has.
-    pub const MAIN: Self = Self(0);
-}
-
-impl fmt::Display for FibId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
 
 /// The FIBs of the keys of a batch.
 #[derive(Clone, Copy, Debug)]

@@ -11,10 +11,10 @@
 //! | [`group`] | [`Group`]: several paths for the packets of one route |
 //! | [`rib`] | [`Rib`]: the routes of all feeds, compiled into the routes of an engine |
 //! | [`delta`] | [`Routes`]: changes to the RIB; [`FibDelta`]: changes to an engine's table; [`Generation`] |
-//! | [`engine`] | [`EngineWriter`], [`EngineReader`]: the contract of every engine |
+//! | [`engine`] | [`EngineWriter`], [`EngineReader`]: the contract of every engine; [`EngineError`] |
 //! | [`reader`] | [`reader::SlotReader`]: the slots of engines that finish within `submit` |
 //! | [`keys`] | [`Keys`], [`KeyBuffer`]: batches of keys, borrowed and owned |
-//! | [`fibs`] | [`FibId`], [`Fibs`]: the FIBs of an engine that holds several, and of the keys of a batch |
+//! | [`fibs`] | [`Fibs`]: the FIBs of the keys of a batch, by [`FibId`] |
 //! | [`details`] | [`Details`]: engine-specific figures by name |
 //! | [`registry`] | [`Registry`]: the available engines by name |
 //! | [`isa`] | [`Isa`]: instruction sets of kernels; [`CheckedIsa`]: one that this CPU has |
@@ -46,6 +46,7 @@ pub mod delta;
 pub mod details;
 pub mod digest;
 pub mod engine;
+mod engine_error;
 #[cfg(feature = "testing")]
 pub mod faulty;
 pub mod feed;
@@ -53,6 +54,7 @@ pub mod fibs;
 pub mod generate;
 pub mod group;
 pub mod host;
+mod ids;
 pub mod isa;
 pub mod keys;
 pub mod loads;
@@ -74,11 +76,11 @@ pub mod units;
 
 pub use delta::{Change, FibDelta, Generation, Route, Routes};
 pub use details::Details;
-pub use engine::{
-    Capacity, EngineError, EngineInfo, EngineOptions, EngineReader, EngineStats, EngineWriter, SlotId,
-};
-pub use fibs::{FibId, Fibs};
+pub use engine::{Capacity, EngineInfo, EngineOptions, EngineReader, EngineStats, EngineWriter};
+pub use engine_error::EngineError;
+pub use fibs::Fibs;
 pub use group::{Group, GroupPath};
+pub use ids::{FibId, SlotId};
 pub use isa::{CheckedIsa, Isa, IsaError};
 pub use keys::{KeyBuffer, Keys};
 pub use loads::Loads;

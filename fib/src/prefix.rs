@@ -2,7 +2,6 @@
 //!
 //! Host bits of a [`Prefix`] are zero by construction, so equal routes are equal values.
 
-use crate::{Change, FibDelta, Rib, RibTable};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
@@ -67,10 +66,18 @@ pub trait Key:
     fn from_high_bits(bits: u128) -> Self;
     /// Wraps a prefix of this family.
     fn wrap(prefix: Prefix<Self>) -> IpPrefix;
-    /// The changes of this family.
-    fn changes(delta: &FibDelta) -> &[Change<Self>];
-    /// The routes of this family.
-    fn table(rib: &Rib) -> &RibTable<Self>;
+    /// The part of this family: the changes of a [`FibDelta`](crate::FibDelta), the routes of a [`Rib`](crate::Rib).
+    fn part<F: ByFamily>(both: &F) -> &F::Part<Self>;
+}
+
+/// A value with a part for each family.
+pub trait ByFamily {
+    /// The part of the family with keys `K`.
+    type Part<K: Key>: ?Sized;
+    /// The IPv4 part.
+    fn v4(&self) -> &Self::Part<u32>;
+    /// The IPv6 part.
+    fn v6(&self) -> &Self::Part<u128>;
 }
 
 mod sealed {
@@ -100,11 +107,8 @@ macro_rules! key {
             fn wrap(prefix: Prefix<Self>) -> IpPrefix {
                 IpPrefix::$family(prefix)
             }
-            fn changes(delta: &FibDelta) -> &[Change<Self>] {
-                &delta.$field
-            }
-            fn table(rib: &Rib) -> &RibTable<Self> {
-                &rib.$field
+            fn part<F: ByFamily>(both: &F) -> &F::Part<Self> {
+                both.$field()
             }
         }
     };

@@ -400,7 +400,7 @@ pub fn run<K: Key>(plan: &Sequences, checker: &Checker<K>, mut apply: impl FnMut
         let mut rib = if sequence % 2 == 0 { Rib::new() } else { Rib::plain() };
         for at in 0..=count {
             let routes =
-                if at == count { K::table(&rib).withdrawn() } else { maker.delta(kind, rib.is_empty()) };
+                if at == count { K::part(&rib).withdrawn() } else { maker.delta(kind, rib.is_empty()) };
             if routes.is_empty() {
                 continue;
             }

@@ -53,7 +53,7 @@ pub(crate) fn run_blocks<K: Key>(
         checker.watch(&keys, &right(&oracle));
         for at in 0..9 {
             // The last delta withdraws everything.
-            let routes = if at == 8 { K::table(&rib).withdrawn() } else { Vec::new() };
+            let routes = if at == 8 { K::part(&rib).withdrawn() } else { Vec::new() };
             for route in &routes {
                 rib.set(K::wrap(route.prefix), route.next_hop);
                 oracle.set(route.prefix, route.next_hop);
@@ -62,7 +62,7 @@ pub(crate) fn run_blocks<K: Key>(
                 let is_whole = has_whole && below(4) == 0;
                 let len = if is_whole { 0 } else { [8, 14, 16, 19, 24, 25, 27, 32][below(8) as usize] };
                 let prefix = Prefix::truncating(key(BLOCKS[below(4) as usize] | 1), within.len() + len);
-                let is_there = !K::table(&rib).get(prefix).is_none();
+                let is_there = !K::part(&rib).get(prefix).is_none();
                 let next_hop = if is_there && below(10) < 7 { 0 } else { 1 + below(5) };
                 rib.set(K::wrap(prefix), NextHopId::from_answer(next_hop));
                 oracle.set(prefix, NextHopId::from_answer(next_hop));

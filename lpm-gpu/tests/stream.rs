@@ -86,7 +86,7 @@ where
     /// Keys within the routes of `first`, within prefixes that `deltas` change, and anywhere.
     fn new(first: &[Change<K>], deltas: &[FibDelta], dice: &mut Seeded) -> Self {
         let changed: Vec<Prefix<K>> =
-            deltas.iter().flat_map(K::changes).map(|change| change.prefix).collect();
+            deltas.iter().flat_map(K::part).map(|change| change.prefix).collect();
         let mut key = |at| {
             let prefix = match at % 4 {
                 0 => Prefix::DEFAULT,
@@ -99,7 +99,7 @@ where
         let mut oracle: Oracle<K> = first.iter().map(|change| (change.prefix, change.new)).collect();
         let mut answers: Vec<_> = keys.iter().map(|key| vec![(0, oracle.lookup(*key))]).collect();
         for (generation, delta) in (1..).zip(deltas) {
-            let changes = K::changes(delta);
+            let changes = K::part(delta);
             changes.iter().for_each(|change| oracle.set(change.prefix, change.new));
             for (key, answers) in keys.iter().zip(&mut answers) {
                 let answer = || oracle.lookup(*key);

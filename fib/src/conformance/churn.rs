@@ -48,7 +48,7 @@ fn withdraw_in_parts(rig: &mut TestRig, part: usize) {
 }
 
 fn some_withdrawn<K: TestKey>(rig: &mut TestRig, part: usize) -> Vec<Route<K>> {
-    let mut left: Vec<_> = K::table(&rig.rib).prefixes().collect();
+    let mut left: Vec<_> = K::part(&rig.rib).prefixes().collect();
     let count = part.min(left.len());
     (0..count).map(|_| Route::withdrawal(left.swap_remove(rig.rng.below(left.len())))).collect()
 }
@@ -137,7 +137,7 @@ pub fn churn(make: Make<'_>, options: Options) {
 /// `size` changes of distinct prefixes: half announce a drawn prefix, four in ten withdraw a present one, the others
 /// withdraw a drawn prefix, which is mostly absent.
 fn random_delta<K: TestKey>(rig: &mut TestRig, universe: &Universe<K>, size: usize) -> Routes {
-    let present: Vec<_> = K::table(&rig.rib).prefixes().collect();
+    let present: Vec<_> = K::part(&rig.rib).prefixes().collect();
     let mut seen = BTreeSet::new();
     let mut changes = Vec::with_capacity(size);
     for _ in 0..size {

@@ -256,7 +256,7 @@ fn small_table(rig: &mut TestRig) -> Routes {
 /// `routes` new random routes, half in each family, and a withdraw or a change of some present ones.
 fn large_delta(rig: &mut TestRig, routes: usize) -> Routes {
     fn present<K: TestKey>(rig: &TestRig, routes: usize) -> BTreeMap<Prefix<K>, NextHopId> {
-        let some = K::table(&rig.rib).prefixes().enumerate().step_by(5).take(routes);
+        let some = K::part(&rig.rib).prefixes().enumerate().step_by(5).take(routes);
         some.map(|(at, prefix)| (prefix, if at % 2 == 0 { NextHopId::NONE } else { rig.id_at(at + 1) }))
             .collect()
     }

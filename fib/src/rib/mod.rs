@@ -13,11 +13,11 @@
 //! An engine stores no routes. Each [`Change`] has the old and the new next hop of a prefix. An engine that needs more
 //! (the fallback of an address, all routes for a rebuild) reads it from the [`Rib`] that is passed with the delta.
 
+mod engines;
 mod trie;
 
-use crate::{
-    Change, EngineError, EngineWriter, FibDelta, Generation, IpPrefix, Key, NextHopId, Prefix, Route, Routes,
-};
+use crate::prefix::ByFamily;
+use crate::{Change, FibDelta, IpPrefix, Key, NextHopId, Prefix, Route, Routes};
 use rustc_hash::FxHashMap;
 use std::collections::hash_map::Entry;
 use std::net::IpAddr;
@@ -396,14 +396,6 @@ impl Rib {
         rib
     }
 
-    /// An empty RIB for `engine`, which leaves routes out if the engine wants fewer.
-    #[must_use]
-    pub fn of(engine: &dyn EngineWriter) -> Self {
-        let mut rib = Self::default();
-        rib.leave_out(engine.info().wants_fewer_routes);
-        rib
-    }
-
     /// Whether to leave out routes that change no answer. Must be called before the first commit.
     pub const fn leave_out(&mut self, leaves_out: bool) {
         self.v4.is_plain = !leaves_out;
@@ -501,37 +493,6 @@ impl Rib {
         applied
     }
 
-    /// Commits to `engine`, which has applied every earlier delta of this RIB: see [`Self::commit`].
-    ///
-    /// # Errors
-    /// As [`EngineWriter::apply`].
-    pub fn commit_to(&mut self, engine: &mut dyn EngineWriter) -> Result<Generation, EngineError> {
-        self.commit(|delta, rib| engine.apply(delta, rib))
-    }
-
-    /// Loads the committed routes into `engine`, which must be empty.
-    ///
-    /// # Errors
-    /// As [`EngineWriter::apply`].
-    pub fn load(&self, engine: &mut dyn EngineWriter) -> Result<Generation, EngineError> {
-        engine.apply(&self.full_delta(), self)
-    }
-
-    /// Loads the committed routes into `engine`, which must be empty and then replaces the engine of this RIB. There
-    /// must be no change since the last commit. If `engine` refuses, the RIB still matches the previous engine.
-    ///
-    /// # Errors
-    /// As [`EngineWriter::apply`].
-    pub fn move_to(&mut self, engine: &mut dyn EngineWriter) -> Result<Generation, EngineError> {
-        let was_plain = self.v4.is_plain;
-        self.reselect_used(engine.info().wants_fewer_routes);
-        let loaded = self.load(engine);
-        if loaded.is_err() {
-            self.reselect_used(!was_plain);
-        }
-        loaded
-    }
-
     /// Selects the used routes again for an engine that [wants fewer](crate::EngineInfo::wants_fewer_routes) or not.
     /// There must be no change since the last commit.
     fn reselect_used(&mut self, leaves_out: bool) {
@@ -559,6 +520,26 @@ impl Rib {
             changes
         }
         FibDelta { v4: all(&self.v4), v6: all(&self.v6) }
+    }
+}
+
+impl ByFamily for Rib {
+    type Part<K: Key> = RibTable<K>;
+
+    fn v4(&self) -> &RibTable<u32> {
+        &self.v4
+    }
+
+    fn v6(&self) -> &RibTable<u128> {
+        &self.v6
+    }
+}
+
+impl Routes {
+    /// All routes announced to `rib`.
+    #[must_use]
+    pub fn of(rib: &Rib) -> Self {
+        Self { v4: rib.v4.iter().map(Route::from).collect(), v6: rib.v6.iter().map(Route::from).collect() }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The changes that the RIB passes to an engine, and undoing them.
 
 use super::*;
-use crate::Prefix4;
+use crate::{EngineWriter as _, Generation, Prefix4};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -67,7 +67,7 @@ impl<K: Key> Side<K> {
         };
         let mut spares = Spares::default();
         let empty = Rib::new();
-        let image = host.image(K::table(&empty));
+        let image = host.image(K::part(&empty));
         limits.check(image.words)?;
         let kernel = lookup_kernel(gpu, &names, frozen)?;
         let mut current = spares.reserve(gpu, image.words, kernel, u64::MAX)?;

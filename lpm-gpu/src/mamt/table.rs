@@ -53,10 +53,10 @@ impl<K: Key> FibTable<K> for MamtTable<K> {
         let added = |&(prefix, new)| Change { prefix, old: NextHopId::NONE, new };
         let changes: Vec<_> = routes.iter().map(added).collect();
         let none = Rib::new();
-        if host.apply(&changes, K::table(&none), usize::MAX)? == Due::Steps {
+        if host.apply(&changes, K::part(&none), usize::MAX)? == Due::Steps {
             host.rebuild(usize::MAX)?; // few routes: the shape is the empty table's
         }
-        host.take_steps(1, K::table(&none));
+        host.take_steps(1, K::part(&none));
         Ok(host)
     }
 
@@ -66,7 +66,7 @@ impl<K: Key> FibTable<K> for MamtTable<K> {
 
     fn build(host: GamtTable<K>, _: Routes<K>, params: &MamtParams) -> Result<Self, EngineError> {
         let none = Rib::new();
-        let shared = Arc::new(Words::new(&host.image(K::table(&none)), host.shared_answers(), params)?);
+        let shared = Arc::new(Words::new(&host.image(K::part(&none)), host.shared_answers(), params)?);
         Ok(Self { host, shared, update: 1 })
     }
 

@@ -100,7 +100,7 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
     /// A rig for an empty `table`.
     pub fn new(table: Box<T>, seed: u64) -> Self {
         let rib = Rib::plain();
-        let device = vec![LoadedTable::new(&*table, K::table(&rib))];
+        let device = vec![LoadedTable::new(&*table, K::part(&rib))];
         Self {
             answers: table.answers(),
             table,
@@ -147,18 +147,18 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
         let changes = self.changes(routes);
         self.put(changes.iter().map(|change| (change.prefix, change.new)));
         changes.iter().for_each(|change| self.oracle.set(change.prefix, change.new));
-        self.table.apply(&changes, K::table(&self.rib), usize::MAX).unwrap()
+        self.table.apply(&changes, K::part(&self.rib), usize::MAX).unwrap()
     }
 
     /// Takes the pending steps without running them.
     pub fn steps(&mut self) -> Vec<Step> {
         self.update += 1;
-        self.table.take_steps(self.update, K::table(&self.rib))
+        self.table.take_steps(self.update, K::part(&self.rib))
     }
 
     /// Puts the table's image in service.
     pub fn load(&mut self) {
-        self.device.push(LoadedTable::new(&*self.table, K::table(&self.rib)));
+        self.device.push(LoadedTable::new(&*self.table, K::part(&self.rib)));
     }
 
     /// Applies a delta as the engine does, and checks all answers after each store.
@@ -210,7 +210,7 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
 
     /// Withdraws all routes.
     pub fn withdraw_all(&mut self) {
-        self.apply(&K::table(&self.rib).withdrawn()).unwrap();
+        self.apply(&K::part(&self.rib).withdrawn()).unwrap();
         for _ in 0..1000 {
             let key = K::from_high_bits(self.random.u128());
             assert_eq!(self.lookup(key), NextHopId::NONE, "{:?}", key.to_ip());
@@ -231,7 +231,7 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
     }
 
     fn check_every(&mut self, step: usize) {
-        for prefix in K::table(&self.rib).prefixes().step_by(step) {
+        for prefix in K::part(&self.rib).prefixes().step_by(step) {
             for key in edges(prefix).into_iter().chain([K::from_high_bits(self.random.u128())]) {
                 assert_eq!(self.lookup(key), self.oracle.lookup(key), "{:?}", key.to_ip());
             }
@@ -241,7 +241,7 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
     /// The changes that a list of routes makes; the RIB stays unchanged.
     fn changes(&mut self, routes: &[Route<K>]) -> Vec<Change<K>> {
         routes.iter().for_each(|route| _ = self.rib.set(K::wrap(route.prefix), route.next_hop));
-        let changes = K::changes(&self.rib.take_delta()).to_vec();
+        let changes = K::part(&self.rib.take_delta()).to_vec();
         self.put(changes.iter().map(|change| (change.prefix, change.old)));
         changes
     }
@@ -269,7 +269,7 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
                 if self.make(first).is_ok() {
                     return self.make(rest).inspect_err(|_| {
                         self.put(first.iter().map(|change| (change.prefix, change.old)));
-                        let due = reverse(&mut *self.table, first, K::table(&self.rib)).unwrap();
+                        let due = reverse(&mut *self.table, first, K::part(&self.rib)).unwrap();
                         self.stale |= due == Due::Image;
                     });
                 }
@@ -282,13 +282,13 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
     /// Makes `changes`, or takes them back if the table refuses them.
     fn make(&mut self, changes: &[Change<K>]) -> Result<(), EngineError> {
         self.put(changes.iter().map(|change| (change.prefix, change.new)));
-        let made = self.table.apply(changes, K::table(&self.rib), usize::MAX);
+        let made = self.table.apply(changes, K::part(&self.rib), usize::MAX);
         made.map(|due| self.stale |= due == Due::Image).inspect_err(|_| self.take_back(changes))
     }
 
     fn take_back(&mut self, changes: &[Change<K>]) {
         self.put(changes.iter().map(|change| (change.prefix, change.old)));
-        self.stale |= self.table.take_back(changes, K::table(&self.rib)).unwrap() == Due::Image;
+        self.stale |= self.table.take_back(changes, K::part(&self.rib)).unwrap() == Due::Image;
     }
 
     /// A key that the prefixes may affect.
@@ -356,7 +356,7 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
         for probe in probes {
             assert_eq!(self.lookup(probe.key), probe.new, "{:?} after the update", probe.key.to_ip());
         }
-        assert_eq!(self.table.routes(), K::table(&self.rib).len() as u64);
+        assert_eq!(self.table.routes(), K::part(&self.rib).len() as u64);
         self.collect();
     }
 

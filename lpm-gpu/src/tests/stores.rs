@@ -83,7 +83,7 @@ impl<K: Key + 'static, T: HostTable<K>> StoreRig<K, T> {
         wrong: Wrong,
         resolve: impl Fn(u32, K, &mut Steps<'_>) -> Result<NextHopId, Stopped> + 'static,
     ) -> Self {
-        let tables = Rc::new(RefCell::new(vec![LoadedTable::new(&table, K::table(&Rib::new()))]));
+        let tables = Rc::new(RefCell::new(vec![LoadedTable::new(&table, K::part(&Rib::new()))]));
         let device = Rc::clone(&tables);
         let checker = Checker::new(move |key, steps: &mut Steps<'_>| {
             let raw = search(&tables, key, steps)?;
@@ -104,7 +104,7 @@ impl<K: Key + 'static, T: HostTable<K>> StoreRig<K, T> {
     /// Runs [`sequences`]. Returns the numbers of stores and of rebuilt tables.
     pub(crate) fn run(mut self, count: usize, lengths: &[RangeInclusive<u8>]) -> (u64, u64) {
         let checker = self.device.1.clone();
-        sequences(&checker, count, lengths, |delta, rib| self.apply(K::changes(delta), K::table(rib)));
+        sequences(&checker, count, lengths, |delta, rib| self.apply(K::part(delta), K::part(rib)));
         println!("{} tables rebuilt", self.rebuilds);
         (checker.tried().0, self.rebuilds)
     }
@@ -189,7 +189,7 @@ fn flicker<K: Key>(
     checker.watch(&keys, &right(&oracle));
     for delta in 0..20 {
         if delta % 3 == 2 || delta == 19 {
-            for route in K::table(&rib).withdrawn() {
+            for route in K::part(&rib).withdrawn() {
                 rib.set(K::wrap(route.prefix), route.next_hop);
             }
         } else {
@@ -202,7 +202,7 @@ fn flicker<K: Key>(
             }
         }
         let delta = rib.take_delta();
-        for change in K::changes(&delta) {
+        for change in K::part(&delta) {
             oracle.set(change.prefix, change.new);
         }
         checker.begin(&right(&oracle));

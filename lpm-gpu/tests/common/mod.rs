@@ -40,7 +40,7 @@ pub(crate) fn is_full() -> bool {
 /// `count` keys of each family: half within routes of `rib`, half anywhere.
 pub(crate) fn draw_keys(rib: &Rib, count: usize, dice: &mut Seeded) -> [KeyBuffer; 2] {
     fn draw<K: Key>(rib: &Rib, count: usize, dice: &mut Seeded) -> KeyBuffer {
-        let routes = K::table(rib).sorted();
+        let routes = K::part(rib).sorted();
         let key = |at| {
             let route = if at % 2 == 0 { dice.pick(&routes) } else { None };
             dice.inside(route.map_or(Prefix::<K>::DEFAULT, |(prefix, _)| *prefix))

@@ -59,7 +59,7 @@ fn replay<K: Key>(routes: &[Route<K>], updates: &[Route<K>], next_hops: NextHops
     let words = rig.device.last().unwrap().words.clone();
     rig.load();
     assert_eq!(words, rig.device.last().unwrap().words);
-    assert_eq!(rig.tell(&K::table(&rig.rib).withdrawn()), Due::Image);
+    assert_eq!(rig.tell(&K::part(&rig.rib).withdrawn()), Due::Image);
     assert_eq!(rig.table.routes(), 0);
     rig.load();
     let words = &rig.device.last().unwrap().words;

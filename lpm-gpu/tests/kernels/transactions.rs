@@ -56,7 +56,7 @@ fn compare<K: Key, N: Plain + Default>(
         rib.set(K::wrap(prefix), NextHopId::from_answer(number));
     }
     rib.take_delta();
-    let routes = K::table(&rib);
+    let routes = K::part(&rib);
     let changes: Vec<_> =
         routes.used().map(|(prefix, new)| Change { prefix, old: NextHopId::NONE, new }).collect();
     if table.apply(&changes, routes, usize::MAX).unwrap() == Due::Steps {
