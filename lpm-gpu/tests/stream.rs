@@ -85,8 +85,7 @@ where
 {
     /// Keys within the routes of `first`, within prefixes that `deltas` change, and anywhere.
     fn new(first: &[Change<K>], deltas: &[FibDelta], dice: &mut Seeded) -> Self {
-        let changed: Vec<Prefix<K>> =
-            deltas.iter().flat_map(K::part).map(|change| change.prefix).collect();
+        let changed: Vec<Prefix<K>> = deltas.iter().flat_map(K::part).map(|change| change.prefix).collect();
         let mut key = |at| {
             let prefix = match at % 4 {
                 0 => Prefix::DEFAULT,
