@@ -31,7 +31,7 @@ pub fn table_hash(rib: &Rib, hops: &NextHopTable) -> String {
                 put(&[0; 4]);
                 put(&name.to_be_bytes());
             }
-            None => put(&hops.told(id).get().to_be_bytes()),
+            None => put(&hops.announced_id(id).get().to_be_bytes()),
         }
         hash.update(&record[..bytes]);
     };

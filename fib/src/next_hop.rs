@@ -356,7 +356,7 @@ impl NextHopTable {
 
     /// The announced id: the number of a bare id that was moved, else `id`.
     #[must_use]
-    pub fn told(&self, id: NextHopId) -> NextHopId {
+    pub fn announced_id(&self, id: NextHopId) -> NextHopId {
         match self.by_id.get(&id) {
             Some(NextHop::Moved(number)) => *number,
             _ => id,
@@ -556,7 +556,7 @@ mod tests {
         assert!(matches!(table.bare(2), Err(NextHopError::InUse { .. })));
         table.move_ids();
         let moved = table.bare(2).unwrap();
-        assert_eq!((moved.get(), table.told(moved).get(), table.told(id)), (3, 2, id));
+        assert_eq!((moved.get(), table.announced_id(moved).get(), table.announced_id(id)), (3, 2, id));
         assert_eq!(table.bare(2), Ok(moved));
         assert_eq!(table.bare(1).unwrap().get(), 1);
     }

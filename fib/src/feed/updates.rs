@@ -383,6 +383,6 @@ mod tests {
         assert!(rib.is_empty());
         hops.move_ids();
         let moved = taken.next_hop(&mut hops).unwrap();
-        assert_eq!((moved.get(), hops.told(moved).get()), (2, 1), "the gateway keeps its id");
+        assert_eq!((moved.get(), hops.announced_id(moved).get()), (2, 1), "the gateway keeps its id");
     }
 }

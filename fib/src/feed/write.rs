@@ -220,7 +220,9 @@ impl TableWriter<'_> {
         for (prefix, id) in table.sorted() {
             let prefix = K::wrap(prefix);
             let (id, hop) = match self.hops.get(id) {
-                None | Some(NextHop::Bare | NextHop::Moved(_)) => (self.hops.told(id), &NextHop::Bare),
+                None | Some(NextHop::Bare | NextHop::Moved(_)) => {
+                    (self.hops.announced_id(id), &NextHop::Bare)
+                }
                 Some(hop) => (id, hop),
             };
             match self.format {

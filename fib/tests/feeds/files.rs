@@ -238,7 +238,7 @@ fn a_bare_id_that_an_earlier_load_gave_to_a_gateway_is_refused_or_gets_another()
     tables.load(&[&bare]).unwrap();
     assert_eq!((tables.id("10.0.0.0/8").get(), tables.id("12.0.0.0/8").get()), (1, 7));
     let moved = tables.id("13.0.0.0/8");
-    assert_eq!((moved, tables.hops.told(moved).get()), (tables.id("14.0.0.0/8"), 1));
+    assert_eq!((moved, tables.hops.announced_id(moved).get()), (tables.id("14.0.0.0/8"), 1));
     assert_eq!(tables.hop("13.0.0.0/8"), &NextHop::Moved(tables.id("10.0.0.0/8")));
 }
 

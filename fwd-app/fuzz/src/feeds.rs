@@ -62,7 +62,9 @@ impl LoadedTable {
         let v6 = self.rib.v6.iter().map(|(prefix, id)| (IpPrefix::V6(prefix), id));
         v4.chain(v6)
             .map(|(prefix, id)| match self.hops.get(id) {
-                Some(NextHop::Bare | NextHop::Moved(_)) => (prefix, Meaning::Id(self.hops.told(id).get())),
+                Some(NextHop::Bare | NextHop::Moved(_)) => {
+                    (prefix, Meaning::Id(self.hops.announced_id(id).get()))
+                }
                 Some(hop) => (prefix, Meaning::Hop(hop.clone())),
                 None => panic!("{prefix}: next hop {id} is not in the table"),
             })

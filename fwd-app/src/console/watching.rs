@@ -147,7 +147,7 @@ impl TraceShown {
             prefix: route.map(|(prefix, _)| prefix.to_string()),
             next_hop: id.and_then(hop),
             path,
-            id: id.map(|id| vrf.hops().told(id).get()),
+            id: id.map(|id| vrf.hops().announced_id(id).get()),
             out,
             punted,
             dropped,

@@ -134,7 +134,7 @@ impl Vrf {
     /// The route in service of a prefix, whose next hop is `id`.
     fn listed(&self, prefix: IpPrefix, id: NextHopId, origin: Option<Origin>) -> ListedRoute {
         let hop = self.egress.hops.get(id).filter(|hop| !matches!(hop, NextHop::Bare | NextHop::Moved(_)));
-        ListedRoute { prefix, id: self.egress.hops.told(id), hop: hop.cloned(), origin }
+        ListedRoute { prefix, id: self.egress.hops.announced_id(id), hop: hop.cloned(), origin }
     }
 
     /// The longest match of an address, and the id of its next hop in [`Self::hops`].

@@ -116,7 +116,7 @@ impl SourcesRig {
         let mut answer = [NextHopId::NONE];
         self.vrf.engine().reader(1, 1).unwrap().lookup(Keys::V4(&[ADDRESS]), &mut answer).unwrap();
         let id = answer[0];
-        let told = self.vrf.hops().told(id);
+        let told = self.vrf.hops().announced_id(id);
         self.vrf
             .hops()
             .get(id)

@@ -136,7 +136,7 @@ impl<'a, I: Iterator<Item = (IpPrefix, NextHopId)>> Merge<'a, I> {
     /// A next hop as written in files.
     fn hop(&self, id: NextHopId) -> Hop {
         match self.hops.get(id) {
-            None | Some(NextHop::Bare | NextHop::Moved(_)) => Hop::Id(self.hops.told(id)),
+            None | Some(NextHop::Bare | NextHop::Moved(_)) => Hop::Id(self.hops.announced_id(id)),
             Some(hop) => Hop::Hop(hop.clone()),
         }
     }

@@ -82,7 +82,7 @@ impl CountedHops {
             let count = self.counts.count_of(id);
             if let (1.., Some(hop)) = (count.packets, hops.get(id)) {
                 let HopCount { packets, bytes } = count;
-                let (told, hop) = (hops.told(id), hop.clone());
+                let (told, hop) = (hops.announced_id(id), hop.clone());
                 self.busiest.push(BusyHop { packets: Reverse(packets), id, bytes, told, hop });
             }
             if self.busiest.len() > SHOWN_MAX

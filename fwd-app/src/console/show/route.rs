@@ -36,7 +36,7 @@ impl Steering<'_> {
             let table = table.as_ref()?;
             let (path, _) = table.path_of(id, flow.hash(table.hash_key(), address)?);
             let next_hop = hop(path).unwrap_or_default();
-            Some(FlowPath { id: vrf.hops().told(path).get(), next_hop, towards: towards(path) })
+            Some(FlowPath { id: vrf.hops().announced_id(path).get(), next_hop, towards: towards(path) })
         };
         Ok(Answer::new(RouteShown {
             prefix: Some(route.prefix.to_string()),
