@@ -1,5 +1,5 @@
-// What the device can do at best: random loads, and the time of one load. `gpu-ceilings` measures with these kernels; a lookup
-// kernel is then judged by its share of the load rate at its table's size.
+// Upper limits of the device: the rate of random loads, and the time of one load. `gpu-ceilings` measures with these kernels;
+// a lookup kernel is then judged by its share of the load rate at its table's size.
 //
 // Entries:
 //   fill_words(words, count, seed)                              words[i] = mix(seed + i)

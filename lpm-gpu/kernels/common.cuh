@@ -1,11 +1,11 @@
-// The little of CUDA's language that our kernels use, so that clang compiles them without a CUDA toolkit beside it.
+// The part of CUDA's language that our kernels use, so that clang compiles them without a CUDA toolkit.
 //
 // Everything here is a builtin of clang or one line of PTX. The build (scripts/ptx.sh) passes -nocudainc, so nothing
 // else is in scope, and the PTX depends on this file, its .cu and the compiler alone.
 //
 // Loads and stores carry the cache behaviour in their name:
 //   frozen  ld.global.nc: the table is not written while the kernel runs, so it may sit in L1's read-only path;
-//   live    ld.relaxed.gpu: update kernels write single words meanwhile; L2 is where all of them meet;
+//   live    ld.relaxed.gpu: update kernels write single words meanwhile; reads and writes meet in L2;
 //   sys     ld.relaxed.sys / st.relaxed.sys: shared with the host while the kernel runs;
 //   stream  ld.global.cs / st.global.cs: read or written once, should not push the table out of L2.
 #pragma once
@@ -29,13 +29,13 @@ enum { HEADER_WORDS = 128 };
 // In a raw answer: 64 bits matched and longer prefixes lie below (host.rs: RAW_DEEP).
 static const u32 RAW_DEEP = 1u << 31;
 
-// What the write kernel reads (host.rs: Write).
+// An argument of the write kernel (host.rs: Write).
 struct alignas(8) Write {
     u32 at;
     u32 value;
 };
 
-// What a table's own update kernel reads (host.rs: PrefixOp).
+// An argument of a table's own update kernel (host.rs: PrefixOp).
 struct alignas(16) PrefixOp {
     u32 address;
     u32 how;
@@ -167,11 +167,11 @@ template <class Search> DEVICE void for_keys(const Search &search, const u64 *ke
 // Persistent lookups: one launch stays on the device and serves slots that the host fills, without a driver call a batch.
 //
 // Launch (slots, done, blocks a slot) with grid (blocks a slot, slots, 1): blockIdx.y is the slot, blockIdx.x the block's part
-// of it. All blocks must be resident at once (no more than the occupancy the driver reports, less room for write_words).
+// of it. All blocks must be resident at once (at most the driver's occupancy, less room for write_words).
 //
 // For a batch the host writes words, header, keys, raw of the slot, then, last and as one 64-bit store (release), the
 // doorbell: batch number in the low half (1, 2, .. counted per slot, never STOP), keys in the high half. Each block that has
-// answered its part writes the batch number to done[slot * blocks a slot + part]; the batch is complete once all parts have it.
+// answered its part writes the batch number to done[slot * blocks a slot + part]; the batch is complete once all parts wrote it.
 // Doorbell and done start at zero. The slot's fields may change again only then. A doorbell of STOP ends the slot's blocks.
 //
 // All four are device addresses; keys and raw lie in mapped memory. The thread that has seen the doorbell executes a fence of
@@ -191,7 +191,7 @@ struct alignas(64) Slot {
 
 static const u32 STOP = 0xffffffffu;
 
-// Long enough not to crowd the bus with polls from all blocks, short beside the trip to host memory itself (about 1 us).
+// Long enough to keep polls from all blocks off the bus, and short compared to a trip to host memory (about 1 us).
 static const u32 POLL_NS = 100;
 
 DEVICE u64x2 load_pair(const void *p) {
@@ -200,7 +200,7 @@ DEVICE u64x2 load_pair(const void *p) {
     return v;
 }
 
-// `Table::open(words, header)` gives what `for_keys` searches with; all threads of the block come to it at once.
+// `Table::open(words, header)` returns the search object of `for_keys`; all threads of the block call it together.
 template <class Table, class Key> DEVICE void serve(const Slot *slots, u32 *done, u32 parts) {
     SHARED static u64 rung;
     const Slot *slot = slots + block_y();

@@ -83,7 +83,7 @@ struct Draw {
         }
     }
 
-    // One thread's `K` units, `step` apart; those of the direct table that are chunks are drawn inside.
+    // One thread's `K` units, `step` apart; a unit of the direct table that points to a chunk is drawn inside the chunk.
     template <int K> METHOD void some(u32 at, u32 step) const {
         u32 old[K], any = 0;
 #pragma unroll
@@ -112,7 +112,7 @@ struct Draw {
     }
 };
 
-// Runs `count` operations one after the other: what one wrote the next one reads. A unit is written once in an operation, by
+// Runs `count` operations in order: each reads what the previous one wrote. A unit is written once in an operation, by
 // one 32-bit store, so a running lookup sees the unit of before or of after.
 GLOBAL gale_operations(u32 *words, const u32 *, const PrefixOp *ops, u32 count) {
     for (u32 n = 0; n < count; n++) {
@@ -124,8 +124,8 @@ GLOBAL gale_operations(u32 *words, const u32 *, const PrefixOp *ops, u32 count) 
             for (u32 i = thread_in_block(); i < CHUNK_UNITS; i += block_threads()) {
                 store_live(words + DIRECT_UNITS + value * CHUNK_UNITS + i, under);
             }
-            // The chunk is there for every lookup before the unit that leads to it is: the barrier brings the block's stores
-            // to the first thread, whose fence orders all of them before its own.
+            // Every lookup sees the chunk before the unit that leads to it: the barrier makes the block's stores visible to
+            // the first thread, whose fence orders these stores before its own.
             sync_block();
             if (thread_in_block() == 0) {
                 fence_device();

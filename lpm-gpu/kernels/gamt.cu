@@ -2,11 +2,11 @@
 //
 // A unit is `inf << 8 | jump`. jump = 0 is a leaf, inf the answer; else jump is the level of the child node, and inf where that
 // node begins in its level. An inner unit of level l always has jump = l + 1, since the trie skips no level: all keys of
-// a warp are at one level at a time, and its stride and base are the same for all of them. In a leaf bit 7 (0x80) says that
+// a warp are at one level at a time, and its stride and base are the same for all its keys. In a leaf bit 7 (0x80) says that
 // longer prefixes lie below the 64 bits searched (IPv6); it goes out as RAW_DEEP.
 //
 // Header words: [0] levels H (1..=61); [1] array width in units (paper layout); [4 + 2l] stride of level l in bits (1..=24) and
-// [5 + 2l] its first word (flat layout), l = 1..=H. Strides add up to no more than the key's bits.
+// [5 + 2l] its first word (flat layout), l = 1..=H. Strides add up to at most the key's bits.
 //
 // Entries: gamt_lookup_{v4|v6}_{paper|flat}_{frozen|live}(words, header, keys, raw, count), gamt_persistent_{..}, write_words.
 #include "common.cuh"
@@ -106,7 +106,7 @@ LOOKUP(gamt_lookup_v6_paper_frozen, Paper, Frozen, u64)
 LOOKUP(gamt_lookup_v6_paper_live, Paper, Live, u64)
 
 // Writes bubbles: one aligned 32-bit store each, so that a running lookup sees the old unit or the new one. The order among
-// them is open; steps that depend on each other are launches of their own, in one stream.
+// them is open; steps that depend on each other are separate launches in one stream.
 GLOBAL write_words(u32 *words, const Write *writes, u32 count) {
     for (u32 i = thread_in_grid(); i < count; i += grid_threads()) {
         store_live(words + writes[i].at, writes[i].value);

@@ -49,13 +49,13 @@ template <class Load> struct Search {
     }
 };
 
-// Entry `at` of a word with entries of so many bits.
+// Entry `at` of a word with entries of `BITS` bits.
 template <u32 BITS> DEVICE u32 entry(u32 word, u32 at) { return word >> (at % (32 / BITS) * BITS) & ((1u << BITS) - 1); }
 
 // Entry `byte` of chunk `id`.
 DEVICE u32 in_chunk(u32 id, u32 byte) { return (id - 1) * 256 + (byte & 0xff); }
 
-// The paper's layout, K keys in step as above: BCN, BN24, and C24 and N32 where any key of the thread wants them.
+// The paper's layout, K keys in step as in the flat layout: BCN, BN24, and C24 and N32 where any key of the thread wants them.
 template <class Load> struct SearchPaper {
     const u32 *words;
     u32 n32, c24;
