@@ -1,8 +1,8 @@
 //! Changing tables: withdraws, re-announcements, thousands of random deltas, a replayed update stream.
 
 use super::draw::{TestKey, Universe};
+use super::options::{Make, Options};
 use super::rig::{TestRig, delta_of, fail};
-use super::{Make, Options};
 use crate::generate::{TableSpec, Updates, table};
 use crate::{Key, NextHopId, Prefix, Route, Routes};
 use std::collections::BTreeSet;

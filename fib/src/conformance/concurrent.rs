@@ -8,8 +8,8 @@
 //! between two generations (the longer prefix gone, the shorter one unchanged) gives an answer that is wrong in both.
 
 use super::draw::TestKey;
+use super::options::{Make, Options};
 use super::rig::{BATCH_MAX, SLOTS, TestRig, collect, fail, reader_of};
-use super::{Make, Options};
 use crate::oracle::OraclePair;
 use crate::{EngineReader, IpPrefix, KeyBuffer, NextHopId, Prefix, Routes, SlotId};
 use std::collections::BTreeMap;

@@ -1,8 +1,8 @@
 //! The reader contract: batches of any size, slots in any order, and typed errors for batches that do not fit.
 
 use super::draw::{TestKey, Universe};
+use super::options::{Make, Options};
 use super::rig::{TestRig, collect, fail, reader_of};
-use super::{Make, Options};
 use crate::{EngineError, EngineReader, Key, KeyBuffer, Keys, NextHopId, Routes, SlotId};
 use std::collections::BTreeMap;
 

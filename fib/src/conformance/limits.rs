@@ -1,8 +1,8 @@
 //! Capacity limits: large next-hop ids, many ids, and table memory. An engine stores a delta correctly or refuses it as a whole.
 
 use super::draw::{TestKey, Universe};
+use super::options::{Make, Options};
 use super::rig::{TestRig, delta_of, fail};
-use super::{Make, Options};
 use crate::{EngineError, EngineWriter, NextHopId, Prefix, Route, Routes};
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! The engine under test and the oracle: every change and every lookup goes to both.
 
 use super::draw::{TestKey, Universe, edges, palette};
-use super::{Make, Options};
+use super::options::{Make, Options};
 use crate::oracle::OraclePair;
 use crate::random::Seeded;
 use crate::{

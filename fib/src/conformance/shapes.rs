@@ -1,8 +1,8 @@
 //! Arrangements of prefixes: each alone, nested, side by side, at the ends of the address space, beyond /64.
 
 use super::draw::TestKey;
+use super::options::{Make, Options};
 use super::rig::TestRig;
-use super::{Make, Options};
 use crate::{NextHopId, Prefix, Route, Routes};
 use std::collections::BTreeSet;
 

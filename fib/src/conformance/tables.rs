@@ -1,8 +1,8 @@
 //! Whole tables: random ones, nested ones, and ones shaped like the Internet's.
 
 use super::draw::TestKey;
+use super::options::{Make, Options};
 use super::rig::TestRig;
-use super::{Make, Options};
 use crate::generate::{DEFAULT_ROUTES_V4, DEFAULT_ROUTES_V6, TableSpec, table};
 use crate::{NextHopId, Prefix};
 use std::collections::BTreeSet;
