@@ -1,6 +1,7 @@
 //! A batch as a CUDA graph: keys in, lookup, answers out, by one driver call.
 
-use super::device::{Device, Handle, on};
+use super::device::{Device, on};
+use super::driver::Handle;
 use super::error::GpuError;
 use super::kernel::{Arg, Kernel, Shape, with_parameters};
 use super::memory::{DeviceBuffer, DeviceWords, Plain, within};

@@ -1,12 +1,12 @@
 //! One GPU: its context, properties and memory (`reclaim` decides when memory is freed).
 
-use super::driver::{Driver, NOT_READY, OUT_OF_MEMORY, SUCCESS, call};
+use super::driver::{Driver, Handle, NOT_READY, OUT_OF_MEMORY, SUCCESS, call};
 use super::error::GpuError;
 use super::kernel::Module;
 use super::probe;
+use super::progress::StreamProgress;
 use super::reclaim::{Book, Failed, HostMemory, LoadedModule, Memory, OpenStream, STREAMS_MAX};
 use super::room::Admitted;
-use super::stream::{StreamProgress, poll};
 use cudarc::driver::sys;
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int};
@@ -65,15 +65,6 @@ struct Context {
     book: Arc<Mutex<Book>>,
     facts: Facts,
 }
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Handle<T>(pub(super) T);
-
-// SAFETY: driver handles are tokens that any thread with the context bound may use. Addresses of page-locked memory are
-// used only by their owners, which hold `Plain` elements (`Send` and `Sync`) and lend them under the rules of `&` and `&mut`.
-unsafe impl<T> Send for Handle<T> {}
-// SAFETY: as for `Send`.
-unsafe impl<T> Sync for Handle<T> {}
 
 /// Limit of an allocation; a system call may grow the device's pool.
 const ALLOCATION_LIMIT: Duration = Duration::from_secs(30);
@@ -435,6 +426,33 @@ impl Drop for Context {
         // SAFETY: retained once by `open`; all objects of the context hold the `Device`, so they are gone.
         let _swallowed = unsafe { call!(self.driver, cuDevicePrimaryCtxRelease_v2(self.index)) };
     }
+}
+
+/// Polls `over` until it returns true, at most `limit`; then `device` is given up. The pauses grow to about 10 us, because each poll
+/// takes a lock that submitting threads need, too.
+pub(super) fn poll(
+    device: &Device,
+    what: &'static str,
+    limit: Duration,
+    mut over: impl FnMut() -> Result<bool, GpuError>,
+) -> Result<(), GpuError> {
+    const PAUSES_MAX: u32 = 512;
+    let mut start = None;
+    let mut pauses = 1;
+    while !over()? {
+        for _ in 0..pauses {
+            std::hint::spin_loop();
+        }
+        if pauses < PAUSES_MAX {
+            pauses *= 2;
+            continue;
+        }
+        if start.get_or_insert_with(Instant::now).elapsed() > limit {
+            return Err(device.give_up(what, limit));
+        }
+        std::thread::yield_now(); // the driver's threads may need this CPU
+    }
+    Ok(())
 }
 
 /// Converts out-of-memory to [`GpuError::OutOfMemory`] with the bytes requested; returns other errors unchanged.

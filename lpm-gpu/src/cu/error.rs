@@ -13,6 +13,10 @@ impl fmt::Display for DriverVersion {
     }
 }
 
+/// The oldest supported driver: CUDA 12.0 (R525), the first with the `_v2` parameters of the graph calls. The PTX would load
+/// on any driver since CUDA 10.
+pub const DRIVER_MIN: DriverVersion = DriverVersion(12_000);
+
 /// A failed use of the GPU.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GpuError {
@@ -23,7 +27,7 @@ pub enum GpuError {
         tried: String,
     },
     /// The driver library lacks a function.
-    #[error("the CUDA driver lacks {name}; {} or later is needed", super::DRIVER_MIN)]
+    #[error("the CUDA driver lacks {name}; {} or later is needed", DRIVER_MIN)]
     MissingSymbol {
         /// The function.
         name: &'static str,

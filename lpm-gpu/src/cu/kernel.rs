@@ -1,13 +1,14 @@
 //! Modules, their kernels, and launch parameters.
 
-use super::device::{Device, Handle, on};
+use super::device::{Device, on};
+use super::driver::Handle;
 use super::error::GpuError;
 use super::memory::{DeviceBuffer, Plain};
-use super::pinned::{Pinned, Uses};
+use super::pinned::Pinned;
+use super::progress::{StreamProgress, Uses};
 use super::ptx;
 use super::reclaim::LoadedModule;
 use super::shared::{Element, Shared};
-use super::stream::StreamProgress;
 use cudarc::driver::sys;
 use std::ffi::{CString, c_void};
 use std::sync::Arc;

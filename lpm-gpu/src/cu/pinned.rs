@@ -1,10 +1,11 @@
 //! Page-locked memory that host and device use in turn.
 
-use super::device::{Device, Handle, memory_error, on};
+use super::device::{Device, memory_error, on};
+use super::driver::Handle;
 use super::error::GpuError;
 use super::memory::{Plain, within};
+use super::progress::{StreamProgress, Uses};
 use super::reclaim::{HostMemory, Memory};
-use super::stream::StreamProgress;
 use cudarc::driver::sys;
 use std::ffi::c_void;
 use std::ops::Range;
@@ -28,31 +29,6 @@ pub struct Pinned<T: Plain> {
     host: Handle<*mut T>,
     len: usize,
     uses: Uses,
-}
-
-#[derive(Default)]
-pub(super) struct Uses {
-    stream: Option<Arc<StreamProgress>>,
-    number: u64,
-}
-
-impl Uses {
-    /// Records that work `number` of `stream` uses the memory. Uses on other streams must be done.
-    #[inline]
-    pub(super) fn note(&mut self, stream: &Arc<StreamProgress>, number: u64) -> Result<(), GpuError> {
-        match &self.stream {
-            Some(last) if Arc::ptr_eq(last, stream) => {}
-            _ if self.is_over() => self.stream = Some(Arc::clone(stream)),
-            _ => return Err(GpuError::Busy),
-        }
-        self.number = number;
-        Ok(())
-    }
-
-    #[inline]
-    pub(super) fn is_over(&self) -> bool {
-        self.stream.as_ref().is_none_or(|stream| stream.is_over(self.number))
-    }
 }
 
 impl<T: Plain> Pinned<T> {

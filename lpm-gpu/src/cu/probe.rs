@@ -1,11 +1,7 @@
 //! Looks for a usable GPU. Returns a typed error on any host, and never panics.
 
 use super::driver::{Driver, NO_DEVICE, call, driver};
-use super::error::{DriverVersion, GpuError};
-
-/// The oldest supported driver: CUDA 12.0 (R525), the first with the `_v2` parameters of the graph calls. The PTX would load
-/// on any driver since CUDA 10.
-pub const DRIVER_MIN: DriverVersion = DriverVersion(12_000);
+use super::error::{DRIVER_MIN, DriverVersion, GpuError};
 
 /// Result of [`probe`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -19,10 +19,9 @@
 //! Rejected: a cache of freed tables, since growing tables fit no earlier one; stopping persistent kernels at each table swap,
 //! since that interrupts every reader.
 
-use super::device::Handle;
-use super::driver::{Driver, NOT_READY, SUCCESS};
+use super::driver::{Driver, Handle, NOT_READY, SUCCESS};
+use super::progress::StreamProgress;
 use super::room::Admitted;
-use super::stream::StreamProgress;
 use cudarc::driver::sys;
 use std::ffi::c_void;
 use std::sync::Arc;

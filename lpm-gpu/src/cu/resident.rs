@@ -1,8 +1,10 @@
-//! A persistent kernel, which runs until it is stopped.
+//! A persistent kernel, which runs until it is stopped, and its room on the device.
 
+use super::connections::connections;
 use super::device::Device;
 use super::error::GpuError;
 use super::kernel::{Arg, Kernel, Shape};
+use super::room::{Admitted, MULTIPROCESSOR};
 use super::stream::Stream;
 use std::time::Duration;
 
@@ -95,4 +97,93 @@ impl std::fmt::Debug for Resident {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Resident(over: {})", self.over)
     }
+}
+
+/// Room on a device for the blocks of a kernel, until it is dropped.
+#[derive(Debug)]
+pub struct ResidentRoom {
+    device: Device,
+    id: u64,
+    parts: u32,
+    threads: u32,
+}
+
+impl ResidentRoom {
+    /// Room for `rows` rows of blocks of `threads`, each of `parts_max` blocks or as many as fit. Leaves the same share for
+    /// `rooms - 1` later calls.
+    ///
+    /// # Errors
+    /// [`GpuError::NoRoom`] if one block a row does not fit; [`GpuError::NoConnection`]; [`GpuError::Threads`],
+    /// [`GpuError::Call`].
+    pub fn for_rows(
+        kernel: &Kernel,
+        threads: u32,
+        rows: u32,
+        parts_max: u32,
+        rooms: u32,
+    ) -> Result<Self, GpuError> {
+        let device = kernel.device();
+        let share = share(kernel, threads)?;
+        device.prepare_streams()?;
+        let multiprocessors = u64::from(device.facts().multiprocessors.max(1));
+        let wanted = u64::from(rows) * u64::from(rooms.max(1));
+        device.with_admitted(|admitted, others| {
+            // New kernels, update streams, and the pool's stream.
+            let streams = admitted.residents() + rooms.max(1) as usize + others + 1;
+            if streams > connections() {
+                return Err(GpuError::NoConnection { wanted: streams, limit: connections() });
+            }
+            let left = admitted.left(share, multiprocessors);
+            let parts = (left / wanted.max(1)).min(parts_max.into());
+            if parts == 0 {
+                let limit = Admitted::default().left(share, multiprocessors);
+                return Err(GpuError::NoRoom { wanted, threads, left, limit });
+            }
+            let id = admitted.admit(share, parts * u64::from(rows));
+            let parts = u32::try_from(parts).unwrap_or(parts_max);
+            Ok(Self { device: device.clone(), id, parts, threads })
+        })
+    }
+
+    /// Room for one block of `threads` of an update kernel at any time, among persistent kernels.
+    ///
+    /// # Errors
+    /// [`GpuError::NoRoom`] if persistent kernels leave none; [`GpuError::Threads`], [`GpuError::Call`].
+    pub fn for_one_block(kernel: &Kernel, threads: u32) -> Result<Self, GpuError> {
+        let device = kernel.device();
+        let share = share(kernel, threads)?;
+        let multiprocessors = u64::from(device.facts().multiprocessors.max(1));
+        device.with_admitted(|admitted, _| {
+            if !admitted.is_open_to(share, multiprocessors) {
+                let limit = Admitted::default().left(share, multiprocessors);
+                return Err(GpuError::NoRoom { wanted: 1, threads, left: 0, limit });
+            }
+            Ok(Self { device: device.clone(), id: admitted.admit(share, 0), parts: 0, threads })
+        })
+    }
+
+    /// Blocks a row.
+    #[must_use]
+    pub const fn parts(&self) -> u32 {
+        self.parts
+    }
+
+    /// Threads a block.
+    #[must_use]
+    pub const fn threads(&self) -> u32 {
+        self.threads
+    }
+}
+
+impl Drop for ResidentRoom {
+    fn drop(&mut self) {
+        self.device.with_admitted(|admitted, _| admitted.release(self.id));
+    }
+}
+
+/// A block's share of a multiprocessor.
+fn share(kernel: &Kernel, threads: u32) -> Result<u64, GpuError> {
+    kernel.accepts_threads(threads)?;
+    // Occupancy 0: the kernel cannot be launched, and its launch says why.
+    Ok(MULTIPROCESSOR.div_ceil(u64::from(kernel.blocks_multiprocessor_max(threads)?.max(1))))
 }

@@ -8,16 +8,11 @@
 //!   has `s` free, so each block finds a place in any order;
 //! - there are more multiprocessors than blocks, so one is empty.
 //!
-//! Update kernels count as one block that is not there yet ([`ResidentRoom::for_one_block`]).
-
-use super::connections::connections;
-use super::device::Device;
-use super::error::GpuError;
-use super::kernel::Kernel;
+//! Update kernels count as one block that is not there yet ([`ResidentRoom::for_one_block`](super::ResidentRoom::for_one_block)).
 
 /// Parts of a multiprocessor, divisible by every occupancy: the least common multiple of 1 to 32, the most blocks of a
 /// multiprocessor on any device.
-const MULTIPROCESSOR: u64 = 144_403_552_893_600;
+pub(super) const MULTIPROCESSOR: u64 = 144_403_552_893_600;
 
 #[derive(Debug, Default)]
 pub(super) struct Admitted {
@@ -52,117 +47,31 @@ impl Admitted {
     }
 
     /// Blocks of `share` that still fit on `multiprocessors`.
-    fn left(&self, share: u64, multiprocessors: u64) -> u64 {
+    pub(super) fn left(&self, share: u64, multiprocessors: u64) -> u64 {
         let Sums { largest, taken, blocks } = self.sums(share);
         let by_share = (multiprocessors * (MULTIPROCESSOR - largest)).saturating_sub(taken) / share;
         by_share.max(multiprocessors.saturating_sub(blocks + 1))
     }
 
     /// Whether a transient block of `share` always finds a place.
-    fn is_open_to(&self, share: u64, multiprocessors: u64) -> bool {
+    pub(super) fn is_open_to(&self, share: u64, multiprocessors: u64) -> bool {
         let Sums { largest, taken, blocks } = self.sums(share);
         taken <= multiprocessors * (MULTIPROCESSOR - largest) || blocks < multiprocessors
     }
 
-    fn admit(&mut self, share: u64, blocks: u64) -> u64 {
+    pub(super) fn admit(&mut self, share: u64, blocks: u64) -> u64 {
         self.last_id += 1;
         self.kernels.push(AdmittedKernel { id: self.last_id, share, blocks });
         self.last_id
     }
 
+    pub(super) fn release(&mut self, id: u64) {
+        self.kernels.retain(|kernel| kernel.id != id);
+    }
+
     pub(super) fn residents(&self) -> usize {
         self.kernels.iter().filter(|kernel| kernel.blocks > 0).count()
     }
-}
-
-/// Room on a device for the blocks of a kernel, until it is dropped.
-#[derive(Debug)]
-pub struct ResidentRoom {
-    device: Device,
-    id: u64,
-    parts: u32,
-    threads: u32,
-}
-
-impl ResidentRoom {
-    /// Room for `rows` rows of blocks of `threads`, each of `parts_max` blocks or as many as fit. Leaves the same share for
-    /// `rooms - 1` later calls.
-    ///
-    /// # Errors
-    /// [`GpuError::NoRoom`] if one block a row does not fit; [`GpuError::NoConnection`]; [`GpuError::Threads`],
-    /// [`GpuError::Call`].
-    pub fn for_rows(
-        kernel: &Kernel,
-        threads: u32,
-        rows: u32,
-        parts_max: u32,
-        rooms: u32,
-    ) -> Result<Self, GpuError> {
-        let device = kernel.device();
-        let share = share(kernel, threads)?;
-        device.prepare_streams()?;
-        let multiprocessors = u64::from(device.facts().multiprocessors.max(1));
-        let wanted = u64::from(rows) * u64::from(rooms.max(1));
-        device.with_admitted(|admitted, others| {
-            // New kernels, update streams, and the pool's stream.
-            let streams = admitted.residents() + rooms.max(1) as usize + others + 1;
-            if streams > connections() {
-                return Err(GpuError::NoConnection { wanted: streams, limit: connections() });
-            }
-            let left = admitted.left(share, multiprocessors);
-            let parts = (left / wanted.max(1)).min(parts_max.into());
-            if parts == 0 {
-                let limit = Admitted::default().left(share, multiprocessors);
-                return Err(GpuError::NoRoom { wanted, threads, left, limit });
-            }
-            let id = admitted.admit(share, parts * u64::from(rows));
-            let parts = u32::try_from(parts).unwrap_or(parts_max);
-            Ok(Self { device: device.clone(), id, parts, threads })
-        })
-    }
-
-    /// Room for one block of `threads` of an update kernel at any time, among persistent kernels.
-    ///
-    /// # Errors
-    /// [`GpuError::NoRoom`] if persistent kernels leave none; [`GpuError::Threads`], [`GpuError::Call`].
-    pub fn for_one_block(kernel: &Kernel, threads: u32) -> Result<Self, GpuError> {
-        let device = kernel.device();
-        let share = share(kernel, threads)?;
-        let multiprocessors = u64::from(device.facts().multiprocessors.max(1));
-        device.with_admitted(|admitted, _| {
-            if !admitted.is_open_to(share, multiprocessors) {
-                let limit = Admitted::default().left(share, multiprocessors);
-                return Err(GpuError::NoRoom { wanted: 1, threads, left: 0, limit });
-            }
-            Ok(Self { device: device.clone(), id: admitted.admit(share, 0), parts: 0, threads })
-        })
-    }
-
-    /// Blocks a row.
-    #[must_use]
-    pub const fn parts(&self) -> u32 {
-        self.parts
-    }
-
-    /// Threads a block.
-    #[must_use]
-    pub const fn threads(&self) -> u32 {
-        self.threads
-    }
-}
-
-impl Drop for ResidentRoom {
-    fn drop(&mut self) {
-        let id = self.id;
-        self.device.with_admitted(|admitted, _| admitted.kernels.retain(|kernel| kernel.id != id));
-    }
-}
-
-/// A block's share of a multiprocessor.
-fn share(kernel: &Kernel, threads: u32) -> Result<u64, GpuError> {
-    kernel.accepts_threads(threads)?;
-    // Occupancy 0: the kernel cannot be launched, and its launch says why.
-    Ok(MULTIPROCESSOR.div_ceil(u64::from(kernel.blocks_multiprocessor_max(threads)?.max(1))))
 }
 
 #[cfg(test)]
@@ -213,7 +122,7 @@ mod tests {
         assert_eq!(admitted.left(eighth, 132), 132 * 7);
         let first = admitted.admit(eighth, 924);
         assert_eq!(admitted.left(eighth, 132), 0);
-        admitted.kernels.retain(|kernel| kernel.id != first);
+        admitted.release(first);
         admitted.admit(half, 0); // an update kernel with large blocks
         assert_eq!(admitted.left(eighth, 132), 132 * 4);
         admitted.admit(eighth, 500);

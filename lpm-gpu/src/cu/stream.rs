@@ -1,16 +1,17 @@
 //! Streams, their events, and their progress.
 
-use super::device::{Device, Handle, on};
-use super::driver::NOT_READY;
+use super::device::{Device, on, poll};
+use super::driver::{Handle, NOT_READY};
 use super::error::GpuError;
 use super::kernel::{Arg, Kernel, Shape, with_parameters};
 use super::memory::{DeviceBuffer, DeviceWords, Plain};
 use super::pinned::Pinned;
+use super::progress::StreamProgress;
 use cudarc::driver::sys;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// Scheduling priority of a stream's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,33 +28,6 @@ pub struct Stream {
     device: Device,
     raw: Handle<sys::CUstream>,
     progress: Arc<StreamProgress>,
-}
-
-#[derive(Default)]
-pub(super) struct StreamProgress {
-    /// Number of the last work enqueued, incremented before the call. Written only by the stream's owner.
-    issued: AtomicU64,
-    /// All work up to this number is done, and the host sees its writes.
-    done: AtomicU64,
-}
-
-impl StreamProgress {
-    /// Number of the last work enqueued, or about to be.
-    #[inline]
-    pub(super) fn issued(&self) -> u64 {
-        self.issued.load(Ordering::Acquire)
-    }
-
-    /// Whether all work up to `number` is known to be done.
-    #[inline]
-    pub(super) fn is_over(&self, number: u64) -> bool {
-        self.done.load(Ordering::Acquire) >= number
-    }
-
-    #[inline]
-    fn set_done(&self, number: u64) {
-        self.done.fetch_max(number, Ordering::AcqRel);
-    }
 }
 
 /// A position in a stream.
@@ -333,33 +307,6 @@ impl Stream {
 
 /// Limit of a table's copy: 16 GB at 2 GB/s from pageable memory, with a margin.
 const COPY_LIMIT: Duration = Duration::from_secs(30);
-
-/// Polls `over` until it returns true, at most `limit`; then `device` is given up. The pauses grow to about 10 us, because each poll
-/// takes a lock that submitting threads need, too.
-pub(super) fn poll(
-    device: &Device,
-    what: &'static str,
-    limit: Duration,
-    mut over: impl FnMut() -> Result<bool, GpuError>,
-) -> Result<(), GpuError> {
-    const PAUSES_MAX: u32 = 512;
-    let mut start = None;
-    let mut pauses = 1;
-    while !over()? {
-        for _ in 0..pauses {
-            std::hint::spin_loop();
-        }
-        if pauses < PAUSES_MAX {
-            pauses *= 2;
-            continue;
-        }
-        if start.get_or_insert_with(Instant::now).elapsed() > limit {
-            return Err(device.give_up(what, limit));
-        }
-        std::thread::yield_now(); // the driver's threads may need this CPU
-    }
-    Ok(())
-}
 
 impl Event {
     /// The device.

@@ -1,0 +1,57 @@
+//! How far a stream has come, and which of its work uses page-locked memory.
+
+use super::error::GpuError;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+#[derive(Default)]
+pub(super) struct StreamProgress {
+    /// Number of the last work enqueued, incremented before the call. Written only by the stream's owner.
+    pub(super) issued: AtomicU64,
+    /// All work up to this number is done, and the host sees its writes.
+    pub(super) done: AtomicU64,
+}
+
+impl StreamProgress {
+    /// Number of the last work enqueued, or about to be.
+    #[inline]
+    pub(super) fn issued(&self) -> u64 {
+        self.issued.load(Ordering::Acquire)
+    }
+
+    /// Whether all work up to `number` is known to be done.
+    #[inline]
+    pub(super) fn is_over(&self, number: u64) -> bool {
+        self.done.load(Ordering::Acquire) >= number
+    }
+
+    #[inline]
+    pub(super) fn set_done(&self, number: u64) {
+        self.done.fetch_max(number, Ordering::AcqRel);
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Uses {
+    stream: Option<Arc<StreamProgress>>,
+    number: u64,
+}
+
+impl Uses {
+    /// Records that work `number` of `stream` uses the memory. Uses on other streams must be done.
+    #[inline]
+    pub(super) fn note(&mut self, stream: &Arc<StreamProgress>, number: u64) -> Result<(), GpuError> {
+        match &self.stream {
+            Some(last) if Arc::ptr_eq(last, stream) => {}
+            _ if self.is_over() => self.stream = Some(Arc::clone(stream)),
+            _ => return Err(GpuError::Busy),
+        }
+        self.number = number;
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn is_over(&self) -> bool {
+        self.stream.as_ref().is_none_or(|stream| stream.is_over(self.number))
+    }
+}
