@@ -132,7 +132,8 @@ impl Device {
         // Another owner has loaded them, perhaps before a persistent kernel was launched.
         let mut book = device.book();
         if book.modules.is_empty() {
-            book.modules = Module::load_all(&device)?;
+            let driver = device.bind("cuModuleLoadDataEx")?;
+            book.modules = Module::load_all(driver).inspect_err(|error| device.note(error))?;
         }
         drop(book);
         Ok(device)
@@ -219,7 +220,7 @@ impl Device {
     }
 
     #[cold]
-    fn note(&self, error: &GpuError) {
+    pub(super) fn note(&self, error: &GpuError) {
         if let GpuError::Call { code, lost: true, .. } = *error {
             // The first error is the cause.
             let _first = self.0.lost.compare_exchange(0, code, Ordering::Relaxed, Ordering::Relaxed);

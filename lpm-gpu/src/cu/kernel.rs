@@ -1,7 +1,7 @@
 //! Modules, their kernels, and launch parameters.
 
 use super::device::{Device, on};
-use super::driver::Handle;
+use super::driver::{Driver, Handle, call};
 use super::error::GpuError;
 use super::memory::{DeviceBuffer, Plain};
 use super::pinned::Pinned;
@@ -37,21 +37,21 @@ impl Module {
 
     /// Loads all modules and their kernels. Otherwise the driver would load them at first use, and wait for running kernels, for
     /// persistent ones for ever.
-    pub(super) fn load_all(device: &Device) -> Result<Vec<LoadedModule>, GpuError> {
+    pub(super) fn load_all(driver: &Driver) -> Result<Vec<LoadedModule>, GpuError> {
         ptx::MODULES
             .iter()
             .map(|&(name, text)| {
-                let module = Self { device: device.clone(), raw: Self::load(device, name, text)?, name };
+                let module = (name, Self::load(driver, name, text)?);
                 for entry in ptx::entries(text) {
-                    module.kernel(entry)?;
+                    Self::find_kernel(driver, module, entry)?;
                 }
-                Ok((name, module.raw))
+                Ok(module)
             })
             .collect()
     }
 
     /// Loads `text` as a module for the lifetime of the context.
-    fn load(device: &Device, name: &str, text: &str) -> Result<Handle<sys::CUmodule>, GpuError> {
+    fn load(driver: &Driver, name: &str, text: &str) -> Result<Handle<sys::CUmodule>, GpuError> {
         let refused = |reason: String| GpuError::Ptx { module: name.to_owned(), reason };
         let image = CString::new(text).map_err(|_| refused("it contains a NUL byte".to_owned()))?;
         let mut log = vec![0_u8; LOG_BYTES];
@@ -65,8 +65,8 @@ impl Module {
         // SAFETY: an out pointer for the handle, text that ends in zero, and two options with their values; the driver writes
         // at most the given bytes of the log, and keeps no pointer.
         unsafe {
-            on!(
-                device,
+            call!(
+                driver,
                 cuModuleLoadDataEx(
                     &raw mut raw,
                     image.as_ptr().cast(),
@@ -87,15 +87,14 @@ impl Module {
         Ok(Handle(raw))
     }
 
-    /// Kernel `entry` of this module.
-    ///
-    /// # Errors
-    /// [`GpuError::Kernel`] for an unknown kernel; [`GpuError::Call`].
-    pub fn kernel(&self, entry: &str) -> Result<Kernel, GpuError> {
-        let device = &self.device;
-        let wrong =
-            |reason| GpuError::Kernel { module: self.name.to_owned(), entry: entry.to_owned(), reason };
-        let text = ptx::text(self.name).unwrap_or_default();
+    /// Kernel `entry` of a module.
+    fn find_kernel(
+        driver: &Driver,
+        (module, module_raw): LoadedModule,
+        entry: &str,
+    ) -> Result<LoadedKernel, GpuError> {
+        let wrong = |reason| GpuError::Kernel { module: module.to_owned(), entry: entry.to_owned(), reason };
+        let text = ptx::text(module).unwrap_or_default();
         let parameters = ptx::parameters(text, entry).ok_or_else(|| wrong("not found"))?;
         if parameters.len() > ARGUMENTS_MAX || parameters.iter().any(|&bytes| bytes == 0 || bytes > 8) {
             return Err(wrong("unsupported number or size of parameters"));
@@ -103,12 +102,12 @@ impl Module {
         let name = CString::new(entry).map_err(|_| wrong("not found"))?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: an out pointer for the handle, a loaded module, and a string that ends in zero.
-        unsafe { on!(device, cuModuleGetFunction(&raw mut raw, self.raw.0, name.as_ptr())) }?;
+        unsafe { call!(driver, cuModuleGetFunction(&raw mut raw, module_raw.0, name.as_ptr())) }?;
         // Reading the register count makes the driver load the kernel now, not at its first launch.
         let attribute = |attribute| -> Result<u32, GpuError> {
             let mut value = 0;
             // SAFETY: an out pointer for a number, an attribute of the enum, and a function of a loaded module.
-            unsafe { on!(device, cuFuncGetAttribute(&raw mut value, attribute, raw)) }?;
+            unsafe { call!(driver, cuFuncGetAttribute(&raw mut value, attribute, raw)) }?;
             Ok(u32::try_from(value).unwrap_or(0))
         };
         use sys::CUfunction_attribute as A;
@@ -118,13 +117,18 @@ impl Module {
             shared_bytes: attribute(A::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
             threads_block_max: attribute(A::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
         };
-        Ok(Kernel(Arc::new(Function {
-            module: self.clone(),
-            raw: Handle(raw),
-            entry: entry.to_owned(),
-            parameters,
-            facts,
-        })))
+        Ok(LoadedKernel { raw: Handle(raw), parameters, facts })
+    }
+
+    /// Kernel `entry` of this module.
+    ///
+    /// # Errors
+    /// [`GpuError::Kernel`] for an unknown kernel; [`GpuError::Call`].
+    pub fn kernel(&self, entry: &str) -> Result<Kernel, GpuError> {
+        let driver = self.device.bind("cuModuleGetFunction")?;
+        let loaded = Self::find_kernel(driver, (self.name, self.raw), entry)
+            .inspect_err(|error| self.device.note(error))?;
+        Ok(Kernel(Arc::new(Function { module: self.clone(), entry: entry.to_owned(), loaded })))
     }
 }
 
@@ -134,8 +138,13 @@ pub struct Kernel(Arc<Function>);
 
 struct Function {
     module: Module,
-    raw: Handle<sys::CUfunction>,
     entry: String,
+    loaded: LoadedKernel,
+}
+
+struct LoadedKernel {
+    raw: Handle<sys::CUfunction>,
+    /// Size of each parameter, bytes.
     parameters: Vec<u8>,
     facts: KernelFacts,
 }
@@ -157,7 +166,7 @@ impl Kernel {
     /// Resources reported by the driver's compiler.
     #[must_use]
     pub fn facts(&self) -> KernelFacts {
-        self.0.facts
+        self.0.loaded.facts
     }
 
     /// Entry name.
@@ -177,7 +186,7 @@ impl Kernel {
         unsafe {
             on!(
                 self.device(),
-                cuOccupancyMaxActiveBlocksPerMultiprocessor(&raw mut blocks, self.0.raw.0, threads, 0)
+                cuOccupancyMaxActiveBlocksPerMultiprocessor(&raw mut blocks, self.0.loaded.raw.0, threads, 0)
             )
         }?;
         Ok(u32::try_from(blocks).unwrap_or(0))
@@ -190,11 +199,11 @@ impl Kernel {
     }
 
     pub(super) fn function(&self) -> sys::CUfunction {
-        self.0.raw.0
+        self.0.loaded.raw.0
     }
 
     pub(super) fn is(&self, other: &Self) -> bool {
-        self.0.raw == other.0.raw
+        self.0.loaded.raw == other.0.loaded.raw
     }
 
     /// Checks that a block may have `threads` threads: registers limit them on some devices.
@@ -203,7 +212,7 @@ impl Kernel {
     /// [`GpuError::Threads`].
     #[inline]
     pub fn accepts_threads(&self, threads: u32) -> Result<(), GpuError> {
-        let KernelFacts { threads_block_max: max, registers, .. } = self.0.facts;
+        let KernelFacts { threads_block_max: max, registers, .. } = self.0.loaded.facts;
         if threads <= max {
             return Ok(());
         }
@@ -213,7 +222,7 @@ impl Kernel {
     /// Checks the number and sizes of arguments.
     #[inline]
     pub(super) fn accepts(&self, args: &[Arg<'_>]) -> Result<(), GpuError> {
-        let takes = &self.0.parameters;
+        let takes = &self.0.loaded.parameters;
         if args.len() == takes.len() && args.iter().zip(takes).all(|(arg, &bytes)| arg.bytes() == bytes) {
             return Ok(());
         }
@@ -227,7 +236,7 @@ impl Kernel {
 
 impl std::fmt::Debug for Kernel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Kernel").field("entry", &self.0.entry).field("facts", &self.0.facts).finish()
+        f.debug_struct("Kernel").field("entry", &self.0.entry).field("facts", &self.0.loaded.facts).finish()
     }
 }
 
@@ -377,10 +386,11 @@ mod tests {
     fn text_that_is_no_module_is_refused_with_the_compilers_words() {
         let _one = testing::exclusive();
         let Some(device) = testing::device() else { return };
+        let driver = device.bind("cuModuleLoadDataEx").unwrap();
         let text = ptx::text("gamt").unwrap();
         let half = &text[..text.len() / 2];
         for wrong in ["no PTX at all", "", half, ".version 6.3\n.target sm_75\n\0"] {
-            match Module::load(&device, "wrong", wrong) {
+            match Module::load(driver, "wrong", wrong) {
                 Err(GpuError::Ptx { module, reason }) => {
                     assert_eq!(module, "wrong");
                     assert!(!reason.is_empty());
@@ -389,7 +399,7 @@ mod tests {
             }
         }
         assert!(!device.is_lost());
-        Module::load(&device, "right", text).unwrap();
+        Module::load(driver, "right", text).unwrap();
     }
 
     #[test]
