@@ -2,10 +2,10 @@
 
 use super::driver::{Driver, Handle, NOT_READY, OUT_OF_MEMORY, SUCCESS, call};
 use super::error::GpuError;
-use super::kernel::Module;
+use super::loader::{self, LoadedModule};
 use super::probe;
 use super::progress::StreamProgress;
-use super::reclaim::{Book, Failed, HostMemory, LoadedModule, Memory, OpenStream, STREAMS_MAX};
+use super::reclaim::{Book, Failed, HostMemory, Memory, OpenStream, STREAMS_MAX};
 use super::room::Admitted;
 use cudarc::driver::sys;
 use std::cell::Cell;
@@ -133,7 +133,7 @@ impl Device {
         let mut book = device.book();
         if book.modules.is_empty() {
             let driver = device.bind("cuModuleLoadDataEx")?;
-            book.modules = Module::load_all(driver).inspect_err(|error| device.note(error))?;
+            book.modules = loader::load_all(driver).inspect_err(|error| device.note(error))?;
         }
         drop(book);
         Ok(device)

@@ -1,5 +1,8 @@
 //! The embedded PTX of the kernels, and their parameter sizes.
 
+/// Most parameters of a kernel.
+pub(super) const ARGUMENTS_MAX: usize = 12;
+
 /// Name and PTX text (`kernels/NAME.ptx`) of each module.
 pub(super) const MODULES: [(&str, &str); 4] = [
     ("gamt", include_str!("../../kernels/gamt.ptx")),
@@ -49,7 +52,6 @@ fn size_of_parameter(declaration: &str) -> u8 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::kernel::ARGUMENTS_MAX;
     use super::*;
 
     #[test]

@@ -20,6 +20,7 @@
 //! since that interrupts every reader.
 
 use super::driver::{Driver, Handle, NOT_READY, SUCCESS};
+use super::loader::LoadedModule;
 use super::progress::StreamProgress;
 use super::room::Admitted;
 use cudarc::driver::sys;
@@ -85,8 +86,6 @@ struct Grave {
     /// Streams that may use it, each with its last work number at the burial.
     uses: Vec<(Arc<StreamProgress>, u64)>,
 }
-
-pub(super) type LoadedModule = (&'static str, Handle<sys::CUmodule>);
 
 pub(super) type Failed = (&'static str, u32);
 
