@@ -1,7 +1,7 @@
 //! The engine's device, its kernels by name, and their launch plan.
 
 use super::params::{GpuParams, Mode, STREAMS_MAX};
-use crate::cu::{Device, GpuError, Kernel, Module, Shape};
+use crate::cu::{Device, Element, GpuError, Kernel, Module, Plain, Shape};
 use crate::host::KernelNames;
 use rustc_hash::FxHashMap;
 use std::sync::{Mutex, PoisonError};
@@ -24,6 +24,20 @@ const BATCH: usize = 1 << 18;
 
 /// Longest wait for a batch, beyond any parameter; then the device is given up.
 pub(super) const STALL_MAX: Duration = Duration::from_secs(30);
+
+/// A key on the device: `u32` for IPv4, `u64` for the first 64 bits of IPv6.
+pub(super) trait DeviceKey: Plain + Element {
+    /// Logarithm of the keys that a thread loads at a time, 16 bytes.
+    const A_THREAD_LOG2: u32;
+}
+
+impl DeviceKey for u32 {
+    const A_THREAD_LOG2: u32 = 2;
+}
+
+impl DeviceKey for u64 {
+    const A_THREAD_LOG2: u32 = 1;
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LaunchPlan {

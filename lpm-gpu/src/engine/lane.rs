@@ -3,27 +3,13 @@
 //! A lane owns the memory of a slot's batches, allocated with the reader. `write` stores keys, `launch` enqueues, `is_over`
 //! polls the device, and `answers` lends the results. The slot keeps track of the batch in flight.
 
-use super::gpu::LaunchPlan;
+use super::gpu::{DeviceKey, LaunchPlan};
 use super::params::Mode;
 use super::residence::Row;
 use super::tables::DeviceTable;
 use crate::cu::{
-    Arg, BatchGraph, Device, DeviceBuffer, DeviceWords, Event, GpuError, HostSide, Pinned, Plain, Stream,
+    Arg, BatchGraph, Device, DeviceBuffer, DeviceWords, Event, GpuError, HostSide, Pinned, Stream,
 };
-
-/// A key on the device: `u32` for IPv4, `u64` for the first 64 bits of IPv6.
-pub(super) trait DeviceKey: Plain + crate::cu::Element {
-    /// Logarithm of the keys that a thread loads at a time, 16 bytes.
-    const A_THREAD_LOG2: u32;
-}
-
-impl DeviceKey for u32 {
-    const A_THREAD_LOG2: u32 = 2;
-}
-
-impl DeviceKey for u64 {
-    const A_THREAD_LOG2: u32 = 1;
-}
 
 pub(super) enum BatchLane<K: DeviceKey> {
     /// [`Mode::Copy`].

@@ -4,8 +4,7 @@
 //! the update stream's, waits until the kernel ends.
 
 use super::doorbell::{BatchNumber, Doorbells, Request};
-use super::gpu::LaunchPlan;
-use super::lane::DeviceKey;
+use super::gpu::{DeviceKey, LaunchPlan};
 use super::tables::DeviceTable;
 use crate::cu::{Arg, GpuError, Kernel, Priority, Resident, ResidentRoom, Shape, Shared, Stream};
 use std::sync::{Arc, Mutex, PoisonError};

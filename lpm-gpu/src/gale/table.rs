@@ -1,7 +1,7 @@
 //! GALE's table on the host: pending changes, and the chunks.
 
 use super::DIRECT_UNITS;
-use super::paint::Painted;
+use super::paint::{Long, Painted, units};
 use crate::direct::unit::{DELETE, EXTEND, FOLD, INSERT, MODIFY, operation};
 use crate::direct::{CHUNK_UNITS, Chunk, Chunks, PlainAnswers, Unit, check_words, parent, words_max};
 use crate::host::{Answers, Due, HEADER_WORDS, HostTable, Image, KernelNames, PrefixOp, Step, reverse};
@@ -42,14 +42,6 @@ impl Default for GaleOptions {
             stages: 2,
         }
     }
-}
-
-/// A /24 with longer prefixes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Long {
-    /// Routes longer than /24 in it. At zero its chunk is freed with the next steps.
-    pub(super) routes: u32,
-    pub(super) chunk: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -277,12 +269,6 @@ impl GaleTable {
         given.stage1_loads += given.extends - extends_before;
         given.stage2_loads += given.folds - folds_before;
     }
-}
-
-/// Units that a route covers in its stage.
-pub(super) const fn units(prefix: Prefix4) -> usize {
-    let bits = if prefix.len() > 24 { 32 } else { 24 };
-    1 << (bits - prefix.len())
 }
 
 impl HostTable<u32> for GaleTable {

@@ -1,44 +1,35 @@
 //! A table's figures for `EngineStats::details`.
 
-use super::table::{GamtTable, GamtWork};
-use fib::{Details, Family, Key};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-#[expect(clippy::cast_precision_loss, reason = "counts below 2^52")]
-pub(super) fn float(count: u64) -> f64 {
-    count as f64
+/// Counters of a table's work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct GamtWork {
+    /// Changes with an effect.
+    pub updates: u64,
+    /// Bubbles written to the device (figure 14); images have none.
+    pub bubbles: u64,
+    /// Next hops changed without a write to the device (GAMT_S).
+    pub next_hop_updates: u64,
+    /// Images after the first.
+    pub rebuilds: u64,
+    /// Empty nodes unlinked because their level ran short.
+    pub collapsed_nodes: u64,
 }
 
 /// Reported as `gamt_NAME_FAMILY`.
 #[derive(Serialize)]
-struct GamtFigures {
-    levels: usize,
-    array_width: u32,
-    units: u64,
-    units_used: u64,
-    bytes_per_prefix_paper: f64,
-    bytes_per_prefix_flat: f64,
+pub(super) struct GamtFigures {
+    pub(super) levels: usize,
+    pub(super) array_width: u32,
+    pub(super) units: u64,
+    pub(super) units_used: u64,
+    pub(super) bytes_per_prefix_paper: f64,
+    pub(super) bytes_per_prefix_flat: f64,
     #[serde(flatten)]
-    work: GamtWork,
+    pub(super) work: GamtWork,
     /// `stride_N` for level N, from 1.
     #[serde(flatten)]
-    strides: BTreeMap<String, u8>,
-}
-
-pub(super) fn collect<K: Key>(table: &GamtTable<K>) -> Details {
-    let shape = table.shape();
-    let strides = (1..).zip(&shape.strides);
-    let figures = GamtFigures {
-        levels: shape.strides.len(),
-        array_width: shape.width,
-        units: shape.words,
-        units_used: table.units_used().into_iter().map(u64::from).sum(),
-        bytes_per_prefix_paper: table.paper_bytes_per_prefix(),
-        bytes_per_prefix_flat: table.flat_bytes_per_prefix(),
-        work: table.figures(),
-        strides: strides.map(|(level, stride): (u8, _)| (format!("stride_{level}"), *stride)).collect(),
-    };
-    let family = if K::FAMILY == Family::V4 { "v4" } else { "v6" };
-    Details::named(&figures, |name| format!("gamt_{name}_{family}"))
+    pub(super) strides: BTreeMap<String, u8>,
 }

@@ -39,5 +39,6 @@ pub mod strides;
 pub mod table;
 mod trie;
 
+pub use details::GamtWork;
 pub use options::{GamtOptions, Layout, NextHops};
-pub use table::{GamtTable, GamtWork};
+pub use table::GamtTable;

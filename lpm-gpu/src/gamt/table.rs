@@ -4,15 +4,15 @@ use super::answers::GamtAnswers;
 use super::bubbles::Bubble;
 use super::build::build;
 use super::deep::{Deep, Effect};
+use super::details::{GamtFigures, GamtWork};
 use super::hops::{Changed, Hops};
+use super::merge;
 use super::options::{GamtOptions, Layout};
 use super::shape::{TrieShape, plan_bytes};
 use super::strides::{Census, StridePlan};
 use super::trie::{GamtTrie, TrieEntry};
-use super::{details, merge};
 use crate::host::{Answers, Due, HostTable, Image, KernelNames, Step, Write, reverse};
 use fib::{Change, Details, EngineError, Family, Key, NextHopId, RibTable};
-use serde::Serialize;
 use std::marker::PhantomData;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -26,21 +26,6 @@ const BULK_MIN: usize = 1024;
 /// A rebuild is due when more units than this, and half of the table, are pending: a bubble is two words on the wire, and
 /// a memory transaction on the device.
 const REWRITE_UNITS_MIN: u64 = 64 << 10;
-
-/// Counters of a table's work.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct GamtWork {
-    /// Changes with an effect.
-    pub updates: u64,
-    /// Bubbles written to the device (figure 14); images have none.
-    pub bubbles: u64,
-    /// Next hops changed without a write to the device (GAMT_S).
-    pub next_hop_updates: u64,
-    /// Images after the first.
-    pub rebuilds: u64,
-    /// Empty nodes unlinked because their level ran short.
-    pub collapsed_nodes: u64,
-}
 
 /// GAMT's table of one family: the trie, prefixes longer than it searches, and the contents of leaves.
 #[derive(Debug)]
@@ -145,13 +130,13 @@ impl<K: Key> GamtTable<K> {
         let used = self.units_used();
         let width = f64::from(used.iter().copied().max().unwrap_or(0));
         let levels = f64::from(u32::try_from(used.len()).unwrap_or(0));
-        4.0 * levels * width / details::float(self.routes().max(1))
+        4.0 * levels * width / float(self.routes().max(1))
     }
 
     /// Bytes a prefix of the units in use: the size of the flat layout.
     #[must_use]
     pub fn flat_bytes_per_prefix(&self) -> f64 {
-        4.0 * self.units_used().into_iter().map(f64::from).sum::<f64>() / details::float(self.routes().max(1))
+        4.0 * self.units_used().into_iter().map(f64::from).sum::<f64>() / float(self.routes().max(1))
     }
 
     /// The shape for sorted `entries`. If the best plan does not fit, tries the strides of `fallback`.
@@ -388,6 +373,11 @@ impl<K: Key> GamtTable<K> {
     }
 }
 
+#[expect(clippy::cast_precision_loss, reason = "counts below 2^52")]
+fn float(count: u64) -> f64 {
+    count as f64
+}
+
 /// First and last 64 bits.
 #[expect(clippy::cast_possible_truncation, reason = "that is what it is for")]
 const fn split(bits: u128) -> (u64, u64) {
@@ -495,6 +485,19 @@ impl<K: Key> HostTable<K> for GamtTable<K> {
     }
 
     fn details(&self) -> Details {
-        details::collect(self)
+        let shape = self.shape();
+        let strides = (1..).zip(&shape.strides);
+        let figures = GamtFigures {
+            levels: shape.strides.len(),
+            array_width: shape.width,
+            units: shape.words,
+            units_used: self.units_used().into_iter().map(u64::from).sum(),
+            bytes_per_prefix_paper: self.paper_bytes_per_prefix(),
+            bytes_per_prefix_flat: self.flat_bytes_per_prefix(),
+            work: self.figures(),
+            strides: strides.map(|(level, stride): (u8, _)| (format!("stride_{level}"), *stride)).collect(),
+        };
+        let family = if K::FAMILY == Family::V4 { "v4" } else { "v6" };
+        Details::named(&figures, |name| format!("gamt_{name}_{family}"))
     }
 }
