@@ -130,11 +130,18 @@ pub trait HostTable<K: Key>: Send {
         words_max: usize,
     ) -> Result<Due, EngineError>;
 
+    /// Whether the last [`Self::apply`] may have made some of its changes.
+    fn may_have_changed(&self) -> bool {
+        true
+    }
+
     /// Reverses `changes`, which the last [`Self::apply`] made or refused. `routes` are the routes before it.
     ///
     /// # Errors
     /// Errors of [`Self::apply`]; the table is then unusable.
-    fn take_back(&mut self, changes: &[Change<K>], routes: &RibTable<K>) -> Result<Due, EngineError>;
+    fn take_back(&mut self, changes: &[Change<K>], routes: &RibTable<K>) -> Result<Due, EngineError> {
+        if self.may_have_changed() { reverse(self, changes, routes) } else { Ok(Due::Steps) }
+    }
 
     /// Whether calls read the `routes` passed.
     fn reads_routes(&self) -> bool {

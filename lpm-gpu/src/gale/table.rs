@@ -4,7 +4,7 @@ use super::DIRECT_UNITS;
 use super::paint::{Long, Painted, units};
 use crate::direct::unit::{DELETE, EXTEND, FOLD, INSERT, MODIFY, operation};
 use crate::direct::{CHUNK_UNITS, Chunk, Chunks, PlainAnswers, Unit, check_words, parent, words_max};
-use crate::host::{Answers, Due, HEADER_WORDS, HostTable, Image, KernelNames, PrefixOp, Step, reverse};
+use crate::host::{Answers, Due, HEADER_WORDS, HostTable, Image, KernelNames, PrefixOp, Step};
 use fib::{Change, Details, EngineError, IpPrefix, Prefix4, RibTable};
 use serde::Serialize;
 use std::cell::{Cell, OnceCell};
@@ -306,8 +306,8 @@ impl HostTable<u32> for GaleTable {
         Ok(Due::Image)
     }
 
-    fn take_back(&mut self, changes: &[Change<u32>], routes: &RibTable<u32>) -> Result<Due, EngineError> {
-        if self.made { reverse(self, changes, routes) } else { Ok(Due::Steps) }
+    fn may_have_changed(&self) -> bool {
+        self.made
     }
 
     fn rebuild(&mut self, words_max: usize) -> Result<(), EngineError> {

@@ -11,7 +11,7 @@ use super::options::{GamtOptions, Layout};
 use super::shape::{TrieShape, plan_bytes};
 use super::strides::{Census, StridePlan};
 use super::trie::{GamtTrie, TrieEntry};
-use crate::host::{Answers, Due, HostTable, Image, KernelNames, Step, Write, reverse};
+use crate::host::{Answers, Due, HostTable, Image, KernelNames, Step, Write};
 use fib::{Change, Details, EngineError, Family, Key, NextHopId, RibTable};
 use std::marker::PhantomData;
 use std::ops::RangeInclusive;
@@ -404,11 +404,6 @@ impl<K: Key> HostTable<K> for GamtTable<K> {
         }
         self.renew()?;
         Ok(Due::Image)
-    }
-
-    /// A change that was not made has no effect when it is reversed.
-    fn take_back(&mut self, changes: &[Change<K>], routes: &RibTable<K>) -> Result<Due, EngineError> {
-        reverse(self, changes, routes)
     }
 
     fn retired_bytes(&self) -> u64 {

@@ -6,7 +6,7 @@ use super::codes::CODE_MAX;
 use super::layout::{ChunkRoom, PaperParts, WordMap, chunks_max, words};
 use crate::direct::{CHUNK_STEP, Chunk, Chunks, Draw, PlainAnswers, Unit, check_words, parent, words_max};
 use crate::gamt::Layout;
-use crate::host::{Answers, Due, HEADER_WORDS, HostTable, Image, KernelNames, Step, Write, reverse};
+use crate::host::{Answers, Due, HEADER_WORDS, HostTable, Image, KernelNames, Step, Write};
 use fib::{Change, Details, EngineError, NextHopId, RibTable};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -322,8 +322,8 @@ impl HostTable<u32> for SailTable {
         Ok(Due::Image)
     }
 
-    fn take_back(&mut self, changes: &[Change<u32>], routes: &RibTable<u32>) -> Result<Due, EngineError> {
-        if self.made { reverse(self, changes, routes) } else { Ok(Due::Steps) }
+    fn may_have_changed(&self) -> bool {
+        self.made
     }
 
     fn rebuild(&mut self, words_max: usize) -> Result<(), EngineError> {
