@@ -62,6 +62,17 @@ impl Warp {
     }
 }
 
+#[inline(always)]
+fn address_of(files: &Files, ins: &Ins, lane: usize) -> u64 {
+    files.wide[usize::from(ins.a)][lane].wrapping_add_signed(ins.imm)
+}
+
+/// The element to store from register `row`.
+#[inline(always)]
+fn element(files: &Files, row: usize, lane: usize, access: Access) -> u64 {
+    if access.bytes == 8 { files.wide[row][lane] } else { files.narrow[row][lane].into() }
+}
+
 fn words(access: Access, run: u32) -> u64 {
     u64::from(run.count_ones()) * u64::from(access.count) * u64::from(access.bytes / 4)
 }
@@ -70,7 +81,7 @@ fn words(access: Access, run: u32) -> u64 {
 /// Elements are aligned, so none crosses a block.
 #[cold]
 fn transactions(files: &Files, ins: &Ins, run: u32, watched: &Range<u64>) -> [u64; 2] {
-    let address = |lane: usize| files.wide[usize::from(ins.a)][lane].wrapping_add_signed(ins.imm);
+    let address = |lane| address_of(files, ins, lane);
     TRANSACTION_BYTES.map(|bytes| {
         let inside = lanes_of(run).map(address).filter(|address| watched.contains(address));
         inside.map(|address| address / bytes).collect::<BTreeSet<_>>().len() as u64
@@ -135,9 +146,7 @@ fn load_each(
     access: Access,
 ) -> Result<(), Failed> {
     for lane in lanes_of(run) {
-        let address = files.wide[usize::from(ins.a)][lane].wrapping_add_signed(ins.imm);
-        let place = place_of(at, address, access, false)
-            .map_err(|code| bad_access(code, lane, address, access, at))?;
+        let place = place_of(at, address_of(files, ins, lane), lane, access, false)?;
         for (i, row) in ins.elements().into_iter().enumerate().take(access.count.into()) {
             let value = match (&place, access.bytes) {
                 (Located::Host(first), bytes) => memory::load(first + i * usize::from(bytes), bytes),
@@ -169,8 +178,7 @@ fn store(
     };
     for (i, row) in ins.elements().into_iter().enumerate().take(access.count.into()) {
         for lane in lanes_of(run) {
-            let value =
-                if access.bytes == 8 { files.wide[row][lane] } else { files.narrow[row][lane].into() };
+            let value = element(files, row, lane, access);
             let to = window.host(addresses[lane]) + i * usize::from(access.bytes);
             memory::store(to, access.bytes, value);
         }
@@ -187,12 +195,9 @@ fn store_each(
     access: Access,
 ) -> Result<(), Failed> {
     for lane in lanes_of(run) {
-        let address = files.wide[usize::from(ins.a)][lane].wrapping_add_signed(ins.imm);
-        let place = place_of(at, address, access, true)
-            .map_err(|code| bad_access(code, lane, address, access, at))?;
+        let place = place_of(at, address_of(files, ins, lane), lane, access, true)?;
         for (i, row) in ins.elements().into_iter().enumerate().take(access.count.into()) {
-            let value =
-                if access.bytes == 8 { files.wide[row][lane] } else { files.narrow[row][lane].into() };
+            let value = element(files, row, lane, access);
             match (&place, access.bytes) {
                 (Located::Host(first), bytes) => memory::store(first + i * usize::from(bytes), bytes, value),
                 (Located::Shared(first), 8) => {
@@ -212,18 +217,25 @@ fn param<const BYTES: usize>(params: &[u8], ins: &Ins) -> [u8; BYTES] {
     params.get(from..from + BYTES).and_then(|bytes| bytes.try_into().ok()).unwrap_or([0; BYTES])
 }
 
-/// The location of an access, or its error code.
+/// The location of a lane's access.
 #[inline(always)]
-fn place_of(at: &Surroundings<'_>, address: u64, access: Access, write: bool) -> Result<Located, u32> {
+fn place_of(
+    at: &Surroundings<'_>,
+    address: u64,
+    lane: usize,
+    access: Access,
+    write: bool,
+) -> Result<Located, Failed> {
+    let bad = |code| bad_access(code, lane, address, access, at);
     let bytes = u64::from(access.bytes) * u64::from(access.count);
     if address & (bytes - 1) != 0 {
-        return Err(MISALIGNED);
+        return Err(bad(MISALIGNED));
     }
     if access.space == Space::Shared {
         let end = address.checked_add(bytes).filter(|&end| end <= 4 * at.shared.len() as u64);
-        return end.map(|_| Located::Shared((address / 4) as usize)).ok_or(ILLEGAL);
+        return end.map(|_| Located::Shared((address / 4) as usize)).ok_or_else(|| bad(ILLEGAL));
     }
-    let place = at.memory.locate(address, bytes).ok_or(ILLEGAL)?;
+    let place = at.memory.locate(address, bytes).ok_or_else(|| bad(ILLEGAL))?;
     if at.memory.has_marks()
         && at.memory.is_marked(address, bytes)
         && at.memory.check_marks(address, bytes, write)
