@@ -8,9 +8,10 @@
 //! ([`Ask::Calls`]).
 
 use crate::args::DeviceArgs;
+use crate::clock::Clock;
 use crate::fault::Fault;
 use crate::keys::KeySet;
-use crate::table::{Applied, Clock, Fed, Looker, Measurable, calls};
+use crate::table::{Applied, Fed, Looker, Measurable, calls};
 use crate::threads::each;
 use fib::{Details, EngineError, EngineReader, EngineWriter, NextHopId, Rib, Routes, SlotId};
 use std::hint::black_box;

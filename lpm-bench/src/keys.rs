@@ -7,7 +7,7 @@ use crate::fault::Fault;
 use crate::tables::RouteSet;
 use fib::random::Seeded;
 use fib::traffic::Traffic;
-use fib::{Family, FibId, Fibs, KeyBuffer, Keys};
+use fib::{Family, FibId, Fibs, KeyBuffer, Keys, NextHopId};
 use std::ops::Range;
 
 #[derive(Debug)]
@@ -87,6 +87,14 @@ impl KeySet {
     /// The key at `at`, aligned to the most significant of 128 bits.
     pub(crate) fn high_bits(&self, at: usize) -> u128 {
         self.keys.keys().high_bits(at)
+    }
+
+    /// The length and next hop of the longest match of the key at `at`, by the oracle of `tables`.
+    pub(crate) fn longest_match(&self, tables: &RouteSet, at: usize) -> Option<(u8, NextHopId)> {
+        match self.family() {
+            Family::V4 => tables.oracle.v4.longest_match(self.v4()[at]),
+            Family::V6 => tables.oracle.v6.longest_match(self.high_bits(at)),
+        }
     }
 
     pub(crate) fn pick(&self, positions: &[usize]) -> Self {

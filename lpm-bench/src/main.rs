@@ -11,7 +11,7 @@
 //! | `table`, `device`, `peers` | measured tables: engines of ours on a CPU or a device, and DPDK's libraries (feature `dpdk`) |
 //! | `threads` | several threads over one table |
 //! | `check` | a sample of every contender's answers against the oracle |
-//! | `measure` | rates of lookups |
+//! | `measure`, `clock` | rates of lookups; the clocks |
 //! | `profile`, `analysis` | properties of a traffic over a table; the analysis sentence of a row |
 //! | `host`, `report` | conditions of a figure; rows as text and JSON |
 //! | `updates`, `pace` | updates as deltas, forward and backward; their application |
@@ -22,6 +22,7 @@
 mod analysis;
 mod args;
 mod check;
+mod clock;
 mod contenders;
 mod device;
 mod fault;

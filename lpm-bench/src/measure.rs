@@ -7,6 +7,7 @@
 //! Rates are by the thread's CPU time, which excludes the time of other processes on the CPU but not their effect on the caches. So each
 //! figure has its share of wall time on a CPU. Devices and several threads together are measured by wall time.
 
+use crate::clock::cpu_s;
 use crate::contenders::BuiltContender;
 use crate::fault::Fault;
 use crate::keys::KeySet;
@@ -108,11 +109,6 @@ pub(crate) fn sweep_until(
     }
 }
 
-pub(crate) fn cpu_s() -> f64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
-}
-
 /// Keys of this contender's sweep: the whole stream, or as many as it does in [`SWEEP_MAX_S`].
 fn sweep_keys(one: &mut dyn Looker, keys: &KeySet, call: usize) -> Result<usize, Fault> {
     let probe = keys.len().min(SWEEP_MIN_KEYS.max(one.grain()));
@@ -126,21 +122,4 @@ fn sweep_keys(one: &mut dyn Looker, keys: &KeySet, call: usize) -> Result<usize,
     // Whole calls, so that every call of a sweep is full.
     let fits = fits.max(probe) / call * call;
     Ok(if fits == 0 { keys.len() } else { fits.min(keys.len()) })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_clock_stands_still_while_the_thread_sleeps() {
-        let before = cpu_s();
-        std::thread::sleep(std::time::Duration::from_millis(50));
-        let slept = cpu_s() - before;
-        let mut value = 1_u64;
-        while cpu_s() - before < slept + 0.001 {
-            value = std::hint::black_box(value.wrapping_mul(3));
-        }
-        assert!(slept < 0.05, "50 ms of sleep cost {slept} CPU seconds");
-    }
 }

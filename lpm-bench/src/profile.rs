@@ -94,7 +94,7 @@ impl Profile {
         let count = keys.len().min(LENGTH_KEYS);
         let (mut matched, mut bits, mut probes, mut below) = (0_u64, 0_u64, 0_u64, 0_u64);
         for at in 0..count {
-            let found = tables.longest_match(keys, at);
+            let found = keys.longest_match(tables, at);
             let len = found.map_or(0, |(len, _)| len);
             matched += u64::from(found.is_some());
             bits += u64::from(len);

@@ -4,9 +4,9 @@
 //! writes [`NextHopId`]s, a peer gets its own key type and writes its own answers. So no conversion is timed. Answers go to one reused array
 //! of a call's size, as in a forwarder's batch.
 
+use crate::clock::{Clock, cpu_s};
 use crate::fault::Fault;
 use crate::keys::KeySet;
-use crate::measure::cpu_s;
 use fib::generate::variation;
 use fib::{
     Details, EngineError, EngineReader, EngineWriter, FibId, Key, NextHopId, Prefix, Rib, Route, Routes,
@@ -88,23 +88,6 @@ pub(crate) struct Sweep {
     pub(crate) took_s: f64,
     /// CPU seconds over wall seconds, mean of the threads.
     pub(crate) on_cpu: f64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Clock {
-    /// CPU time of the looking-up thread.
-    Cpu,
-    /// Wall time, when other threads or a device do the work.
-    Wall,
-}
-
-impl Clock {
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Cpu => "cpu",
-            Self::Wall => "wall",
-        }
-    }
 }
 
 /// Splits `range` into parts of at most `call` keys.

@@ -3,7 +3,6 @@
 
 use crate::args::TableArgs;
 use crate::fault::Fault;
-use crate::keys::KeySet;
 use fib::digest::table_hash;
 use fib::feed::{self, LoadOptions};
 use fib::generate::TableSpec;
@@ -103,14 +102,6 @@ impl RouteSet {
         match family {
             Family::V4 => self.v4.iter().map(|(prefix, _)| prefix.len()).collect(),
             Family::V6 => self.v6.iter().map(|(prefix, _)| prefix.len()).collect(),
-        }
-    }
-
-    /// The length and next hop of the longest match of the key at `at`, by the oracle.
-    pub(crate) fn longest_match(&self, keys: &KeySet, at: usize) -> Option<(u8, NextHopId)> {
-        match keys.family() {
-            Family::V4 => self.oracle.v4.longest_match(keys.v4()[at]),
-            Family::V6 => self.oracle.v6.longest_match(keys.high_bits(at)),
         }
     }
 

@@ -3,10 +3,10 @@
 //! Threads take a few calls of a sweep at a time, like the paper's dynamic OpenMP loop, so a descheduled thread delays only its part. Time is
 //! wall time from the start of the first thread, once all are ready, to the end of the last.
 
+use crate::clock::{Clock, cpu_s};
 use crate::fault::Fault;
 use crate::keys::KeySet;
-use crate::measure::cpu_s;
-use crate::table::{Clock, Looker, Sweep, calls};
+use crate::table::{Looker, Sweep, calls};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;

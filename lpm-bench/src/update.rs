@@ -7,6 +7,7 @@
 use crate::analysis;
 use crate::args::{UpdateArgs, UpdateRate, UpdateWork};
 use crate::check::{Checked, Sample};
+use crate::clock::Clock;
 use crate::contenders::{self, BuiltContender, Makers};
 use crate::fault::Fault;
 use crate::host::HostFacts;
@@ -14,7 +15,7 @@ use crate::keys::KeySet;
 use crate::measure;
 use crate::pace::{Pace, Undisturbed};
 use crate::report::{RunReport, UpdateRow};
-use crate::table::{Clock, Looker, Measurable};
+use crate::table::{Looker, Measurable};
 use crate::tables::RouteSet;
 use crate::updates::{self, Player, UpdateStream};
 use crate::wanted::{self, Contender, Wanted};

@@ -7,7 +7,7 @@ use super::subjects::{
     FigureEngine, GAMT, GAMT6, MAMT, MAMT_VECTORS, MAMT6, MAMT6_VECTORS, Measured, in_flight, measure, show,
     subjects,
 };
-use crate::measure::cpu_s;
+use crate::clock::cpu_s;
 use crate::paper::{Bench, DataSet, Family, Fault, Figure, Hops, Result, Start, Traffic, json};
 use lpm_gpu::gamt::GamtOptions;
 use lpm_gpu::gamt::strides::{Census, StridePlan};
