@@ -1,10 +1,12 @@
 //! The data sets: routes, and updates if the paper uses any. The GAMT paper has four route collectors of 2013 with a day's updates each, the
 //! Bloomfwd paper seven IPv4 tables and four IPv6 tables of 2016.
 
-use super::{Family, Fault, NextHopId, Paper, PaperArgs, Result, Rib, RouteSet, Value, json};
-use crate::args::TableArgs;
+use crate::args::{PaperArgs, TableArgs};
+use crate::fault::{Fault, Result};
+use crate::tables::RouteSet;
 use crate::updates::{Deltas, read_file};
-use fib::{IpPrefix, generate};
+use fib::{Family, IpPrefix, NextHopId, Rib, generate};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -172,33 +174,33 @@ impl DataSet {
     }
 }
 
-/// All data sets: each `--fib` file and the `--generate` table; without either, the files of `FWD_DATA`; without these, the paper's
-/// generated sets.
-pub(super) fn load(args: &PaperArgs, paper: &Paper) -> Result<Vec<DataSet>> {
+/// All data sets: each `--fib` file and the `--generate` table; without either, the files of `FWD_DATA`; without these, the
+/// `generated` ones: names and specifications.
+pub(super) fn load(args: &PaperArgs, generated: &[(&str, &str)], has_updates: bool) -> Result<Vec<DataSet>> {
     let of = |fib, generate| TableArgs { fib, generate, ..args.table.clone() };
     let file = |path: &Path, updates: Option<PathBuf>| {
         let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         let name = name.split('.').next().unwrap_or_default().to_owned();
         (name, of(vec![path.to_owned()], None), args.updates.clone().or(updates))
     };
-    let generated = |name: &str, spec| (name.to_owned(), of(vec![], Some(spec)), args.updates.clone());
+    let made = |name: &str, spec| (name.to_owned(), of(vec![], Some(spec)), args.updates.clone());
     let mut tables: Vec<_> = args.table.fib.iter().map(|path| file(path, None)).collect();
     if let Some(spec) = args.table.generate {
-        tables.push(generated("generated", spec));
+        tables.push(made("generated", spec));
     } else if let (true, Some(folder)) = (tables.is_empty(), std::env::var_os("FWD_DATA")) {
         let exists = |name: &str| Some(Path::new(&folder).join(name)).filter(|path| path.exists());
         let known = KNOWN.iter().filter_map(|(table, updates)| Some(file(&exists(table)?, exists(updates))));
         tables.extend(known);
     } else if tables.is_empty() {
-        for (name, spec) in paper.generated {
-            tables.push(generated(name, crate::args::generate(spec).map_err(Fault::Usage)?));
+        for (name, spec) in generated {
+            tables.push(made(name, crate::args::generate(spec).map_err(Fault::Usage)?));
         }
     }
     if tables.is_empty() {
         return Err(Fault::Usage("no table: give --fib FILE or --generate v4=950000,v6=200000".into()));
     }
     let make = |(name, table, updates): (_, TableArgs, Option<PathBuf>)| {
-        set(args, name, &table, paper.has_updates.then_some(updates.as_deref()))
+        set(args, name, &table, has_updates.then_some(updates.as_deref()))
     };
     tables.into_iter().map(make).collect()
 }
@@ -231,35 +233,14 @@ fn set(args: &PaperArgs, name: String, table: &TableArgs, updates: Option<Option
 }
 
 #[cfg(test)]
-pub(super) mod tests {
-    use super::super::{Bench, gamt};
+mod tests {
+    use super::super::gamt;
+    use super::super::testing::{args, bench_of};
     use super::*;
-    use crate::args::{BenchCommand, Cli};
-    use clap::Parser;
-
-    fn args(line: &str) -> PaperArgs {
-        let line = format!("lpm-bench paper gamt --out none {line}");
-        let BenchCommand::Paper(args) = Cli::parse_from(line.split_whitespace()).command else {
-            panic!("{line}")
-        };
-        args
-    }
-
-    pub(in crate::paper) fn bench(line: &str, paper: &Paper) -> Bench {
-        Bench::new(args(line), paper, Err("a test".into()), 1).unwrap()
-    }
-
-    pub(in crate::paper) fn bench_of(routes: &str, updates: &str, paper: &Paper) -> Bench {
-        let folder = tempfile::tempdir().unwrap();
-        let files = ["r.txt", "u.txt"].map(|name| folder.path().join(name));
-        std::fs::write(&files[0], routes).unwrap();
-        std::fs::write(&files[1], updates).unwrap();
-        bench(&format!("--fib {} --updates {}", files[0].display(), files[1].display()), paper)
-    }
 
     #[test]
     fn deltas_lead_there_and_back() {
-        let sets = load(&args("--generate v4=500,v6=100"), &gamt::PAPER).unwrap();
+        let sets = load(&args("--generate v4=500,v6=100"), &[], true).unwrap();
         let set = &sets[0];
         assert_eq!((sets.len(), set.name.as_str()), (1, "generated"));
         for (family, size) in [(Family::V4, None), (Family::V4, Some(1)), (Family::V6, Some(10))] {

@@ -1,6 +1,6 @@
 //! A closed loop of batches in flight on an engine: its rate and latency, also during updates.
 
-use super::{EngineError, Fault, Fed, KeySet, Result, Spread};
+use super::bench::{EngineError, Fault, Fed, KeySet, Result, Spread};
 use crate::device::in_flight;
 use crate::updates::Player;
 use fib::EngineReader;

@@ -6,7 +6,7 @@
 //! chunk 1: one call at a time), each pinned to a CPU. A rate is by wall time, from the first thread's start to the last one's end. Rounds
 //! alternate between the keys of both seeds.
 
-use crate::paper::{
+use crate::paper::bench::{
     Bench, Family, Fault, Fed, Figure, Isa, KeySet, Result, RouteSet, Spread, Stream, Value, json, with,
 };
 use crate::table::Looker;

@@ -5,10 +5,10 @@
 
 use super::contest::Subject;
 use crate::keys::KeySet;
-use crate::paper::drive::{Driven, Load, drive};
-use crate::paper::{
+use crate::paper::bench::{
     Bench, DataSet, Family, Fault, Fed, Figure, Isa, Result, Spread, Stream, Traffic, json, most, over,
 };
+use crate::paper::drive::{Driven, Load, drive};
 use lpm_phi::coop::CoopEngine;
 
 /// Batch sizes of figure 9, in keys, as powers of two. The paper's best is 4 Mi; it uses 2 Mi.

@@ -3,8 +3,10 @@
 
 use super::contest::{Subject, build, run_counts};
 use super::{isas, rows_of, stand_in};
+use crate::paper::bench::{
+    Bench, Claim, Family, Figure, Isa, Panel, Result, RouteSet, Traffic, json, over, with,
+};
 use crate::paper::claims::Rule;
-use crate::paper::{Bench, Claim, Family, Figure, Isa, Panel, Result, RouteSet, Traffic, json, over, with};
 use lpm_phi::bloom::equations::FilterSize;
 use lpm_phi::cpe::expand;
 use lpm_phi::variants::hash::HashName;

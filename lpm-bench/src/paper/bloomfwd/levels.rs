@@ -7,11 +7,11 @@
 
 use super::contest::{FilledEngine, Subject, build, leaders, show};
 use super::{MLPS, PAPER_V6, isas, rows_of, stand_in};
-use crate::paper::claims::Rule;
-use crate::paper::{
+use crate::paper::bench::{
     Bench, Claim, DataSet, Family, Fault, Figure, Isa, Panel, Result, Stream, Traffic, json, median, most,
     over,
 };
+use crate::paper::claims::Rule;
 use lpm_phi::cpe::CpeError;
 use lpm_phi::cpe::dpcpe::{Dpcpe, LevelSearch, Levels};
 use lpm_phi::cpe::expand;

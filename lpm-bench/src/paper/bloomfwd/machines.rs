@@ -2,7 +2,7 @@
 
 use super::contest::{Subject, build, run_counts};
 use super::isas;
-use crate::paper::{Bench, Family, Figure, Result, Spread, Traffic, json};
+use crate::paper::bench::{Bench, Family, Figure, Result, Spread, Traffic, json};
 use std::time::Instant;
 
 /// Limit of the elements of each array for the bandwidth: 128 MB.

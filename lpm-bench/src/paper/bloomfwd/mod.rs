@@ -22,7 +22,8 @@ mod levels;
 mod machines;
 mod rates;
 
-use super::{Bench, DataSet, DeviceNeed, Family, Figure, Isa, Known, Paper, PaperArgs, Result, data};
+use super::bench::{Bench, DataSet, DeviceNeed, Family, Figure, Isa, Known, Paper, PaperArgs, Result};
+use super::data;
 
 pub(super) const PAPER: Paper = Paper {
     title: "Parallel IP lookup using Bloom filters on the Intel Xeon Phi (Bloomfwd)",

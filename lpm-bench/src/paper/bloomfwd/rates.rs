@@ -3,7 +3,7 @@
 use super::contest::{FilledEngine, Subject, build, leaders, run_counts, show};
 use super::isas;
 use super::keys::Space;
-use crate::paper::{
+use crate::paper::bench::{
     Bench, DataSet, Family, Figure, Result, Rib, RouteSet, Stream, Traffic, json, least, median, most, over,
 };
 use fib::IpPrefix;

@@ -3,7 +3,7 @@
 //!
 //! The measurements run `lpm-bench lookup` and `lpm-bench update` as separate processes, since DPDK never releases its memory and CPU.
 
-use super::{
+use super::bench::{
     Bench, DataSet, DeviceNeed, Family, Fault, Figure, Known, Panel, Paper, Result, Spread, Value, json,
     write_fault,
 };

@@ -3,7 +3,7 @@
 //! separately, and the poster's single stage.
 
 use super::host_tables::{TableKind, load};
-use crate::paper::{
+use crate::paper::bench::{
     Bench, DataSet, Family, Fault, Figure, Hops, KeySet, Result, Spread, Start, Stream, Traffic, json, over,
 };
 use lpm_gpu::gale::model::{GaleModel, search_by};
@@ -242,9 +242,9 @@ pub(super) fn stages(bench: &Bench, figure: &mut Figure) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::paper::data::tests::bench;
+    use crate::paper::bench::{NextHopId, Rib};
     use crate::paper::gamt::PAPER;
-    use crate::paper::{NextHopId, Rib};
+    use crate::paper::testing::bench;
     use fib::Prefix4;
     use std::collections::BTreeSet;
 

@@ -5,11 +5,11 @@ use super::subjects::{
     FORMS, FigureEngine, GALE, GALE_PAPER, GAMT, GAMT_PAPER, GAMT6, MAMT, MAMT_VECTORS, Measured,
     ReaderGroup, SAIL, SAIL_CPU, SAIL_PAPER, in_flight, measure, show, subjects,
 };
-use crate::paper::drive::{Driven, drive_with_updates};
-use crate::paper::figure::Point;
-use crate::paper::{
+use crate::paper::bench::{
     Bench, Family, Figure, Panel, Result, Spread, Start, Traffic, json, least, median, most, over,
 };
+use crate::paper::drive::{Driven, drive_with_updates};
+use crate::paper::figure::Point;
 use crate::updates::Player;
 
 /// The batch of the paper's lookup figures: "a big batch size (16M)".

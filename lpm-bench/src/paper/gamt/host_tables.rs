@@ -1,6 +1,6 @@
 //! Updates of the tables on the host: off line (figure 13), and accesses on the device (figure 14, with the device's kernels in plain Rust).
 
-use crate::paper::{
+use crate::paper::bench::{
     Bench, DataSet, EngineError, Family, Fault, Figure, Hops, NextHopId, Result, Rib, Spread, Start, Value,
     json, median, with,
 };
@@ -291,8 +291,8 @@ fn on_line(kind: TableKind, case: &Case<'_>, deltas: &[Vec<Change<u32>>]) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::paper::data::tests::{bench, bench_of};
     use crate::paper::gamt::PAPER;
+    use crate::paper::testing::{bench, bench_of};
 
     /// A /8, a /16 in it that is added and withdrawn, a new next hop of the /8, and a redundant update. Origins differ where the peers do.
     const UPDATES: &str = "1.0 a 10.1.0.0/16 192.0.2.1 64501\n2.0 a 10.0.0.0/8 192.0.2.2 64502\n\

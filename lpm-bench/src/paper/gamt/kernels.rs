@@ -3,7 +3,7 @@
 
 use super::host_tables::load;
 use crate::keys::KeySet;
-use crate::paper::{
+use crate::paper::bench::{
     Bench, DataSet, EngineError, Family, Fault, Figure, Hops, Result, Rib, Spread, Start, Traffic, json,
 };
 use fib::{Key, Keys, RibTable};

@@ -8,7 +8,7 @@ use super::subjects::{
     subjects,
 };
 use crate::clock::cpu_s;
-use crate::paper::{Bench, DataSet, Family, Fault, Figure, Hops, Result, Start, Traffic, json};
+use crate::paper::bench::{Bench, DataSet, Family, Fault, Figure, Hops, Result, Start, Traffic, json};
 use lpm_gpu::gamt::GamtOptions;
 use lpm_gpu::gamt::strides::{Census, StridePlan};
 use std::ops::RangeInclusive;
@@ -129,7 +129,7 @@ mod tests {
     use super::super::PAPER;
     use super::super::host_tables::load;
     use super::*;
-    use crate::paper::data::tests::bench;
+    use crate::paper::testing::bench;
     use fib::{Key, RibTable};
     use lpm_gpu::gamt::GamtTable;
 

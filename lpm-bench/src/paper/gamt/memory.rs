@@ -1,7 +1,7 @@
 //! Memory on the device during the updates (figure 19).
 
 use super::host_tables::{Case, LEVELS, TableKind, load};
-use crate::paper::{Bench, Family, Fault, Figure, Hops, Result, Start, json, with};
+use crate::paper::bench::{Bench, Family, Fault, Figure, Hops, Result, Start, json, with};
 use crate::updates::Deltas;
 use lpm_gpu::gale::DIRECT_UNITS;
 use lpm_gpu::gamt::{GamtOptions, GamtTable, Layout};
@@ -111,8 +111,8 @@ fn grow(figure: &mut Figure, name: &str, layout: Layout, case: &Case<'_>, deltas
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::paper::data::tests::bench;
     use crate::paper::gamt::PAPER;
+    use crate::paper::testing::bench;
     use lpm_gpu::gamt::strides::{Census, StridePlan};
 
     fn near(ours: f64, wanted: f64) {

@@ -28,7 +28,7 @@ mod timeline;
 pub(super) use host_tables::load;
 pub(super) use subjects::measure;
 
-use super::{Bench, DeviceNeed, Fault, Isa, Known, Paper, Result};
+use super::bench::{Bench, DeviceNeed, Fault, Isa, Known, Paper, Result};
 use crate::wanted::ENGINES;
 use fib::{EngineOptions, EngineWriter};
 

@@ -1,6 +1,6 @@
 //! Tables 1 and 2: the routing data and the platform.
 
-use crate::paper::{Bench, DataSet, Family, Figure, Result, json, with};
+use crate::paper::bench::{Bench, DataSet, Family, Figure, Result, json, with};
 use fib::host::Host;
 use lpm_gpu::cu::{Device, Facts};
 use std::collections::BTreeMap;
@@ -79,8 +79,8 @@ pub(super) fn table_2(bench: &Bench, figure: &mut Figure) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::paper::data::tests::bench_of;
     use crate::paper::gamt::PAPER;
+    use crate::paper::testing::bench_of;
 
     #[test]
     fn table_1_counts_the_updates_of_each_second() {

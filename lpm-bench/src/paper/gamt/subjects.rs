@@ -1,10 +1,10 @@
 //! The engines of the figures over a device, and a measurement of one: batches in flight, on a number of threads that depends on the batch.
 
-use crate::paper::drive::{Driven, Load, drive};
-use crate::paper::{
+use crate::paper::bench::{
     Bench, CHECKED, DataSet, EngineError, Family, Fault, Fed, Figure, Hops, Isa, KeySet, Result, Spread,
     Stream, Value, json, with,
 };
+use crate::paper::drive::{Driven, Load, drive};
 use crate::wanted::ENGINES;
 use fib::EngineReader;
 

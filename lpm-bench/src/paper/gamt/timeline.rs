@@ -2,7 +2,7 @@
 
 use super::host_tables::LEVELS;
 use super::kernels::{Launcher, OnDevice, fault};
-use crate::paper::{Bench, Family, Figure, Hops, Panel, Result, Start, Traffic, json};
+use crate::paper::bench::{Bench, Family, Figure, Hops, Panel, Result, Start, Traffic, json};
 use lpm_bench::launch::LIMIT;
 use lpm_gpu::cu::{
     Arg, DeviceBuffer, DeviceWords, Event, GpuError, HostSide, Kernel, Module, Pinned, Priority, Shape,

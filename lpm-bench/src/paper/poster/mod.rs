@@ -1,10 +1,11 @@
 //! `lpm-bench paper poster`: GR, which the GAMT paper calls GALE, with its first stage alone: an entry for each /24, and no longer prefixes.
 
-use super::gamt::load;
-use super::{
+use super::bench::{
     Bench, DataSet, DeviceNeed, Family, Fault, Fed, Figure, Known, NextHopId, Paper, PaperArgs, Result, Rib,
-    RouteSet, Spread, data, json, least,
+    RouteSet, Spread, json, least,
 };
+use super::data;
+use super::gamt::load;
 use fib::{IpPrefix, Prefix4, Routes};
 use lpm_gpu::direct::Unit;
 use lpm_gpu::direct::unit::{DELETE, INSERT, operation};
@@ -282,8 +283,8 @@ fn drawings(bench: &Bench, figure: &mut Figure) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::paper::Traffic;
-    use crate::paper::data::tests::bench;
+    use crate::paper::bench::Traffic;
+    use crate::paper::testing::bench;
     use lpm_gpu::gale::DIRECT_UNITS;
     use lpm_gpu::gale::model::search_by;
     use std::collections::HashSet;

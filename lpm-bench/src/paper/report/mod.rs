@@ -5,9 +5,8 @@
 
 mod page;
 
-use super::Paper;
+use super::bench::{Paper, write_fault};
 use super::claims::{Judged, Verdict};
-use super::write_fault;
 use crate::args::{ReportArgs, Series};
 use crate::fault::{Fault, Result};
 use crate::host::{Build, HostFacts};

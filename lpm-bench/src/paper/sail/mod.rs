@@ -1,10 +1,10 @@
 //! `lpm-bench paper sail`: the SAIL paper's statements, counted in the engines' tables, and lookup rates on this host.
 
-use super::gamt::measure;
-use super::{
+use super::bench::{
     Bench, DataSet, DeviceNeed, Family, Fault, Fed, Figure, Hops, Known, NextHopId, Paper, Result, Rib,
     RouteSet, Spread, Start, json, most, with,
 };
+use super::gamt::measure;
 use lpm_cpu::accesses::{Sail, counter};
 use lpm_cpu::{sail_b, sail_l, sail_m, sail_u};
 
@@ -200,7 +200,7 @@ fn rates(bench: &Bench, figure: &mut Figure) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::paper::data::tests::{bench, bench_of};
+    use crate::paper::testing::{bench, bench_of};
 
     #[test]
     fn memory_accesses_and_rates_are_those_of_the_routes() {
