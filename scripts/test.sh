@@ -19,10 +19,12 @@ set -uo pipefail
 STEPS=(fmt shell captures ptx build tests test clippy doc doctest isa smoke docs package server)
 # The steps whose results a step needs, and the steps that it only runs after. Compilers come first. The guest waits for emulated devices,
 # so it runs at the same time at a higher priority. Tests and smoke scripts poll queues and use timers, which fire late when they compete
-# for two CPUs, so they take turns.
+# for two CPUs, so they take turns. They leave a quarter of that time, which compilers take that nothing waits for: the kernel runs these
+# while a CPU has nothing else.
 declare -A NEEDS=([test]=tests [isa]=build [smoke]=build [docs]=build [package]=build [server]='build package')
-declare -A AFTER=([tests]=build [clippy]=tests [doc]=clippy [doctest]=doc [test]='doctest server' [smoke]=test [docs]=smoke)
-COMPILERS=(tests clippy doc)
+declare -A AFTER=([tests]=build [clippy]=tests [doc]=clippy [doctest]=doc [test]='tests server' [smoke]=test [docs]=smoke)
+COMPILERS=(tests)
+FILLERS=(clippy doc doctest)
 
 # features LIST : --feature flags for every crate of the workspace that has `testing` or `dpdk`.
 features() {
@@ -54,16 +56,21 @@ step_ptx() { scripts/ptx.sh --check && scripts/ptx.sh --ptxas; }
 # A test among the targets enables the features of dev-dependencies, as `tests` does. Without it, cargo would compile some libraries and
 # most crates of the workspace twice.
 step_build() { cargo build --workspace --features "$FEATURES" --bin fwd-app --test links; }
+# With cargo-nextest the list of binaries is written here, so that `test` does not wait for cargo's lock, which `clippy` may hold.
 step_tests() {
-  local run=(test)
-  ! has cargo-nextest || run=(nextest run)
-  cargo "${run[@]}" --workspace --features "$FEATURES" --no-run
+  if ! has cargo-nextest; then
+    cargo test --workspace --features "$FEATURES" --no-run
+    return
+  fi
+  cargo metadata --format-version 1 --features "$FEATURES" >"$STATE/metadata.json" &&
+    cargo nextest list --workspace --features "$FEATURES" --list-type binaries-only --message-format json >"$STATE/binaries.json"
 }
 # The output goes to a log; skipped checks are printed at the end.
 step_test() {
-  local log=$STATE/printed failed=0 run=(test --lib --bins --tests) more=(-- --show-output)
-  ! has cargo-nextest || run=(nextest run --success-output immediate) more=()
-  cargo "${run[@]}" --workspace --features "$FEATURES" --no-fail-fast "${more[@]}" 2>&1 | tee "$log" |
+  local log=$STATE/printed failed=0 run=(test --workspace --features "$FEATURES" --lib --bins --tests) more=(-- --show-output)
+  ! has cargo-nextest || run=(nextest run --cargo-metadata "$STATE/metadata.json" --binaries-metadata "$STATE/binaries.json"
+    --success-output immediate) more=()
+  cargo "${run[@]}" --no-fail-fast "${more[@]}" 2>&1 | tee "$log" |
     grep --line-buffered -E '^ +(Starting|Running|PASS|SLOW|LEAK|FAIL|SIGNAL|TIMEOUT|Summary)|^(warning|error|test |test result)' || failed=1
   [ "$failed" = 0 ] || cat "$log"
   grep -E '^ *SKIPPED' "$log" | sort
@@ -156,6 +163,7 @@ run_step() {
   if [ -n "$live" ]; then exec > >(tee "$log"); else exec >"$log"; fi
   exec 3>&1
   [[ " ${COMPILERS[*]} " != *" $1 "* ]] || renice -n 10 $BASHPID >/dev/null
+  [[ " ${FILLERS[*]} " != *" $1 "* || " ${chosen[*]} " != *" test "* ]] || chrt --idle --pid 0 $BASHPID
   { time "step_$1" 2>&3; } 2>"$STATE/$1.cpu" </dev/null
 }
 # may_start STEP : not started yet, and all steps before it have ended. A step whose needs have failed ends at once.
