@@ -44,8 +44,8 @@ need_taps() {
   need_af_packet
 }
 
-# idle_sleeps : idle lcores sleep, for scripts that mostly wait for timers of routing daemons. In the other scripts they poll, which is the
-# default; with FWD_APP_IDLE_US=0 they poll in all scripts.
+# idle_sleeps : idle lcores sleep, for scripts that mostly wait for routing daemons, the kernel or hosts, which get the CPUs. In the other
+# scripts they poll, which is the default; with FWD_APP_IDLE_US=0 they poll in all scripts.
 idle_sleeps() { export FWD_APP_IDLE_US="${FWD_APP_IDLE_US:-1000}"; }
 
 # expect CODE COMMAND.. : the exit code must be CODE. Output goes to $WORK/out and $WORK/err.

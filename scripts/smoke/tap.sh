@@ -5,6 +5,7 @@
 
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
 . "$(dirname "${BASH_SOURCE[0]}")/_hosts.sh"
+idle_sleeps
 
 need_taps
 two_hosts
