@@ -32,6 +32,10 @@ enum EngineFault {
     OneLate,
     /// Readers see a half-applied delta: the withdraws first.
     Intermediate,
+    /// A route is gone for a moment before it gets its new next hop.
+    Gap,
+    /// Withdraws of a delta are seen one after the other, longer prefixes first.
+    LongestFirst,
     /// A changed next hop of an IPv4 route is counted as a withdraw.
     Miscounts,
     /// A withdrawn IPv4 route stays in service when a shorter one covers it.
@@ -106,6 +110,17 @@ impl Faulty {
         }
     }
 
+    fn withdraw(&self, delta: &FibDelta, is_meant: impl Fn(u8) -> bool) {
+        let gone = self.fault == EngineFault::Gap;
+        let mut tables = self.tables.write().unwrap();
+        let v4 = delta.v4.iter().filter(|c| (gone || c.new.is_none()) && is_meant(c.prefix.len()));
+        v4.for_each(|change| tables.v4.set(change.prefix, NextHopId::NONE));
+        let v6 = delta.v6.iter().filter(|c| (gone || c.new.is_none()) && is_meant(c.prefix.len()));
+        v6.for_each(|change| tables.v6.set(change.prefix, NextHopId::NONE));
+        drop(tables);
+        std::thread::sleep(Duration::from_micros(200));
+    }
+
     fn bytes(tables: &OraclePair) -> u64 {
         ((tables.v4.len() + tables.v6.len()) * ROUTE_BYTES) as u64
     }
@@ -163,6 +178,16 @@ impl EngineWriter for Faulty {
                 self.put(delta, NextHopId::is_none);
                 std::thread::sleep(Duration::from_micros(200));
                 self.put(delta, |id| !id.is_none());
+            }
+            EngineFault::Gap => {
+                self.withdraw(delta, |len| len <= 128);
+                self.put(delta, |_| true);
+            }
+            EngineFault::LongestFirst => {
+                for shortest in [64, 24, 16, 0] {
+                    self.withdraw(delta, |len| len >= shortest);
+                }
+                self.put(delta, |_| true);
             }
             EngineFault::OneLate => {
                 let late = std::mem::replace(&mut self.late, delta.clone());
@@ -324,6 +349,12 @@ fn stale_tables_are_found() {
 fn a_state_between_generations_is_found() {
     finds(EngineFault::Intermediate, conformance::concurrent, "between generations");
     finds(EngineFault::OneLate, conformance::concurrent, "between generations");
+    for fault in [EngineFault::OneLate, EngineFault::Gap] {
+        finds(fault, conformance::announces, "between generations");
+    }
+    for fault in [EngineFault::OneLate, EngineFault::LongestFirst] {
+        finds(fault, conformance::withdraws, "between generations");
+    }
 }
 
 #[test]

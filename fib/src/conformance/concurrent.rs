@@ -16,7 +16,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const NESTS: usize = 48;
-const READERS: usize = 2;
+/// With two, one that ends its batch must not end the grace period of the other. Each takes a CPU while the writer works.
+const READERS_MAX: usize = 2;
 /// The writer waits after this many deltas until each reader has looked up another batch. On a busy host a wait lasts
 /// until the scheduler runs the readers, so it does not wait after every delta.
 const DELTAS_A_WAIT: usize = 4;
@@ -43,31 +44,35 @@ impl Cycle {
     }
 }
 
-/// Two readers look up both families without pause while the writer applies hundreds of deltas that swap longer and shorter
-/// prefixes. Every answer must belong to a generation between submit and collect. Then the final table is checked.
+/// Two readers look up both families without pause while the writer applies a hundred deltas or more that swap longer and
+/// shorter prefixes. Every answer must belong to a generation between submit and collect. Then the final table is checked.
 pub fn concurrent(make: Make<'_>, options: Options) {
-    drive(make, options, Cycle::Swaps, 200);
+    drive(make, options, Cycle::Swaps, READERS_MAX, [120, 4000]);
 }
 
 /// As [`concurrent`], with deltas that announce one prefix of each nest. Nothing is withdrawn until a nest is complete.
 pub fn announces(make: Make<'_>, options: Options) {
-    drive(make, options, Cycle::Announces, 100);
+    drive(make, options, Cycle::Announces, 1, [60, 2000]);
 }
 
 /// As [`concurrent`], with deltas that withdraw several prefixes of a nest without a replacement.
 pub fn withdraws(make: Make<'_>, options: Options) {
-    drive(make, options, Cycle::Withdraws, 100);
+    drive(make, options, Cycle::Withdraws, 1, [60, 2000]);
 }
 
-fn drive(make: Make<'_>, options: Options, cycle: Cycle, deltas: usize) {
+/// `readers` and the first of `deltas` in a quick run, two readers and the second in a full one.
+fn drive(make: Make<'_>, options: Options, cycle: Cycle, readers: usize, deltas: [usize; 2]) {
     // At least half of the deltas: kernels may differ in their lookups during updates.
-    let options = Options { one_delta_in: options.one_delta_in.min(2), ..options };
+    let few = deltas[0].div_ceil(options.one_delta_in.min(2));
+    let (readers, deltas) = if options.full { (READERS_MAX, deltas[1]) } else { (readers, few) };
     let mut rig = TestRig::new(make, "concurrent", options);
-    let plan = ConcurrentPlan::new(&mut rig, cycle, options.rounds(deltas));
+    let plan = ConcurrentPlan::new(&mut rig, cycle, deltas);
     let shared = ConcurrentState::new(&rig);
-    let mut readers = [(); READERS].map(|()| reader_of(rig.writer.as_ref(), SLOTS, BATCH_MAX));
+    let mut readers: Vec<_> =
+        (0..readers).map(|_| reader_of(rig.writer.as_ref(), SLOTS, BATCH_MAX)).collect();
+    let (name, count) = (rig.name(), readers.len());
     let during =
-        run_with_readers(&rig.name(), &plan, &shared, &mut readers, || write(&mut rig, &plan, &shared));
+        run_with_readers(&name, &plan, &shared, &mut readers, || write(&mut rig, &plan, &shared, count));
     // Possible on a host with one CPU, or with an engine that applies a delta in microseconds.
     if during == 0 {
         eprintln!("{}: no batch met a delta that was being applied", rig.name());
@@ -120,7 +125,7 @@ struct ConcurrentState {
     /// The newest generation that `apply` has returned.
     done: AtomicU64,
     stop: AtomicBool,
-    batches: [AtomicU64; READERS],
+    batches: [AtomicU64; READERS_MAX],
 }
 
 impl ConcurrentState {
@@ -301,8 +306,8 @@ impl<K: TestKey> Nest<K> {
 }
 
 /// Applies all deltas, with waits so that the readers do not fall far behind.
-fn write(rig: &mut TestRig, plan: &ConcurrentPlan, shared: &ConcurrentState) {
-    let mut seen = [0; READERS];
+fn write(rig: &mut TestRig, plan: &ConcurrentPlan, shared: &ConcurrentState, readers: usize) {
+    let mut seen = vec![0; readers];
     for (at, delta) in plan.deltas.iter().enumerate() {
         rig.case(format_args!("concurrent, delta {at}"));
         if at % DELTAS_A_WAIT == 0 {
