@@ -121,7 +121,7 @@ fn sixteen_vrfs_against_sixteen_oracles_under_churn() {
         let trace = trace(scratch.path(), has_v6);
         for topology in ["run-to-completion", "pipeline"] {
             let more = ["--engine", engine, "--topology", topology, "--ports", "16", "--spread"];
-            let (loops, packets) = if is_full() { ("40", 160_000) } else { ("12", 48_000) };
+            let (loops, packets) = if is_full() { ("40", 160_000) } else { ("8", 32_000) };
             let extra = [&more[..], &["--loops", loops, "--rate", "100kpps"]].concat();
             let Some(summary) = replay_vrfs(&trace, &files, &[], &extra) else { return };
             assert_eq!(number(&summary, "/verify/checked"), packets);
