@@ -81,7 +81,9 @@ fn a_list_is_asked_for_part_by_part_and_compared_with_a_file() {
     ];
     let scratch = ScratchFolder::new();
     let (socket, file) = (scratch.path("x.sock"), scratch.path("routes.txt"));
-    let ports: &[&str] = &[r#"{"ok":true,"data":[{"port":1,"name":"uplink","device":"net_null1"}]}"#];
+    let ports: &[&str] = &[
+        r#"{"ok":true,"data":[{"port":0,"name":"a","dpdk_name":"net_null0"},{"port":1,"name":"uplink","dpdk_name":"net_null1"}]}"#,
+    ];
     let replies: Vec<_> =
         [PARTS, ports, PARTS, ports, PARTS, PARTS, &PARTS[..1], &[r#"{"ok":false,"error":"no"}"#]].concat();
     let forwarder = forwarder(&socket, Vec::leak(replies));

@@ -5,6 +5,7 @@
 use super::{Forwarder, show};
 use crate::commands::tables;
 use crate::console::grammar::RouteDiff;
+use crate::datapath::egress::{Named, find_port};
 use anyhow::Context as _;
 use fib::feed::{Hop, RouteWords, parse_route};
 use fib::{IpPrefix, NextHop, NextHopId, NextHopTable, PortRef, Prefix};
@@ -31,7 +32,7 @@ pub(super) fn main(forwarder: &Forwarder, diff: &RouteDiff) -> anyhow::Result<()
     let (rib, hops, _) = tables::load_rib(&[PathBuf::from(&diff.file)])?;
     let file = rib.starting_at(IpPrefix::V4(Prefix::DEFAULT));
     let has_ports = hops.iter().any(|(_, hop)| hop.with_ports(&|_| PortRef::ById) != *hop);
-    let ports = if has_ports { KnownPort::all(forwarder)? } else { Vec::new() };
+    let ports = if has_ports { known_ports(forwarder)? } else { Vec::new() };
     let mut merge = Merge::new(file, &hops, ports);
     let flow = forwarder.ask(&diff.list.to_string(), None, false, &mut |part| show(&merge.compare(part)?))?;
     if flow.is_break() {
@@ -44,27 +45,31 @@ pub(super) fn main(forwarder: &Forwarder, diff: &RouteDiff) -> anyhow::Result<()
     }
 }
 
-/// A port, with all names that routes may use for it.
+/// A port, with both names that routes may use for it. Its PCI device may have other ports, too.
 #[derive(Deserialize)]
 struct KnownPort {
-    port: u16,
     name: String,
-    device: String,
+    dpdk_name: String,
 }
 
-impl KnownPort {
-    fn all(forwarder: &Forwarder) -> anyhow::Result<Vec<Self>> {
-        let mut all = Vec::new();
-        let _ = forwarder.ask("show port info all", None, true, &mut |answer| {
-            all = serde_json::from_str(answer).context("the forwarder does not list its ports")?;
-            Ok(ControlFlow::Continue(()))
-        })?;
-        Ok(all)
+impl Named for KnownPort {
+    fn name(&self) -> &str {
+        &self.name
     }
 
-    fn is_called(&self, wanted: &str) -> bool {
-        [&self.name, &self.device].into_iter().any(|name| fib::is_port_name(name, wanted))
+    fn device(&self) -> &str {
+        &self.dpdk_name
     }
+}
+
+/// The ports of a forwarder, by index.
+fn known_ports(forwarder: &Forwarder) -> anyhow::Result<Vec<KnownPort>> {
+    let mut all = Vec::new();
+    let _ = forwarder.ask("show port info all", None, true, &mut |answer| {
+        all = serde_json::from_str(answer).context("the forwarder does not list its ports")?;
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(all)
 }
 
 /// The remaining routes of the file.
@@ -83,11 +88,10 @@ impl<'a, I: Iterator<Item = (IpPrefix, NextHopId)>> Merge<'a, I> {
 
     /// Replaces port names by numbers, since a file and the forwarder may name the same port differently.
     fn by_number(&self, hop: &Hop) -> Hop {
-        let number = |port: &PortRef| match port {
-            PortRef::Name(name) => self.ports.iter().find(|known| known.is_called(name)),
-            _ => None,
+        let number = |port: &PortRef| {
+            let found = find_port(port, &self.ports, String::new).ok().flatten();
+            found.map_or_else(|| port.clone(), PortRef::Index)
         };
-        let number = |port: &PortRef| number(port).map_or_else(|| port.clone(), |at| PortRef::Index(at.port));
         match hop {
             Hop::Id(id) => Hop::Id(*id),
             Hop::Hop(hop) => Hop::Hop(hop.with_ports(&number)),
@@ -154,9 +158,13 @@ mod tests {
             let (prefix, hop) = parse_route(line).unwrap();
             rib.set(prefix, hop.intern(&mut hops).unwrap());
         }
-        let port =
-            |port, name: &str, device: &str| KnownPort { port, name: name.into(), device: device.into() };
-        let ports = vec![port(0, "net_null0", "net_null0"), port(1, "uplink", "0000:03:00.0")];
+        let ports = r#"[
+            {"port": 0, "name": "net_null0", "device": "net_null0", "dpdk_name": "net_null0"},
+            {"port": 1, "name": "uplink", "device": "0000:03:00.0", "dpdk_name": "0000:03:00.0"},
+            {"port": 2, "name": "0000:04:00.0_p0", "device": "0000:04:00.0", "dpdk_name": "0000:04:00.0_p0"},
+            {"port": 3, "name": "lan", "device": "0000:04:00.0", "dpdk_name": "0000:04:00.0_p1"}
+        ]"#;
+        let ports = serde_json::from_str(ports).unwrap();
         let mut merge = Merge::new(rib.starting_at(IpPrefix::V4(Prefix::DEFAULT)), &hops, ports);
         let mut out = String::new();
         listed.lines().for_each(|line| out.push_str(&merge.compare(line).unwrap()));
@@ -184,6 +192,17 @@ mod tests {
             assert_eq!(diff(&route(file), &route(listed)), (String::new(), 0, 0), "{file} {listed}");
             assert_eq!(diff(&route(file), &route("0")).1, 1, "{file}");
         }
+    }
+
+    #[test]
+    fn the_ports_of_one_device_are_different_ports() {
+        let route = |port: &str| format!("10.0.0.0/8 via 192.0.2.1 dev {port}\n");
+        for (file, port) in [("0000:04:00.0_p0", "2"), ("04:00.0_p1", "3"), ("lan", "3")] {
+            assert_eq!(diff(&route(file), &route(port)), (String::new(), 0, 0), "{file}");
+            assert_eq!(diff(&route(file), &route(if port == "2" { "3" } else { "2" })).1, 1, "{file}");
+        }
+        // The forwarder has no port of this name.
+        assert_eq!(diff(&route("0000:04:00.0"), &route("2")).1, 1);
     }
 
     #[test]

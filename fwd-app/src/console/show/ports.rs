@@ -3,7 +3,7 @@
 use crate::console::Steering;
 use crate::console::grammar::request::{PortFacts, Ports};
 use crate::console::{Answer, Refusal};
-use crate::datapath::egress::Named as _;
+use crate::datapath::egress::{Named as _, find_port};
 use crate::ports::dpdk::PortCounts;
 use crate::report::PortReport;
 use crate::report::columns::{Columns, grouped, grouped_or_dash};
@@ -21,12 +21,8 @@ impl Steering<'_> {
             Ports::All => return Ok((0..there.len()).collect()),
             Ports::One(port) => port,
         };
-        let found = match one {
-            PortRef::Index(index) => Some(usize::from(*index)).filter(|index| *index < there.len()),
-            PortRef::Name(name) => there.iter().position(|port| port.is_called(name)),
-            PortRef::ById => None,
-        };
-        found.map(|index| vec![index]).ok_or_else(|| {
+        let found = find_port(one, there, String::new).ok().flatten();
+        found.map(|index| vec![usize::from(index)]).ok_or_else(|| {
             let known = there.iter().enumerate().map(|(index, port)| format!("{index} ({})", port.label()));
             let known = known.collect::<Vec<_>>().join(", ");
             anyhow::anyhow!("there is no port {one}; there are: {known}").into()
@@ -97,6 +93,7 @@ impl Steering<'_> {
         InfoShown {
             port: index,
             name: port.label().to_owned(),
+            dpdk_name: port.name().to_owned(),
             state,
             driver,
             device,
@@ -189,9 +186,12 @@ impl fmt::Display for XstatsShown {
 struct InfoShown {
     port: usize,
     name: String,
+    /// Its name in DPDK, which options and routes may use, too.
+    dpdk_name: String,
     /// `in use`; `removed`, `stopped` or `being reset` while the device is unavailable.
     state: &'static str,
     driver: String,
+    /// The device on its bus, which may have several ports.
     device: String,
     mac: String,
     mtu_bytes: u16,
