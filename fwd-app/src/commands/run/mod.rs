@@ -83,12 +83,22 @@ pub(super) fn main(args: &RunArgs, reader: ConfigReader, shown: &[Shown]) -> any
     let manager = ServiceManager::from_environment();
     let ran = Some(ran);
     let control = Control { ran, updates, vrf_specs, socket, metrics, feeds, cpus, reader, manager };
-    let (summary, served) = forward(args, &eal, forwarder, &signals, control)?;
-    // The ports are closed. Pools and EAL are released before any output is written.
+    let (summary, ended) = forward(args, &eal, forwarder, &signals, control)?;
+    // Pools and EAL are released before any output is written.
     drop(eal);
-    summary.publish(super::files(&args.forward), &signals)?;
-    summary.judge()?;
-    served
+    let published = summary.publish(super::files(&args.forward), &signals);
+    // A thread that has failed may be why packets are missing.
+    first_and_others([ended, summary.judge(), published])
+}
+
+/// The first failure, with the messages of the others.
+fn first_and_others(outcomes: impl IntoIterator<Item = anyhow::Result<()>>) -> anyhow::Result<()> {
+    outcomes.into_iter().filter_map(Result::err).reduce(and_then).map_or(Ok(()), Err)
+}
+
+fn and_then(first: anyhow::Error, second: anyhow::Error) -> anyhow::Error {
+    let [first, second] = [first, second].map(|error| super::exit::message(&error));
+    anyhow::anyhow!("{first}; {second}")
 }
 
 fn eal_arguments(args: &RunArgs) -> Result<Vec<String>, ConfigError> {
@@ -198,19 +208,35 @@ fn forward(
         periodic.tick(&handle, signals.stats_wanted());
     });
     let routed = router.map(RouterThread::stop).transpose();
-    let (forwarder, served) =
-        control.stop().with_context(|| format!("in the step '{}'", beat.step_name()))?;
+    let routed = routed.map(|outcome| finished.outcomes.extend(outcome));
+    let stopped = control.stop().with_context(|| format!("in the step '{}'", beat.step_name()));
+    let (forwarder, threads) = threads_ended(routed, stopped)?;
     // The reporter ends when the control thread has dropped the sender of status lines.
     let _ = reporter.map(JoinHandle::join);
-    let served = served.and(routed.map(|outcome| finished.outcomes.extend(outcome)));
     let ended = Ended {
         finished,
         duration_s: start.elapsed().as_secs_f64(),
         ports: PortCounts::of(&ports.ports, &plan.receives(ports.ports.len())),
     };
-    ports.close().context("cannot close the ports")?;
+    let closed = ports.close().context("cannot close the ports");
     let ran = ran.map(|ran| ran.with_seed("ecmp", forwarder.ports().ecmp_seed));
-    Ok((Summary { ran, ..Summary::new("run", &forwarder, &ended, setup, tsc_hz) }, served))
+    let summary = Summary { ran, ..Summary::new("run", &forwarder, &ended, setup, tsc_hz) };
+    Ok((summary, first_and_others([threads, closed])))
+}
+
+/// The forwarder with the failures of both threads, given the router's end and the control thread's.
+///
+/// # Errors
+/// The control thread has not returned the forwarder. A failure of the router comes first: it was before.
+fn threads_ended<T>(
+    routed: anyhow::Result<()>,
+    stopped: anyhow::Result<(T, anyhow::Result<()>)>,
+) -> anyhow::Result<(T, anyhow::Result<()>)> {
+    match (stopped, routed) {
+        (Ok((forwarder, served)), routed) => Ok((forwarder, first_and_others([served, routed]))),
+        (Err(late), Err(first)) => Err(and_then(first, late)),
+        (Err(late), Ok(())) => Err(late),
+    }
 }
 
 fn port_table(
@@ -398,5 +424,26 @@ mod tests {
         assert_eq!(cpus_for_threads(&[0, 1, 2, 3], &[1, 2], true), [0, 3]);
         // Not only the main lcore's CPU, to which this thread is pinned.
         assert_eq!(cpus_for_threads(&[1, 2], &[1, 2], true), [1, 2]);
+    }
+
+    #[test]
+    fn every_failure_of_the_end_is_reported_and_the_first_comes_first() {
+        let failed = |why: &str| Err(anyhow::anyhow!("{why}"));
+        let message = |error: anyhow::Error| crate::commands::exit::message(&error);
+        let late = || Err(anyhow::anyhow!("it has not ended after 15 s").context("in the step 'feeds'"));
+        let ended = threads_ended::<()>(failed("the router's thread panicked"), late());
+        assert_eq!(
+            message(ended.unwrap_err()),
+            "the router's thread panicked; in the step 'feeds': it has not ended after 15 s"
+        );
+        assert_eq!(
+            message(threads_ended::<()>(Ok(()), late()).unwrap_err()),
+            "in the step 'feeds': it has not ended after 15 s"
+        );
+        let (forwarder, ended) = threads_ended(failed("second"), Ok((7, failed("first")))).unwrap();
+        assert_eq!((forwarder, message(ended.unwrap_err())), (7, "first; second".to_owned()));
+        let (_, ended) = threads_ended(failed("alone"), Ok(((), Ok(())))).unwrap();
+        assert_eq!(message(ended.unwrap_err()), "alone");
+        assert!(first_and_others([Ok(()), Ok(())]).is_ok());
     }
 }
