@@ -25,7 +25,7 @@ use crate::neighbours::{Action, Router, RouterConfig};
 use crate::ports::InterfaceId;
 use crate::ports::table::SharedPorts;
 use crate::ports::taps::Taps;
-use crate::threads::{Heartbeat, spawn};
+use crate::threads::{Heartbeat, join_within, spawn};
 use crate::topology::StageOutcome;
 use crate::topology::punts::{self, PuntRings, RING_SLOTS, WAITING};
 use arc_swap::ArcSwap;
@@ -48,6 +48,8 @@ const NAP: Duration = Duration::from_micros(100);
 const GATEWAY_PERIOD: Duration = Duration::from_secs(1);
 /// Queue of events to the control thread.
 const EVENTS: usize = 4096;
+/// How long the end of the process waits for the thread. The service manager kills a process that takes 30 s to stop.
+const END_LIMIT: Duration = Duration::from_secs(5);
 /// Ethernet with two VLAN tags.
 const HEADER_BYTES: usize = 22;
 /// Below this level of the pool the TX stage has drivers free sent mbufs.
@@ -88,16 +90,14 @@ impl RouterThread {
         let ends = (punts, seen, sender);
         let mut router = RouterLoop::new(eal, asked, neighbour_age, taps, ends)?;
         let is_stopping = Arc::new(AtomicBool::new(false));
-        let heartbeat = Arc::<Heartbeat>::default();
-        let (theirs, beating) = (Arc::clone(&is_stopping), Arc::clone(&heartbeat));
+        let (theirs, heartbeat) = (Arc::clone(&is_stopping), Arc::clone(&router.heartbeat));
         let run = move || {
             while !theirs.load(Ordering::Acquire) {
-                beating.beat();
                 if !router.turn() {
                     router.taps.wait(NAP);
                 }
             }
-            router.finish()
+            Arc::clone(&router.heartbeat).step("the last packets", || router.finish())
         };
         let thread = spawn("router", run)?;
         Ok((Self { thread: Some(thread), is_stopping, heartbeat }, events))
@@ -115,25 +115,29 @@ impl RouterThread {
     /// Stops the thread, after all stages. Returns its counters.
     ///
     /// # Errors
-    /// The thread panicked; its packets are not counted then.
+    /// The thread panicked, or has not ended after [`END_LIMIT`]; its packets are not counted then.
     pub(crate) fn stop(mut self) -> anyhow::Result<StageOutcome> {
-        self.join()
+        self.end_within(END_LIMIT)
     }
 
-    fn join(&mut self) -> anyhow::Result<StageOutcome> {
+    fn end_within(&mut self, limit: Duration) -> anyhow::Result<StageOutcome> {
         self.is_stopping.store(true, Ordering::Release);
-        let joined = self.thread.take().map_or(Ok(StageOutcome::default()), JoinHandle::join);
-        joined.map_err(|panic| {
+        let Some(thread) = self.thread.take() else { return Ok(StageOutcome::default()) };
+        let ended = join_within(thread, limit).map_err(|_| {
+            let (s, step) = (limit.as_secs(), self.heartbeat.step_name());
+            anyhow::anyhow!("the router's thread has not ended after {s} s, in the step '{step}'")
+        })?;
+        ended.map_err(|panic| {
             let message = dpdk_ffi::panic_message(panic.as_ref());
-            anyhow::anyhow!("the cause thread panicked: {message}")
+            anyhow::anyhow!("the router's thread panicked: {message}")
         })
     }
 }
 
 impl Drop for RouterThread {
-    /// Joins the thread when a later step of the start fails.
+    /// Ends the thread when a later step of the start fails.
     fn drop(&mut self) {
-        drop(self.join());
+        drop(self.end_within(END_LIMIT));
     }
 }
 
@@ -174,6 +178,8 @@ struct RouterLoop {
     counters: Counters,
     published: Arc<Published>,
     watch: Arc<Watch>,
+    /// Counts the turns, and names their steps.
+    heartbeat: Arc<Heartbeat>,
     start: Instant,
 }
 
@@ -227,6 +233,7 @@ impl RouterLoop {
             counters: Counters::default(),
             published: Arc::clone(&punts.published),
             watch,
+            heartbeat: Arc::default(),
             start: Instant::now(),
         };
         new.take_ports();
@@ -239,9 +246,22 @@ impl RouterLoop {
 
     /// One iteration of the loop; returns whether it did any work.
     fn turn(&mut self) -> bool {
-        let mut worked = self.receive();
-        worked |= self.take_from_kernel();
-        self.answer();
+        let heartbeat = Arc::clone(&self.heartbeat);
+        heartbeat.beat();
+        let mut worked = heartbeat.step("packets of lcores", || self.receive());
+        worked |= heartbeat.step("packets of the kernel", || self.take_from_kernel());
+        heartbeat.step("requests", || self.answer());
+        heartbeat.step("neighbours", || self.age_neighbours());
+        worked |= !self.actions.is_empty();
+        heartbeat.step("packets to send", || self.act());
+        self.flush();
+        self.tell();
+        self.published.publish(&self.counters);
+        worked
+    }
+
+    /// Advances the neighbours whose time has come, and applies changes of the forwarder.
+    fn age_neighbours(&mut self) {
         let now = self.now();
         for (port, has_lost) in (0..).zip(&*self.have_lost_answers) {
             if has_lost.load(Ordering::Relaxed) {
@@ -253,12 +273,6 @@ impl RouterLoop {
             self.router.tick(now, &mut self.actions);
         }
         self.follow();
-        worked |= !self.actions.is_empty();
-        self.act();
-        self.flush();
-        self.tell();
-        self.published.publish(&self.counters);
-        worked
     }
 
     /// Drains the rings after the stages have ended, and drops unsent packets.

@@ -290,5 +290,24 @@ fn the_end_of_the_thread_is_seen_and_told() {
         std::thread::yield_now();
     }
     let error = thread.stop().unwrap_err().to_string();
-    assert_eq!(error, "the cause thread panicked: an invariant, broken on purpose");
+    assert_eq!(error, "the router's thread panicked: an invariant, broken on purpose");
+}
+
+#[test]
+fn a_thread_that_does_not_end_is_an_error_with_its_step() {
+    let (_blocked, wait) = bounded::<()>(0);
+    let heartbeat = Arc::<Heartbeat>::default();
+    let (theirs, (inside, is_inside)) = (Arc::clone(&heartbeat), bounded(0));
+    let run = move || {
+        theirs.step("packets of the kernel", || {
+            inside.send(()).unwrap();
+            let _ = wait.recv();
+        });
+        StageOutcome::default()
+    };
+    let mut thread =
+        RouterThread { thread: Some(std::thread::spawn(run)), is_stopping: Arc::default(), heartbeat };
+    is_inside.recv().unwrap();
+    let why = thread.end_within(Duration::from_millis(20)).unwrap_err().to_string();
+    assert_eq!(why, "the router's thread has not ended after 0 s, in the step 'packets of the kernel'");
 }
