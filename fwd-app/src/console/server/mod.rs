@@ -3,6 +3,7 @@
 //! It starts before EAL pins the main thread, and runs on CPUs without lcores ([`crate::forwarder::thread`]).
 
 pub(crate) mod access;
+mod closer;
 pub(crate) mod connection;
 pub(crate) mod inbox;
 #[cfg(test)]
@@ -13,6 +14,7 @@ pub(crate) mod wire;
 use crate::console::answer::{Answer, Refusal};
 use crate::console::grammar::request::Request;
 use crate::console::server::access::{ClientRights, ClientUser, CtlGroups, GroupLookups};
+use crate::console::server::closer::Closer;
 use crate::console::server::connection::Connection;
 use crate::console::server::inbox::{ClientCommand, Inbox, Replies, WAITING_MAX};
 use crate::console::server::socket::{Socket, SocketError};
@@ -26,6 +28,7 @@ use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, ErrorKind, IoSliceMut, Read as _, Write as _};
 use std::mem::MaybeUninit;
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
@@ -33,9 +36,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Pause of the listener when the process is out of descriptors.
+/// Pause of the listener when the process is out of descriptors, and of all clients when too many wait to be closed.
 const REST: Duration = Duration::from_millis(100);
 const READ_BYTES: usize = 16 << 10;
+/// The most descriptors of a message (`SCM_MAX_FD`).
+const FILES_MAX: usize = 253;
 /// Places reserved for root and the own user.
 const OWN_PLACES: usize = 4;
 /// Idle time after which a client may lose its place to a new one. A client sends its request sooner after connecting.
@@ -115,6 +120,7 @@ impl Server {
             None
         };
         let shared = Arc::new(ServerShared::default());
+        let closer = Closer::start().map_err(failed)?;
         let serving = Serving {
             socket,
             limits,
@@ -125,6 +131,7 @@ impl Server {
             answers,
             replies: replies.clone(),
             woken,
+            closer,
             peers: Vec::new(),
             last_id: 0,
             rest_until: None,
@@ -184,6 +191,7 @@ struct Serving {
     replies: Replies,
     /// Readable after an answer or a stop.
     woken: UnixStream,
+    closer: Closer,
     peers: Vec<Peer>,
     last_id: u64,
     /// Accepts no client before this time.
@@ -211,6 +219,7 @@ impl Serving {
         // Sends the answer to the request that ended the forwarder.
         self.deliver();
         self.peers.iter_mut().for_each(|peer| drop(peer.send()));
+        self.peers.drain(..).for_each(|peer| self.closer.close(peer));
     }
 
     /// Polls until an event or the next timeout.
@@ -218,16 +227,19 @@ impl Serving {
         let now = Instant::now();
         self.rest_until = self.rest_until.filter(|until| *until > now);
         let at_once = self.peers.iter().any(|peer| peer.unfinished).then_some(now);
+        let is_full = self.closer.is_full();
+        let resting = is_full.then(|| now + REST).or(self.rest_until);
         let deadlines = self.peers.iter().filter_map(|peer| peer.deadline(&self.limits)).chain(at_once);
-        let timeout = deadlines.chain(self.rest_until).min().map(|end| end.saturating_duration_since(now));
+        let timeout = deadlines.chain(resting).min().map(|end| end.saturating_duration_since(now));
         let timeout = timeout.and_then(|timeout| {
             // Rounded up, so that the deadline has passed when checked.
             Timespec::try_from(timeout + Duration::from_micros(1)).ok()
         });
-        let listens = if self.rest_until.is_some() { PollFlags::empty() } else { PollFlags::IN };
+        let listens = if resting.is_some() { PollFlags::empty() } else { PollFlags::IN };
+        let ignored = if is_full { PollFlags::IN } else { PollFlags::empty() };
         let mut polled =
             vec![PollFd::new(&self.woken, PollFlags::IN), PollFd::new(self.socket.listener(), listens)];
-        polled.extend(self.peers.iter().map(|peer| PollFd::new(&peer.stream, peer.interest())));
+        polled.extend(self.peers.iter().map(|peer| PollFd::new(&peer.stream, peer.interest() - ignored)));
         poll(&mut polled, timeout.as_ref())?;
         let events: Vec<_> = polled.iter().map(PollFd::revents).collect();
         Ok(Ready {
@@ -249,20 +261,21 @@ impl Serving {
 
     /// Serves every client without blocking.
     fn serve(&mut self, events: &[PollFlags]) {
-        let Self { peers, limits, shared, commands, of_others, replies, .. } = self;
+        let Self { peers, limits, shared, commands, of_others, replies, closer, .. } = self;
         let mut events = events.iter();
-        peers.retain_mut(|peer| {
+        let over = peers.extract_if(.., |peer| {
             let events = events.next().copied().unwrap_or(PollFlags::empty());
             let commands = if peer.is_own { &*commands } else { &*of_others };
-            let alive = peer.advance(events, |request, file, id| {
+            let alive = peer.advance(events, closer, |request, file, id| {
                 count(&shared.requests, 1);
-                hand_over(commands, ClientCommand::new(request, file, id, replies));
+                hand_over(commands, ClientCommand::new(request, file, id, replies), closer);
             });
             count(&shared.errors, peer.connection.take_errors());
             let in_time = peer.deadline(limits).is_none_or(|deadline| Instant::now() < deadline);
             count(&shared.timed_out, u64::from(alive && !in_time));
-            alive && in_time
+            !(alive && in_time)
         });
+        over.for_each(|peer| peer.close(closer));
     }
 
     /// Accepts one client per turn; the listener stays readable for more.
@@ -287,7 +300,7 @@ impl Serving {
             _ => Some(stream),
         };
         if let Some(stream) = refused {
-            self.turn_away(&stream, &"too many clients wait for the lookup of their groups; try again");
+            self.turn_away(stream, &"too many clients wait for the lookup of their groups; try again");
         }
     }
 
@@ -297,23 +310,24 @@ impl Serving {
         while let Some((stream, rights)) = found(self) {
             if rights == ClientRights::None {
                 let why = "this user may not use the socket; see --ctl-group and --ctl-read-group";
-                self.turn_away(&stream, &why);
+                self.turn_away(stream, &why);
             } else {
                 self.admit(stream, rights, false);
             }
         }
     }
 
-    fn turn_away(&self, stream: &UnixStream, why: &impl Display) {
+    fn turn_away(&self, stream: UnixStream, why: &impl Display) {
         count(&self.shared.turned_away, 1);
-        dismiss(stream, why);
+        dismiss(&stream, why);
+        close(stream, &self.closer);
     }
 
     fn admit(&mut self, stream: UnixStream, rights: ClientRights, is_own: bool) {
         if !self.make_room(is_own) {
             let limit = self.limits.clients_max;
             let why = format!("{limit} clients are connected, which is the limit; try again");
-            return self.turn_away(&stream, &why);
+            return self.turn_away(stream, &why);
         }
         self.last_id += 1;
         let (connection, since) = (Connection::new(), Instant::now());
@@ -333,10 +347,9 @@ impl Serving {
         let peers = self.peers.iter().enumerate().filter(|(_, peer)| may_go(peer));
         let Some((at, _)) = peers.min_by_key(|(_, peer)| (peer.is_own, peer.since)) else { return false };
         count(&self.shared.timed_out, 1);
-        dismiss(
-            &self.peers.remove(at).stream,
-            &"the connection was idle, and another client needed its place",
-        );
+        let peer = self.peers.remove(at);
+        dismiss(&peer.stream, &"the connection was idle, and another client needed its place");
+        peer.close(&self.closer);
         true
     }
 }
@@ -348,10 +361,22 @@ struct Ready {
 }
 
 /// Queues a command. If the forwarder has ended, dropping the command answers it.
-fn hand_over(commands: &Sender<ClientCommand>, command: ClientCommand) {
-    if let Err(TrySendError::Full(command)) = commands.try_send(command) {
-        command.answer(Err(Refusal::Busy { waiting: WAITING_MAX }));
+fn hand_over(commands: &Sender<ClientCommand>, command: ClientCommand, closer: &Closer) {
+    match commands.try_send(command) {
+        Ok(()) => {}
+        Err(TrySendError::Full(mut command)) => {
+            closer.close(command.take_file());
+            command.answer(Err(Refusal::Busy { waiting: WAITING_MAX }));
+        }
+        Err(TrySendError::Disconnected(command)) => closer.close(command),
     }
+}
+
+/// Ends a client's connection.
+fn close(stream: UnixStream, closer: &Closer) {
+    // The client sees the end at once.
+    let _ = stream.shutdown(Shutdown::Both);
+    closer.close(stream);
 }
 
 /// Writes the reason for closing to a client.
@@ -368,6 +393,11 @@ fn drain(mut woken: &UnixStream) {
 }
 
 impl Peer {
+    fn close(self, closer: &Closer) {
+        closer.close(self.file);
+        close(self.stream, closer);
+    }
+
     /// Events to poll for; hang-ups are always reported.
     fn interest(&self) -> PollFlags {
         let mut interest = PollFlags::empty();
@@ -390,13 +420,18 @@ impl Peer {
     }
 
     /// Receives, passes on a request and sends, without blocking. Returns false when the client is to be closed.
-    fn advance(&mut self, events: PollFlags, hand_over: impl Fn(Request, Option<File>, u64)) -> bool {
+    fn advance(
+        &mut self,
+        events: PollFlags,
+        closer: &Closer,
+        hand_over: impl Fn(Request, Option<File>, u64),
+    ) -> bool {
         self.unfinished = false;
         let gone = events.intersects(PollFlags::HUP | PollFlags::ERR);
         if gone && self.connection.is_asking() {
             return false;
         }
-        if events.intersects(PollFlags::IN | PollFlags::HUP) && self.receive().is_err() {
+        if events.intersects(PollFlags::IN | PollFlags::HUP) && self.receive(closer).is_err() {
             return false;
         }
         for _ in 0..LINES_A_TURN {
@@ -421,12 +456,11 @@ impl Peer {
         true
     }
 
-    /// Reads once, for fairness. Accepts an open file only from clients with all rights; the kernel discards others.
-    fn receive(&mut self) -> io::Result<()> {
+    /// Reads once, for fairness. Accepts an open file only from clients with all rights, the last of a message; others are closed.
+    fn receive(&mut self, closer: &Closer) -> io::Result<()> {
         let mut bytes = [0; READ_BYTES];
-        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
-        let taken = if self.rights == ClientRights::All { space.len() } else { 0 };
-        let mut control = RecvAncillaryBuffer::new(&mut space[..taken]);
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(FILES_MAX))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
         let room = self.connection.room().min(READ_BYTES);
         if room == 0 {
             return Ok(());
@@ -435,8 +469,11 @@ impl Peer {
         match recvmsg(&self.stream, into, &mut control, RecvFlags::CMSG_CLOEXEC) {
             Ok(received) => {
                 for message in control.drain() {
-                    if let RecvAncillaryMessage::ScmRights(files) = message {
-                        self.file = files.map(File::from).last().or(self.file.take());
+                    let RecvAncillaryMessage::ScmRights(files) = message else { continue };
+                    for file in files.map(File::from) {
+                        let is_taken = self.rights == ClientRights::All;
+                        let closed = if is_taken { self.file.replace(file) } else { Some(file) };
+                        closed.into_iter().for_each(|file| closer.close(file));
                     }
                 }
                 self.connection.receive(&bytes[..received.bytes]);

@@ -7,8 +7,14 @@ use crate::console::server::{Limits, ServerTally};
 use crate::console::{Answer, Inbox, Refusal, Request, Server, Steer};
 use crate::routes::feeds::test_peers::strangers;
 use proptest::prelude::*;
+use rustix::cmsg_space;
+use rustix::net::sockopt::set_socket_linger;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, IoSlice, Read as _, Write as _};
+use std::mem::MaybeUninit;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -213,6 +219,55 @@ fn an_open_file_comes_with_the_request_that_needs_it() {
     command.answer(Ok(Answer::done()));
     assert!(asked.join().unwrap().unwrap().ok);
     assert_eq!(std::fs::read(&path).unwrap(), b"packets");
+}
+
+/// A connection whose last descriptor takes long to close: its peer reads nothing.
+fn lingering() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    ours.set_nonblocking(true).unwrap();
+    while ours.write(&[0; 1 << 16]).is_ok() {}
+    set_socket_linger(&ours, Some(LONG * 10)).unwrap();
+    (ours, listener.accept().unwrap().0)
+}
+
+/// Sends a line with descriptors, of which it keeps none.
+fn pass(stream: &UnixStream, line: &str, files: &[TcpStream]) {
+    let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(2))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(control.push(SendAncillaryMessage::ScmRights(&files)));
+    sendmsg(stream, &[IoSlice::new(line.as_bytes())], &mut control, SendFlags::empty()).unwrap();
+}
+
+#[test]
+fn a_descriptor_that_takes_long_to_close_holds_up_nobody() {
+    let (scene, inbox) = Scene::without_session(Limits::default());
+    let (one, _one) = lingering();
+    let (two, _two) = lingering();
+    let (three, _three) = lingering();
+    let asks = || {
+        let asked = Instant::now();
+        assert!(scene.ask("nonsense").unwrap().error.is_some());
+        assert!(asked.elapsed() < LONG / 2, "{:?}", asked.elapsed());
+    };
+    let mut client = scene.connect();
+    for passed in [vec![one, two], vec![three]] {
+        client.write_all(b"{\"line\": \"show drops\"}\n").unwrap();
+        let command = inbox.waiting().recv().unwrap();
+        // The server reads this after the answer, when it has the only descriptors.
+        let is_last = passed.len() == 1;
+        pass(&client, "{\"line\": \"nonsense\"}\n", &passed);
+        drop(passed);
+        if is_last {
+            drop(std::mem::replace(&mut client, scene.connect()));
+        } else {
+            command.answer(Ok(Answer::done()));
+            assert!(line(&client).contains("ok"));
+            assert!(line(&client).contains("nonsense"));
+        }
+        asks();
+    }
 }
 
 #[test]
