@@ -373,19 +373,20 @@ impl Candidates {
         contested
     }
 
-    /// Sets the families without a table: for their prefixes only routes of ctl and files count. Marks the prefixes of a family that gains
-    /// or loses its table. Returns the families that lose theirs and have prefixes.
+    /// Sets the families without a table: for their prefixes only routes of ctl and files count. A walk finds the prefixes of a family that
+    /// gains or loses its table. Returns the families that lose theirs and have prefixes.
     pub(crate) fn set_without_table(&mut self, families: Vec<Family>) -> Vec<Family> {
         let before = std::mem::replace(&mut self.choice.without_table, families);
-        let mut lost = Vec::new();
-        for family in Family::ALL {
+        let has_prefixes = [!self.v4.first.is_empty(), !self.v6.first.is_empty()];
+        let (mut has_other_table, mut lost) = ([false; 2], Vec::new());
+        for ((family, has_prefixes), has_other) in
+            Family::ALL.into_iter().zip(has_prefixes).zip(&mut has_other_table)
+        {
             let lacks_table = self.lacks_table(family);
-            if lacks_table != before.contains(&family) {
-                let prefixes = self.prefixes(family);
-                lost.extend((lacks_table && !prefixes.is_empty()).then_some(family));
-                self.marked.mark_all(prefixes);
-            }
+            *has_other = has_prefixes && lacks_table != before.contains(&family);
+            lost.extend((*has_other && lacks_table).then_some(family));
         }
+        self.walk.note(&Causes { has_other_table, ..Causes::default() });
         lost
     }
 
@@ -530,13 +531,6 @@ impl Candidates {
         self.of(prefix).next().is_some()
     }
 
-    pub(crate) fn prefixes(&self, family: Family) -> Vec<IpPrefix> {
-        match family {
-            Family::V4 => self.v4.first.keys().copied().map(IpPrefix::V4).collect(),
-            Family::V6 => self.v6.first.keys().copied().map(IpPrefix::V6).collect(),
-        }
-    }
-
     /// Numbers of routes of a source; not counted for files.
     pub(crate) fn count(&self, source: SourceId) -> SourceRoutes {
         self.sources[usize::from(source.0)].count
@@ -594,7 +588,8 @@ impl Candidates {
     }
 
     /// Examines a slice of prefixes while [`Walk::is_pending`]. Returns at most `found_max` prefixes that may have a new winner: a
-    /// candidate has a new next hop or was swept, or one of several has become usable or unusable, or sources have a new order.
+    /// candidate has a new next hop or was swept, or one of several has become usable or unusable, or sources have a new order, or the
+    /// engine other tables.
     pub(super) fn walk(&mut self, found_max: usize) -> Vec<IpPrefix> {
         let (moved, revalued) = self.routes.take_moved();
         self.walk.note(&Causes { moved, revalued, ..Causes::default() });
@@ -613,9 +608,10 @@ impl Candidates {
     }
 
     fn is_concerned(&self, prefix: IpPrefix) -> bool {
-        let Causes { moved, revalued, is_reordered, .. } = &self.walk.causes;
+        let Causes { moved, revalued, is_reordered, has_other_table, .. } = &self.walk.causes;
         let is_contested = self.of(prefix).nth(1).is_some();
         is_contested && *is_reordered
+            || has_other_table[usize::from(matches!(prefix, IpPrefix::V6(_)))]
             || self.of(prefix).any(|of| {
                 moved.contains(&of.route) || is_contested && revalued.contains(&of.route) || self.is_swept(of)
             })

@@ -234,7 +234,7 @@ proptest! {
                 CandidateStep::WithoutV6(without) => {
                     model.without_v6 = without;
                     candidates.set_without_table(if without { vec![Family::V6] } else { Vec::new() });
-                    for prefix in candidates.marked.take() {
+                    for prefix in walk(&mut candidates) {
                         let Winner { id, .. } = candidates.winner(prefix).unwrap();
                         if id.is_none() { rib.remove(&prefix) } else { rib.insert(prefix, id) };
                     }
@@ -438,6 +438,29 @@ fn epochs_begin_again_after_the_last_one_and_routes_of_the_first_are_stale() {
         say_route(&mut candidates, FEED, 2, 2);
     }
     assert_eq!(sweep(&mut candidates, FEED), 2);
+}
+
+#[test]
+fn a_family_that_gains_or_loses_its_table_is_found_in_slices() {
+    const ROUTES: u128 = 2 * WALK_MAX as u128;
+    let mut candidates = Candidates::default();
+    say_route(&mut candidates, FEED, 0, 2);
+    for at in 0..ROUTES {
+        let prefix = IpPrefix::V6(Prefix::truncating(at << 64, 64));
+        let route = Some(candidates.route(&route(2), |wanted| find(wanted.route, 1)));
+        candidates.set(&Said { source: FEED, prefix, metric: 0, route }, || NextHopId::NONE);
+    }
+    for lacking in [vec![Family::V6], Vec::new()] {
+        let lost = lacking.clone();
+        assert_eq!(candidates.set_without_table(lacking), lost);
+        assert!(candidates.marked.is_empty(), "no turn takes them all");
+        let found = candidates.walk(usize::MAX);
+        assert!((WALK_MAX - 1..=WALK_MAX).contains(&found.len()), "{}", found.len());
+        let rest = std::iter::from_fn(|| Some(candidates.walk(usize::MAX)).filter(|found| !found.is_empty()));
+        let rest: usize = rest.map(|found| found.len()).sum();
+        assert_eq!((found.len() + rest) as u128, ROUTES, "the other family stays as it is");
+        assert!(!candidates.walk.is_pending());
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! A walk finds the prefixes whose winner may change by a link, a sweep or a new order of sources, in slices.
+//! A walk finds the prefixes whose winner may change by a link, a sweep, a new order of sources or an engine with other tables, in slices.
 //!
 //! Such an event concerns a part of a full table, which takes tenths of a second to find. An event during a walk applies to the rest of it,
 //! and another walk covers the prefixes already passed. Each walk completes, however frequent the events. Invariant: a change of a prefix's
@@ -18,6 +18,8 @@ pub(super) struct Causes {
     pub(super) has_swept: bool,
     /// Sources have a new order; concerns prefixes with several routes.
     pub(super) is_reordered: bool,
+    /// The engine has gained or lost its table for IPv4, for IPv6.
+    pub(super) has_other_table: [bool; 2],
 }
 
 impl Causes {
@@ -26,7 +28,7 @@ impl Causes {
     }
 
     fn concerns_lone(&self) -> bool {
-        self.has_swept || !self.moved.is_empty()
+        self.has_swept || !self.moved.is_empty() || self.has_other_table != [false; 2]
     }
 
     fn add(&mut self, more: &Self) {
@@ -34,6 +36,9 @@ impl Causes {
         self.revalued.extend(&more.revalued);
         self.has_swept |= more.has_swept;
         self.is_reordered |= more.is_reordered;
+        for (has, more) in self.has_other_table.iter_mut().zip(more.has_other_table) {
+            *has |= more;
+        }
     }
 }
 
