@@ -2,7 +2,6 @@
 //!
 //! The router answers between two bursts; callers wait with a timeout.
 
-use super::RouterLoop;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use fib::MacAddr;
 use std::net::IpAddr;
@@ -59,30 +58,6 @@ impl RouterHandle {
         let (sender, answer) = bounded(1);
         self.0.send(question(sender)).map_err(|_| NoAnswer)?;
         answer.recv_timeout(PATIENCE).map_err(|_| NoAnswer)
-    }
-}
-
-impl RouterLoop {
-    /// Answers pending requests; the caller may have timed out.
-    pub(super) fn answer(&mut self) {
-        let now = self.now();
-        for asked in self.asked.try_iter() {
-            match asked {
-                ToRouter::Neighbours(answer) => {
-                    let known = self.router.neighbours().map(|(key, entry)| KnownNeighbour {
-                        address: key.address,
-                        port: key.interface.0,
-                        mac: entry.mac,
-                        state: entry.state.name(),
-                        age: now.saturating_sub(entry.updated),
-                    });
-                    let _ = answer.send(known.collect());
-                }
-                ToRouter::Forget(address, answer) => {
-                    let _ = answer.send(self.router.clear_neighbours(now, address, &mut self.actions));
-                }
-            }
-        }
     }
 }
 

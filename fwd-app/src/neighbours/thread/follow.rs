@@ -1,5 +1,6 @@
-//! Applies changes of the forwarder: ports, and the gateways to keep resolved.
+//! Follows the control thread: applies changed ports and gateways to keep resolved, and answers its requests.
 
+use super::asked::{KnownNeighbour, ToRouter};
 use super::{GATEWAY_PERIOD, RouterLoop};
 use crate::datapath::EgressTable;
 use crate::neighbours::entries::{Key, NeighbourState};
@@ -87,6 +88,28 @@ impl RouterLoop {
         for (key, tags) in wanted {
             if !pinned.contains(&key) && router.pin(now, key, tags, &mut self.actions) {
                 pinned.insert(key);
+            }
+        }
+    }
+
+    /// Answers pending requests; the caller may have timed out.
+    pub(super) fn answer(&mut self) {
+        let now = self.now();
+        for asked in self.asked.try_iter() {
+            match asked {
+                ToRouter::Neighbours(answer) => {
+                    let known = self.router.neighbours().map(|(key, entry)| KnownNeighbour {
+                        address: key.address,
+                        port: key.interface.0,
+                        mac: entry.mac,
+                        state: entry.state.name(),
+                        age: now.saturating_sub(entry.updated),
+                    });
+                    let _ = answer.send(known.collect());
+                }
+                ToRouter::Forget(address, answer) => {
+                    let _ = answer.send(self.router.clear_neighbours(now, address, &mut self.actions));
+                }
             }
         }
     }
