@@ -3,7 +3,8 @@
 //! A separate thread writes the file, since every call on NFS or FUSE may block, `close` included. The control thread passes packets
 //! through a bounded channel and never waits for the writer. A writer that hangs is abandoned.
 
-use super::{Site, capture_file};
+use super::capture_file;
+use super::site::Site;
 use crate::console::{Answer, ClientCommand};
 use crate::datapath::egress::Named as _;
 use crate::datapath::watch::{Fate, PacketFilter, Purpose, Watch, WatchedPacket};

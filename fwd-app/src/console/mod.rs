@@ -35,10 +35,13 @@ pub(crate) mod answer;
 mod capture;
 pub(crate) mod capture_file;
 pub(crate) mod client;
+mod counting;
+mod desk;
 mod drain;
 pub(crate) mod grammar;
 pub(crate) mod server;
 mod show;
+mod site;
 mod telemetry;
 mod watching;
 
@@ -46,28 +49,22 @@ pub(crate) use answer::{Answer, Refusal};
 pub(crate) use grammar::request::Request;
 pub(crate) use server::Server;
 pub(crate) use server::inbox::{ClientCommand, Inbox, Steer};
+pub(crate) use site::Site;
 pub(crate) use telemetry::Telemetry;
 
-use crate::datapath::Drops;
 use crate::datapath::watch::PacketFilter;
 use crate::forwarder::Forwarder;
 use crate::forwarder::reload::ReloadClient;
 use crate::neighbours::thread::asked::RouterHandle;
 use crate::notice;
-use crate::report::Setup;
 use crate::report::vrfs::VrfReports;
-use crate::routes::Vrf;
 use crate::topology::Handle;
-use crate::topology::plan::LcorePlan;
 use anyhow::Context as _;
-use dpdk_ffi::{Granted, Port};
+use counting::Counting;
+use desk::{Cleared, Desk, Steering, unavailable};
 use drain::Drains;
-use fib::NextHopId;
 use grammar::request::{Clear, PortCounters, Ports, Show, WatchFilter};
-use hdrhistogram::Histogram;
-use show::counts::Counting;
 use show::rates::RatesShown;
-use show::tables::EngineWanted;
 use std::fs::File;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
@@ -77,67 +74,9 @@ use watching::Watching;
 /// Requests answered before other work.
 const AT_ONCE: usize = 8;
 
-/// The ports and lcores at the start.
-pub(crate) struct Site {
-    ports: Vec<Port>,
-    granted: Vec<Granted>,
-    /// Driver and device of each port.
-    devices: Vec<[String; 2]>,
-    /// By port: whether an lcore receives from it.
-    receives: Vec<bool>,
-    /// Port and queue of each input.
-    inputs: Vec<(u16, u16)>,
-    setup: Setup,
-    tsc_hz: u64,
-}
-
-impl Site {
-    pub(crate) fn new(ports: &[Port], plan: &LcorePlan, setup: Setup, tsc_hz: u64) -> Self {
-        let inputs = plan.inputs.iter().map(|input| (input.port, input.queue)).collect();
-        // All ports are configured.
-        let granted = ports.iter().filter_map(Port::granted).collect();
-        let device =
-            |port: &Port| port.device_info().map(|info| [info.driver, info.device]).unwrap_or_default();
-        let devices = ports.iter().map(device).collect();
-        Self {
-            ports: ports.to_vec(),
-            granted,
-            devices,
-            receives: plan.receives(ports.len()),
-            inputs,
-            setup,
-            tsc_hz,
-        }
-    }
-}
-
-/// Counters at the last `clear`, subtracted from later answers.
-#[derive(Default)]
-struct Cleared {
-    drops: Drops,
-    latency: Option<Histogram<u64>>,
-}
-
 pub(crate) struct Console {
     telemetry: Telemetry,
     desk: Desk,
-}
-
-/// State of the console.
-struct Desk {
-    socket: Option<(Server, Inbox)>,
-    site: Site,
-    /// `None` unless ports are interfaces.
-    router: Option<RouterHandle>,
-    start: Instant,
-    cleared: Cleared,
-    watching: Watching,
-    counting: Counting,
-    /// Clients that wait for engines being built.
-    engines_wanted: Vec<EngineWanted>,
-    drains: Drains,
-    /// The channel to the reload thread, and the client that waits for a reload.
-    reloads: Option<(ReloadClient, Option<ClientCommand>)>,
 }
 
 impl Console {
@@ -209,41 +148,6 @@ impl Console {
     }
 }
 
-impl Desk {
-    /// Requests a reload and answers at its end; refuses while a reload is running.
-    fn reload(&mut self, command: ClientCommand) {
-        match &mut self.reloads {
-            Some((_, Some(_))) => command.answer(Err(anyhow::anyhow!("a reload is running").into())),
-            Some((client, waiting)) => {
-                client.ask();
-                *waiting = Some(command);
-            }
-            None => {
-                let refusal = unavailable(command.request(), "a replay has no reload");
-                command.answer(Err(refusal));
-            }
-        }
-    }
-
-    /// Answers the client of a finished reload. Returns whether one has finished.
-    fn finish_reload(&mut self) -> bool {
-        let Some((client, waiting)) = &mut self.reloads else { return false };
-        let Ok(result) = client.answers.try_recv() else { return false };
-        if let Some(command) = waiting.take() {
-            command.answer(result.map(Answer::new).map_err(|why| anyhow::anyhow!(why).into()));
-        }
-        true
-    }
-}
-
-/// Access to the forwarder for one request.
-struct Steering<'a> {
-    forwarder: &'a mut Forwarder,
-    /// The VRF named by the request.
-    vrf: Option<usize>,
-    desk: &'a mut Desk,
-}
-
 impl Steer for Steering<'_> {
     fn answer(&mut self, request: Request) -> Result<Answer, Refusal> {
         match request {
@@ -283,29 +187,7 @@ impl Steer for Steering<'_> {
     }
 }
 
-fn unavailable(request: &Request, why: &str) -> Refusal {
-    Refusal::Unavailable { what: request.to_string(), why: why.to_owned() }
-}
-
 impl Steering<'_> {
-    /// The VRF of the request, 0 by default.
-    fn vrf(&self) -> &Vrf {
-        self.forwarder.vrf(self.number())
-    }
-
-    fn vrf_mut(&mut self) -> &mut Vrf {
-        self.forwarder.vrf_mut(self.number())
-    }
-
-    /// A next hop of that VRF as text.
-    fn hop_text(&self, id: NextHopId) -> Option<String> {
-        self.vrf().hops().get(id).map(|hop| self.forwarder.ports().shown(hop).to_string())
-    }
-
-    fn number(&self) -> usize {
-        self.vrf.unwrap_or(0)
-    }
-
     /// Answers `command`. Traces, drains, reloads and changes of engine are answered later, when they finish.
     fn take(&mut self, mut command: ClientCommand) {
         notice::debug(format_args!("ctl: {}", command.request()));

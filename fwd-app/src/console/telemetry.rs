@@ -3,7 +3,7 @@
 //! DPDK calls a handler on its own thread; the handler passes the request to the control thread and waits. DPDK's replies cannot
 //! contain lists of dictionaries, which therefore become dictionaries by name.
 
-use super::Steering;
+use super::desk::Steering;
 use crate::console::grammar::request::{Request, Show};
 use crate::console::{Answer, Refusal, Steer as _};
 use crossbeam_channel::{Receiver, Sender, bounded};

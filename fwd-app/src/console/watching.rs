@@ -1,7 +1,7 @@
 //! `trace N`, which is answered after N packets, and `capture drops FILE N` ([`Captures`]). Lcores apply the filters of both.
 
-use super::Site;
 use super::capture::Captures;
+use super::site::Site;
 use crate::console::{Answer, ClientCommand};
 use crate::datapath::check::{self, Destination};
 use crate::datapath::watch::{Fate, PacketFilter, Purpose, Watch, WatchedPacket};

@@ -1,7 +1,7 @@
 //! `show addresses`.
 
 use crate::console::Answer;
-use crate::console::Steering;
+use crate::console::desk::Steering;
 use crate::report::columns::Columns;
 use serde::Serialize;
 use std::fmt;

@@ -1,6 +1,7 @@
 //! `show config`: the options in effect and their origins.
 
-use crate::console::{Answer, Steering};
+use crate::console::Answer;
+use crate::console::desk::Steering;
 use crate::report::Setup;
 use crate::report::columns::Columns;
 use serde::Serialize;

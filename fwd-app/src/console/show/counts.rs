@@ -1,50 +1,14 @@
 //! `show fib`, `show routes` and `show next-hops` count a slice per turn, so that a large table does not block the control thread.
 //! Requests about a VRF that arrive during another count share the next one.
 
-use super::next_hops::CountedHops;
+use crate::console::Answer;
+use crate::console::counting::{CountWanted, CountedHops, Counting, CountsSoFar, Reply};
+use crate::console::desk::Steering;
 use crate::console::grammar::request::Show;
-use crate::console::{Answer, Refusal, Steering};
 use crate::report::columns::{Columns, grouped};
 use crate::routes::listing::RouteCounts;
 use serde::Serialize;
 use std::fmt;
-
-/// While this many requests wait for a count, none from other users are taken.
-const WAITING_MAX: usize = 64;
-
-/// Sends the answer to the requester.
-pub(in crate::console) type Reply = Box<dyn FnOnce(Result<Answer, Refusal>) + Send>;
-
-struct CountWanted {
-    vrf: usize,
-    what: Show,
-    reply: Reply,
-}
-
-impl CountWanted {
-    fn key(&self) -> (usize, bool) {
-        (self.vrf, self.what == Show::NextHops)
-    }
-}
-
-enum CountsSoFar {
-    Routes(Box<RouteCounts>),
-    NextHops(CountedHops),
-}
-
-#[derive(Default)]
-pub(in crate::console) struct Counting {
-    running: Option<CountsSoFar>,
-    current: Vec<CountWanted>,
-    later: Vec<CountWanted>,
-}
-
-impl Counting {
-    /// Whether requests of other users may be taken.
-    pub(in crate::console) fn has_room(&self) -> bool {
-        self.current.len() + self.later.len() < WAITING_MAX
-    }
-}
 
 impl Steering<'_> {
     /// Answers a request that [`Show::is_counted`] once the count is complete, or at once if it needs none.

@@ -1,7 +1,7 @@
 //! Counters of the lcores: drops, latencies, queues, the summary.
 
 use crate::console::Answer;
-use crate::console::Steering;
+use crate::console::desk::Steering;
 use crate::datapath::{Counters, Drops};
 use crate::ports::dpdk::Ended;
 use crate::ports::dpdk::PortCounts;

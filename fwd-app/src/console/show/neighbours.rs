@@ -2,7 +2,7 @@
 //!
 //! The entries of the router are the same for all VRFs, since a next hop may use a port of another VRF.
 
-use crate::console::Steering;
+use crate::console::desk::Steering;
 use crate::console::{Answer, Refusal};
 use crate::datapath::egress::find_port;
 use crate::datapath::egress::learned::Learner;

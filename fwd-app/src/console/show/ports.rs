@@ -1,6 +1,6 @@
 //! Ports: devices, links, drivers' statistics, and switches of a device.
 
-use crate::console::Steering;
+use crate::console::desk::Steering;
 use crate::console::grammar::request::{PortFacts, Ports};
 use crate::console::{Answer, Refusal};
 use crate::datapath::egress::{Named as _, find_port};

@@ -1,7 +1,7 @@
 //! `route get`: source, next hop and neighbour of an address's route, and the path of a flow.
 
 use super::neighbours::NeighbourShown;
-use crate::console::Steering;
+use crate::console::desk::Steering;
 use crate::console::{Answer, Refusal};
 use crate::datapath::egress::PathState;
 use crate::datapath::flow::Flow;

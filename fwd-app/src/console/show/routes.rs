@@ -1,6 +1,6 @@
 //! `route list`: the routes in service, a slice per request.
 
-use crate::console::Steering;
+use crate::console::desk::Steering;
 use crate::console::grammar::request::RouteList;
 use crate::console::{Answer, Refusal, Request};
 use crate::routes::listing::{ListedRoute, RouteFilter, RouteSlice};

@@ -1,6 +1,6 @@
 //! Tables: routes and next hops, feeds, the engine; changes of routes.
 
-use crate::console::Steering;
+use crate::console::desk::{EngineWanted, Steering};
 use crate::console::server::ServerTally;
 use crate::console::{Answer, ClientCommand, Refusal, Request};
 use crate::engines::EngineSpec;
@@ -178,14 +178,6 @@ impl fmt::Display for Warned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "warning: {}", self.warning)
     }
-}
-
-pub(in crate::console) struct EngineWanted {
-    command: ClientCommand,
-    /// VRFs whose engines are being built.
-    waiting: Vec<usize>,
-    /// The first failure.
-    result: anyhow::Result<()>,
 }
 
 #[derive(Serialize)]
