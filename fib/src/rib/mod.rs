@@ -410,6 +410,15 @@ impl Rib {
         }
     }
 
+    /// As [`RibTable::get`].
+    #[must_use]
+    pub fn get(&self, prefix: IpPrefix) -> NextHopId {
+        match prefix {
+            IpPrefix::V4(prefix) => self.v4.get(prefix),
+            IpPrefix::V6(prefix) => self.v6.get(prefix),
+        }
+    }
+
     /// Sets all `routes`.
     pub fn tell(&mut self, routes: &Routes) {
         for route in &routes.v4 {

@@ -4,8 +4,7 @@ use crate::cli::args::TableArgs;
 use crate::forwarder::Forwarder;
 use crate::report::console::warn;
 use crate::report::progress::Bar;
-use crate::routes::files::{self, LoadProgress};
-use crate::routes::spec::{TableSpec, VrfSpec};
+use crate::routes::spec::{self, LoadProgress, TableSpec, VrfSpec};
 use fib::digest::{table_hash, tables_hash};
 use fib::feed::Loaded;
 use fib::{NextHopTable, Rib};
@@ -32,7 +31,7 @@ pub(super) fn open_to_forward(args: &TableArgs, vrfs: &[VrfSpec]) -> anyhow::Res
 /// `FeedError`, with file and line.
 pub(super) fn load_rib(paths: &[PathBuf]) -> anyhow::Result<(Rib, NextHopTable, Vec<Loaded>)> {
     let bar = Bar::new("loading", 0);
-    files::load_rib(paths, &mut |progress| show(&bar, progress))
+    spec::load_rib(paths, &mut |progress| show(&bar, progress))
 }
 
 /// The hash of all VRFs' current routes.

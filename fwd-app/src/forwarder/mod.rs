@@ -36,8 +36,7 @@ use crate::routes::Vrf;
 use crate::routes::candidates::{FeedOutcome, SourceId};
 use crate::routes::engine_swap::LostFamilies;
 use crate::routes::feeds::running::{FeedSource, FeedStatus, Feeds};
-use crate::routes::files::LoadProgress;
-use crate::routes::spec::{DEFAULT, TableSpec, VrfSpec};
+use crate::routes::spec::{DEFAULT, LoadProgress, TableSpec, VrfSpec};
 use crate::topology::Handle;
 use crate::topology::Settings;
 use crate::topology::lcores::Parts;
@@ -208,7 +207,7 @@ impl Forwarder {
     /// [`NextHopError`] when no id is free.
     pub(crate) fn set_feeds(&mut self, feeds: Feeds) -> Result<(), NextHopError> {
         for vrf in &mut self.vrfs {
-            vrf.set_feeds(&feeds)?;
+            feeds.apply_rules(vrf)?;
         }
         self.feeds = Some(feeds);
         Ok(())

@@ -10,7 +10,7 @@ use crate::routes::feeds::RoutingTables;
 use crate::routes::feeds::interfaces::Interfaces;
 use crate::routes::feeds::running::{FeedSource, FeedSpec};
 use crate::routes::feeds::{ChangeSet, FeedEvent, FeedId, Link, LinkAddress, Path, Route};
-use crate::routes::files::load_rib;
+use crate::routes::spec::load_rib;
 use crate::routes::spec::{NamedFile, NamedTable, vrfs_of_ports};
 use crate::routes::test_vrf::bundled;
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};

@@ -5,7 +5,7 @@
 //! the first with a next hop. A prefix known only from feeds, with no path to a port, is unreachable or has no route
 //! ([`Candidates::unreachable`]).
 //!
-//! A change marks prefixes ([`Marked`]); [`super::commit`] chooses their winners. A next hop whose link or gateway fails or recovers
+//! A change marks prefixes ([`Marked`]); [`super::vrf`] chooses their winners. A next hop whose link or gateway fails or recovers
 //! concerns prefixes with several candidates, which a [`Walk`] finds in slices.
 //!
 //! A route that only files have is in the RIB and not here, so without other sources both tables are empty. The first route of another
@@ -13,10 +13,9 @@
 //! feed's routes carry the epoch of their announcement: [`Candidates::begin_epoch`] makes all stale without visiting them (unless the epoch
 //! overflows), [`Candidates::sweep`] excludes the stale ones.
 
-use super::commit::Marked;
 use super::distinct::{Distinct, Known, RouteId, UNUSED_MIN, Wanted};
 use super::feeds::Route;
-use super::walk::{Causes, Walk};
+use super::marked::{Causes, Marked, Walk};
 use crate::datapath::EgressTable;
 use fib::{Family, IpPrefix, Key, NextHopId, Prefix};
 use rustc_hash::{FxHashMap, FxHashSet};

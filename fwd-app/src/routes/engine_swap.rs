@@ -178,7 +178,7 @@ impl Vrf {
         // One delta, since the changes may be as many as the routes of a full table.
         let (info, before) = (made.engine.info(), self.engine().info());
         for prefix in building.changed.drain().filter(|prefix| info.has_family(prefix.family())) {
-            rib.set(prefix, self.route(prefix));
+            rib.set(prefix, self.rib.get(prefix));
         }
         let has_other_tables = Family::ALL.iter().any(|of| info.has_family(*of) != before.has_family(*of));
         rib.commit_to(made.engine.as_mut()).with_context(|| too_large(&made, &rib))?;

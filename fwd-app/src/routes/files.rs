@@ -1,40 +1,14 @@
-//! Route files: loading them at the start and replacing their routes on a reload.
+//! Route files: replacing their routes on a reload.
 //!
 //! Only the RIB holds their routes, except where another source has a route of the same prefix ([`super::candidates`]).
 
 use super::Vrf;
 use super::candidates::{Said, SourceId};
-use super::commit::route_in;
 use super::vrf::check_routes;
 use anyhow::Context as _;
-use fib::feed::{self, Hop, LoadOptions, Loaded};
+use fib::feed::Hop;
 use fib::{IpPrefix, NextHop, NextHopId, NextHopTable, Rib};
 use rustc_hash::FxHashMap;
-use std::path::PathBuf;
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum LoadProgress<'a> {
-    /// Bytes read so far and the total; a total of 0 means unknown.
-    Reading { bytes: u64, bytes_total: u64 },
-    /// The files that were read; empty after an error.
-    Read(&'a [Loaded]),
-}
-
-/// Reads route files into a new RIB and reports the progress.
-///
-/// # Errors
-/// `FeedError`, with file and line.
-pub(crate) fn load_rib(
-    paths: &[PathBuf],
-    on_progress: &mut dyn FnMut(LoadProgress<'_>),
-) -> anyhow::Result<(Rib, NextHopTable, Vec<Loaded>)> {
-    let (mut rib, mut hops) = (Rib::new(), NextHopTable::new());
-    let mut reading = |bytes, bytes_total| on_progress(LoadProgress::Reading { bytes, bytes_total });
-    let options = LoadOptions { format: None, on_progress: Some(&mut reading) };
-    let files = feed::load(paths, &mut rib, &mut hops, options);
-    on_progress(LoadProgress::Read(files.as_deref().unwrap_or_default()));
-    Ok((rib, hops, files?))
-}
 
 /// Prefixes a turn of a [`Replacement`]: some milliseconds of work.
 const SLICE: usize = 1 << 16;
@@ -79,7 +53,7 @@ impl Replacement {
         if !self.old.is_empty() {
             let Self { old, todo, rib, .. } = self;
             let compared = old.drain(old.len().saturating_sub(self.slice)..);
-            todo.extend(compared.filter(|of| route_in(rib, *of).is_none()).map(|of| (of, NextHopId::NONE)));
+            todo.extend(compared.filter(|of| rib.get(*of).is_none()).map(|of| (of, NextHopId::NONE)));
             return None;
         }
         let end = self.at.saturating_add(self.slice).min(self.todo.len());

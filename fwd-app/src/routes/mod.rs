@@ -3,17 +3,17 @@
 //! A [`Vrf`] owns a RIB, its next hops, an engine's writer and the egress table. Only the control thread uses it; lcores never wait for it.
 
 pub(crate) mod candidates;
-pub(crate) mod commit;
 mod distinct;
 pub(crate) mod egress;
 pub(crate) mod engine_swap;
 pub(crate) mod feeds;
 pub(crate) mod files;
 pub(crate) mod listing;
+mod marked;
+mod refused;
 pub(crate) mod spec;
 #[cfg(test)]
 pub(crate) mod test_vrf;
 pub(crate) mod vrf;
-mod walk;
 
 pub(crate) use vrf::Vrf;

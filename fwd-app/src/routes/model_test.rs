@@ -104,7 +104,7 @@ impl Model {
 
 impl SourcesRig {
     fn winner(&self, number: u32) -> String {
-        let id = self.vrf.route(at(number));
+        let id = self.vrf.rib.get(at(number));
         self.vrf.hops().get(id).map(ToString::to_string).unwrap_or_default()
     }
 

@@ -40,7 +40,7 @@ impl SourcesRig {
     fn with_order(order: &[SourceId]) -> Self {
         let mut rig = Self::new();
         rig.feeds.set_order(order.to_vec());
-        rig.vrf.set_feeds(&rig.feeds).unwrap();
+        rig.feeds.apply_rules(&mut rig.vrf).unwrap();
         rig
     }
 

@@ -89,7 +89,7 @@ impl SourcesRig {
         vrf.set_ports().unwrap();
         let (sender, receiver) = bounded(1000);
         let feeds = feeds(receiver, Interfaces::of(&ports(2).ports));
-        vrf.set_feeds(&feeds).unwrap();
+        feeds.apply_rules(&mut vrf).unwrap();
         vrf.refused.round_max = Duration::from_secs(3600);
         let mut rig = Self { vrf, feeds, ports: table, sender };
         rig.says(KERNEL, vec![link(10, "p0"), link(11, "p1"), link(12, "other")]);
@@ -396,7 +396,7 @@ fn a_group_that_is_replaced_is_one_change_of_egress() {
     rig.says(FPM, group(&[(1, 10), (2, 11)]));
     rig.says(FPM, (0..ROUTES).map(announced).collect());
     let hop = |rig: &SourcesRig| {
-        let ids: FxHashSet<_> = (0..ROUTES).map(|i| rig.vrf.route(at(i))).collect();
+        let ids: FxHashSet<_> = (0..ROUTES).map(|i| rig.vrf.rib.get(at(i))).collect();
         let id = *ids.iter().next().unwrap();
         assert_eq!((ids.len(), rig.vrf.egress.table().unwrap().load().named()), (1, rig.vrf.hops().named()));
         (id, rig.vrf.hops().get(id).unwrap().to_string())
@@ -411,7 +411,7 @@ fn a_group_that_is_replaced_is_one_change_of_egress() {
     assert!(!Arc::ptr_eq(&before, &rig.vrf.egress.table().unwrap().load_full()));
     // Without a port it has no next hop, until its link leads to one.
     rig.says(FPM, group(&[(3, 99)]));
-    assert!(rig.vrf.route(at(0)) != id && rig.vrf.route(at(ROUTES - 1)) != id);
+    assert!(rig.vrf.rib.get(at(0)) != id && rig.vrf.rib.get(at(ROUTES - 1)) != id);
     rig.says(KERNEL, vec![link(99, "p1")]);
     assert_eq!(hop(&rig).1, "via 192.0.2.3 dev 1");
     // The object goes; its routes stay until their source withdraws them.

@@ -1,4 +1,4 @@
-//! Configured VRFs, with their routes and engine.
+//! Configured VRFs, with their route files and engine.
 
 use super::feeds::RoutingTables;
 use crate::datapath::egress::find_port;
@@ -6,7 +6,8 @@ use crate::datapath::vlans::{PortVrfs, VLAN_IDS};
 use crate::engines::EngineSpec;
 use crate::error::ConfigError;
 use crate::ports::PortRecord;
-use fib::PortRef;
+use fib::feed::{self, LoadOptions, Loaded};
+use fib::{NextHopTable, PortRef, Rib};
 use lpm_core::memory;
 use std::path::PathBuf;
 
@@ -28,6 +29,30 @@ impl TableSpec {
         let node = self.engine.options.numa_node.map_or(Ok(()), memory::check_node);
         node.map_err(|why| ConfigError::Invalid(format!("--table-node {why}")))
     }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum LoadProgress<'a> {
+    /// Bytes read so far and the total; a total of 0 means unknown.
+    Reading { bytes: u64, bytes_total: u64 },
+    /// The files that were read; empty after an error.
+    Read(&'a [Loaded]),
+}
+
+/// Reads route files into a new RIB and reports the progress.
+///
+/// # Errors
+/// `FeedError`, with file and line.
+pub(crate) fn load_rib(
+    paths: &[PathBuf],
+    on_progress: &mut dyn FnMut(LoadProgress<'_>),
+) -> anyhow::Result<(Rib, NextHopTable, Vec<Loaded>)> {
+    let (mut rib, mut hops) = (Rib::new(), NextHopTable::new());
+    let mut reading = |bytes, bytes_total| on_progress(LoadProgress::Reading { bytes, bytes_total });
+    let options = LoadOptions { format: None, on_progress: Some(&mut reading) };
+    let files = feed::load(paths, &mut rib, &mut hops, options);
+    on_progress(LoadProgress::Read(files.as_deref().unwrap_or_default()));
+    Ok((rib, hops, files?))
 }
 
 /// The name of VRF 0.

@@ -1,21 +1,20 @@
 //! A VRF: its parts, and the routes that feeds, port addresses, the control socket and files announce.
 //!
 //! [`Vrf::open`] loads the files and commits their tables, or fails as a whole. Later changes take two steps. A route of a feed becomes a
-//! candidate and marks its prefix; a route of a user or an address puts the winner into the RIB at once. Routes that only files have are in
-//! the RIB alone. [`Vrf::commit`] brings all changes into service. Commits continue while the topology runs and while another engine is
+//! candidate and marks its prefix, like an event of a link or a gateway; [`Vrf::drain`] selects the winners of marked prefixes, sets them in
+//! the RIB and commits ([`super::marked`]). A route of a user or an address puts the winner into the RIB at once. Routes that only files have
+//! are in the RIB alone. [`Vrf::commit`] brings all changes into service, or the engine refuses them ([`super::refused`]). Commits continue while the topology runs and while another engine is
 //! built ([`super::engine_swap`]).
 //!
 //! The engine is made before the first file is opened, so that a wrong engine name fails at once.
 
 use super::candidates::{Candidates, FeedOutcome, Said, SourceId, Winner};
-use super::commit::{Refused, route_in};
 use super::egress::VrfEgress;
 use super::engine_swap::VrfEngine;
 use super::feeds::interfaces::Interfaces;
-use super::feeds::running::Feeds;
 use super::feeds::{ObjectId, Route};
-use super::files::{LoadProgress, load_rib};
-use super::spec::TableSpec;
+use super::refused::Refused;
+use super::spec::{LoadProgress, TableSpec, load_rib};
 use crate::datapath::EgressError;
 use crate::engines::Made;
 use crate::notice;
@@ -23,7 +22,10 @@ use crate::ports::table::SharedPorts;
 use crate::topology::lcores::VrfParts;
 use anyhow::Context as _;
 use fib::feed::{Action, Hop, Update};
-use fib::{EngineError, EngineWriter, Family, IpPrefix, NextHop, NextHopError, NextHopId, NextHopTable, Rib};
+use fib::{
+    EngineError, EngineWriter, Family, Generation, IpPrefix, NextHop, NextHopError, NextHopId, NextHopTable,
+    Rib,
+};
 use rustc_hash::FxHashMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
@@ -190,19 +192,6 @@ impl Vrf {
         self.engine.writer.as_ref()
     }
 
-    /// Sets the order of sources, the limit of each feed, and the handling of routes without a port.
-    ///
-    /// # Errors
-    /// [`NextHopError`] when no id is free.
-    pub(crate) fn set_feeds(&mut self, feeds: &Feeds) -> Result<(), NextHopError> {
-        self.candidates.set_order(feeds.order());
-        self.candidates.routes_max = feeds.routes_max();
-        if feeds.installs_unreachable() {
-            self.candidates.unreachable = self.egress.hops.intern(NextHop::Unreachable)?;
-        }
-        Ok(())
-    }
-
     /// Records a route that a feed announces; in service after the next [`Self::drain`].
     pub(crate) fn announce(
         &mut self,
@@ -213,7 +202,7 @@ impl Vrf {
     ) {
         let Self { rib, egress, candidates, .. } = self;
         let route = Some(candidates.route(route, |wanted| egress.next_hop(&wanted, interfaces)));
-        candidates.say(&Said { source, prefix, metric, route }, || route_in(rib, prefix));
+        candidates.say(&Said { source, prefix, metric, route }, || rib.get(prefix));
         if candidates.lacks_table(prefix.family()) {
             self.notice_family(prefix.family());
         }
@@ -255,8 +244,145 @@ impl Vrf {
     /// Records a route of a user or an address; in service after the next commit.
     pub(super) fn say(&mut self, said: &Said) {
         let Self { candidates, rib, .. } = self;
-        candidates.set(said, || route_in(rib, said.prefix));
+        candidates.set(said, || rib.get(said.prefix));
         self.choose(said.prefix, said.source.is_user());
+    }
+
+    /// Commits all changes: first the egress table with the new next hops, then the routes to them, so that no lcore gets an id that its
+    /// egress table lacks. Returns the generation that includes all changes.
+    ///
+    /// # Errors
+    /// [`EgressError`](crate::datapath::EgressError) for a next hop that refers to a port which does not exist, and the engine's errors.
+    /// The routes in service are then unchanged.
+    pub(crate) fn commit(&mut self) -> anyhow::Result<Generation> {
+        let egress = self.egress.refresh(&self.rib, &mut self.candidates);
+        let updates = std::mem::take(&mut self.updates);
+        let Self { rib, engine, tally, .. } = self;
+        let result = rib.commit(|delta, rib| {
+            egress?;
+            if !delta.is_empty() {
+                engine.writer.apply(delta, rib)?;
+                tally.deltas += 1;
+            }
+            anyhow::Ok(())
+        });
+        if let Err(error) = result {
+            self.take_back(&error);
+            // Gateways may have been resolved by routes that are not in service.
+            let egress = self.egress.refresh(&self.rib, &mut self.candidates);
+            self.egress.drop_unused(&self.rib, &mut self.candidates);
+            egress?;
+            return Err(error);
+        }
+        self.candidates.settle();
+        for prefix in self.uncommitted.drain(..) {
+            if !self.refused.prefixes.contains(&prefix) {
+                self.candidates.forget(prefix);
+            }
+        }
+        self.tally.updates += updates;
+        self.egress.drop_unused(&self.rib, &mut self.candidates);
+        let generation = self.engine.writer.generation();
+        if updates > 0 {
+            notice::debug(format_args!("VRF {}: {updates} updates, generation {}", self.name, generation.0));
+        }
+        Ok(generation)
+    }
+
+    /// Rolls back after the engine refused the changes since the last commit; the RIB is rolled back already.
+    fn take_back(&mut self, error: &anyhow::Error) {
+        self.candidates.roll_back();
+        let mut refused = Vec::new();
+        for prefix in std::mem::take(&mut self.uncommitted) {
+            let Some(Winner { id, .. }) = self.candidates.winner(prefix) else { continue };
+            if id == self.rib.get(prefix) {
+                self.refused.prefixes.remove(&prefix);
+                self.candidates.forget(prefix);
+            } else if self.refused.prefixes.insert(prefix) {
+                refused.push((prefix, id));
+            }
+        }
+        if refused.is_empty() {
+            return;
+        }
+        self.refused.why = format!("{error:#}");
+        // Withdrawals first: they make room.
+        refused.sort_by_key(|(_, id)| !id.is_none());
+        if refused.len() > 1 {
+            let (first, second) = refused.split_at(refused.len() / 2);
+            for half in [first, second] {
+                self.refused.groups.push_back(half.iter().map(|(prefix, _)| *prefix).collect());
+            }
+        }
+        if self.refused.due.is_none() {
+            self.refused.begin_round(Instant::now());
+        }
+    }
+
+    /// Puts the winner of a prefix into the RIB, for the next commit. A refused prefix waits for its retry, unless `at_once` or the winner
+    /// has no next hop. Returns whether the RIB has changed.
+    pub(super) fn choose(&mut self, prefix: IpPrefix, at_once: bool) -> bool {
+        let Some(winner) = self.candidates.winner(prefix) else { return false };
+        let is_other = winner.id != self.rib.get(prefix);
+        if !is_other || at_once || winner.id.is_none() {
+            self.refused.prefixes.remove(&prefix);
+        } else if self.refused.prefixes.contains(&prefix) {
+            return false;
+        }
+        if is_other {
+            self.notice(prefix, &winner);
+            self.set_route(prefix, winner.id);
+        }
+        // The commit may drop its entry.
+        self.uncommitted.push(prefix);
+        is_other
+    }
+
+    /// Commits the winners of marked prefixes, as many as fit into one commit, and retries a group of refused ones if due. Returns whether
+    /// there was work.
+    pub(crate) fn drain(&mut self, interfaces: Option<&Interfaces>) -> bool {
+        let had_updates = self.updates > 0;
+        self.commit_updates();
+        let Self { rib, egress, candidates, .. } = self;
+        if let Some(interfaces) = interfaces.filter(|_| std::mem::take(&mut egress.has_moved)) {
+            candidates.routes.resolve_anew(|wanted| egress.next_hop(&wanted, interfaces));
+            egress.neighbours_have_changed();
+        }
+        // New next hops need an entry before the candidates ask whether they can forward.
+        egress.refresh_if_stale(rib, candidates);
+        let marked = candidates.take_marked();
+        for prefix in &marked {
+            self.updates += u64::from(self.choose(*prefix, false));
+        }
+        let has_changes = !marked.is_empty() || self.updates > 0 || !self.uncommitted.is_empty();
+        if has_changes
+            && let Err(error) = self.commit()
+            && self.refused.len() == 0
+        {
+            notice::warn(format_args!("{error:#}"));
+        }
+        let is_due = self.refused.is_due();
+        self.try_again();
+        had_updates || has_changes || is_due || self.candidates.has_pending()
+    }
+
+    /// Retries a group of refused prefixes, if due.
+    pub(super) fn try_again(&mut self) {
+        let Some(group) = self.refused.next_group() else { return };
+        for prefix in group {
+            self.refused.prefixes.remove(&prefix);
+            self.choose(prefix, true);
+        }
+        // The end of the round reports a refusal.
+        drop(self.commit());
+    }
+
+    /// Sets a route in the RIB; [`NextHopId::NONE`] removes it. Returns the previous one. Every change of the RIB passes here.
+    pub(super) fn set_route(&mut self, prefix: IpPrefix, id: NextHopId) -> NextHopId {
+        if let Some(building) = &mut self.engine.building {
+            building.changed.insert(prefix);
+        }
+        self.rib.set(prefix, id)
     }
 
     /// Schedules a warning for the first route without a port, and for the first default route without one.

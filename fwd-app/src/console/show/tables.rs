@@ -97,12 +97,7 @@ impl Steering<'_> {
     }
 
     pub(in crate::console) fn route_del(&mut self, prefix: IpPrefix) -> Result<Answer, Refusal> {
-        let rib = self.vrf().rib();
-        let id = match prefix {
-            IpPrefix::V4(prefix) => rib.v4.get(prefix),
-            IpPrefix::V6(prefix) => rib.v6.get(prefix),
-        };
-        if id.is_none() {
+        if self.vrf().rib().get(prefix).is_none() {
             return Err(anyhow::anyhow!("there is no route {prefix}").into());
         }
         self.vrf_mut().remove_route(prefix).map_err(anyhow::Error::from)?;

@@ -20,7 +20,7 @@ use crate::routes::spec::{NamedTable, VrfSpec};
 use crate::routes::vrf::Foreign;
 use anyhow::Context as _;
 use crossbeam_channel::{Receiver, bounded};
-use fib::NextHopId;
+use fib::{NextHop, NextHopError, NextHopId};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -284,8 +284,17 @@ impl Feeds {
         !sets.is_empty()
     }
 
-    pub(crate) const fn routes_max(&self) -> u64 {
-        self.routes_max
+    /// Sets the order of sources, the limit of each feed, and the handling of routes without a port in a VRF.
+    ///
+    /// # Errors
+    /// [`NextHopError`] when no id is free.
+    pub(crate) fn apply_rules(&self, vrf: &mut Vrf) -> Result<(), NextHopError> {
+        vrf.candidates.set_order(&self.order);
+        vrf.candidates.routes_max = self.routes_max;
+        if self.foreign == ForeignRoutes::Unreachable {
+            vrf.candidates.unreachable = vrf.egress.hops.intern(NextHop::Unreachable)?;
+        }
+        Ok(())
     }
 
     /// Updates the state of a feed by an event; `count` is its number of routes in all VRFs.
@@ -327,10 +336,6 @@ impl Feeds {
 
     pub(crate) const fn interfaces(&self) -> &Interfaces {
         &self.interfaces
-    }
-
-    pub(crate) fn installs_unreachable(&self) -> bool {
-        self.foreign == ForeignRoutes::Unreachable
     }
 
     /// Warns that a route of `source` leads to no port. `vrf` is the name of the VRF, unless it is the only one.

@@ -1,5 +1,6 @@
-//! A walk finds the prefixes whose winner may change by a link, a sweep, a new order of sources or an engine with other tables, in slices.
+//! The prefixes that may have a new winner: those that an event of a feed marks, and those that a walk finds.
 //!
+//! A walk finds, in slices, the prefixes whose winner may change by a link, a sweep, a new order of sources or an engine with other tables.
 //! Such an event concerns a part of a full table, which takes tenths of a second to find. An event during a walk applies to the rest of it,
 //! and another walk covers the prefixes already passed. Each walk completes, however frequent the events. Invariant: a change of a prefix's
 //! routes after the walk's list was made marks that prefix directly.
@@ -7,6 +8,67 @@
 use super::distinct::RouteId;
 use fib::{IpPrefix, Prefix};
 use rustc_hash::FxHashSet;
+
+/// Most prefixes of a commit, besides freshly marked ones.
+const PREFIXES_PER_COMMIT: usize = 1 << 14;
+
+/// Prefixes that may have a new winner.
+#[derive(Debug)]
+pub(crate) struct Marked {
+    /// The last `fresh` ones were marked singly since the last [`Self::take`].
+    prefixes: Vec<IpPrefix>,
+    fresh: usize,
+    /// How many others one commit takes.
+    pub(super) per_commit: usize,
+}
+
+impl Default for Marked {
+    fn default() -> Self {
+        Self { prefixes: Vec::new(), fresh: 0, per_commit: PREFIXES_PER_COMMIT }
+    }
+}
+
+impl Marked {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.prefixes.is_empty()
+    }
+
+    /// Marks a prefix for the next commit.
+    pub(super) fn mark(&mut self, prefix: IpPrefix) {
+        self.prefixes.push(prefix);
+        self.fresh += 1;
+    }
+
+    /// Marks many prefixes; singly marked ones go first.
+    pub(super) fn mark_all(&mut self, mut prefixes: Vec<IpPrefix>) {
+        if prefixes.is_empty() {
+            return;
+        }
+        let mut fresh = self.prefixes.split_off(self.prefixes.len() - self.fresh);
+        if !self.prefixes.is_empty() {
+            // Repeated marking must not grow the list.
+            prefixes.append(&mut self.prefixes);
+            prefixes.sort_unstable();
+            prefixes.dedup();
+        }
+        prefixes.append(&mut fresh);
+        self.prefixes = prefixes;
+    }
+
+    /// How many prefixes can be marked and still all fit into the next commit.
+    pub(super) fn room(&self) -> usize {
+        self.per_commit.saturating_sub(self.prefixes.len() - self.fresh)
+    }
+
+    pub(super) fn take(&mut self) -> Vec<IpPrefix> {
+        let count = std::mem::take(&mut self.fresh) + self.per_commit;
+        let taken = self.prefixes.split_off(self.prefixes.len().saturating_sub(count));
+        if self.prefixes.is_empty() {
+            self.prefixes = Vec::new(); // it may have been as long as a full table
+        }
+        taken
+    }
+}
 
 #[derive(Debug, Default)]
 pub(super) struct Causes {
