@@ -7,6 +7,7 @@ use crate::ports::own;
 use crate::ports::taps::Taps;
 use crate::ports::{PortRecord, PortTable};
 use anyhow::Context as _;
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -68,50 +69,39 @@ impl Forwarder {
     /// packet above its limit: its MTU is raised before the egress tables, and lowered after them.
     ///
     /// # Errors
-    /// When a device refuses its MTU, or a VRF its egress table. All MTUs are then restored.
-    pub(super) fn set_mtus(&mut self, table: &PortTable, device: SetMtu<'_>) -> anyhow::Result<()> {
+    /// When a device refuses its MTU, or a VRF its egress table. All MTUs are then restored, except of devices that refuse that.
+    pub(super) fn set_mtus(&mut self, table: &PortTable, device: SetMtu<'_>) -> Result<(), ChangeRefused> {
         let before = self.ports();
-        let changed: Vec<MtuChange> =
-            before.ports.iter().zip(&table.ports).filter_map(MtuChange::between).collect();
+        let changed = MtuChange::all(&before, table);
         let mut done = Vec::new();
-        let set = self.change_mtus(&changed, device, &mut done);
-        if set.is_err() {
-            let back: Vec<_> = changed.iter().copied().map(MtuChange::reversed).collect();
-            let mut set_back = |port, mtu_bytes| {
-                let set = if done.contains(&port) { device(port, mtu_bytes) } else { Ok(()) };
-                set.inspect_err(|error| {
-                    notice::warn(format_args!("cannot restore the state from before: {error:#}"))
-                })
-                .or(Ok(()))
-            };
-            if let Err(error) = self.change_mtus(&back, &mut set_back, &mut Vec::new()) {
-                notice::warn(format_args!("{error:#}"));
-            }
-        }
-        set
+        self.change_mtus(&changed, device, &mut done)
+            .map_err(|why| ChangeRefused { why, kept: self.restore_mtus(&changed, &done, device) })
     }
 
-    /// Undoes a failed [`Self::set_addresses`]: restores the addresses and MTUs of `before`. A failure to restore is a warning.
-    pub(super) fn go_back(
+    /// Undoes a failed [`Self::set_addresses`]: restores the addresses and MTUs of `before`. Returns why some
+    /// devices keep their MTUs; another failure is a warning.
+    pub(super) fn restore_ports(
         &mut self,
         before: &PortTable,
         table: &PortTable,
         netns: Option<&Path>,
         device: SetMtu<'_>,
-    ) {
+    ) -> Vec<anyhow::Error> {
         // Addresses first: the commit of the MTUs must not fail because of them.
         let mut with_mtus = before.clone();
         for (port, new) in with_mtus.ports.iter_mut().zip(&table.ports) {
             port.mtu_bytes = new.mtu_bytes;
         }
-        let went = [
-            self.set_addresses(table, &with_mtus, netns),
-            self.set_mtus(before, device),
-            Taps::follow(netns, &with_mtus, before),
-        ];
-        for error in went.into_iter().filter_map(Result::err) {
+        let addresses = self.set_addresses(table, &with_mtus, netns);
+        let changed = MtuChange::all(before, table);
+        let done: Vec<_> = changed.iter().map(|change| change.port).collect();
+        let kept = self.restore_mtus(&changed, &done, device);
+        // Their TAPs get the MTUs that the ports have now.
+        let taps = Taps::follow(netns, &with_mtus, &self.ports());
+        for error in [addresses, taps].into_iter().filter_map(Result::err) {
             notice::warn(format_args!("cannot restore the state from before: {error:#}"));
         }
+        kept
     }
 
     /// Applies the changes, and records the ports whose devices have accepted theirs.
@@ -129,6 +119,38 @@ impl Forwarder {
             })
         };
         set(true)?;
+        self.set_egress_mtus(changes.iter())?;
+        set(false)
+    }
+
+    /// Undoes changes, which the devices of the ports in `done` have accepted. A port keeps its new MTU if its device refuses the old one.
+    /// Returns the refusals.
+    fn restore_mtus(
+        &mut self,
+        changes: &[MtuChange],
+        done: &[u16],
+        device: SetMtu<'_>,
+    ) -> Vec<anyhow::Error> {
+        let mut kept = Vec::new();
+        let mut back: Vec<_> = changes.iter().copied().map(MtuChange::reversed).collect();
+        let mut accepts = |change: &MtuChange| {
+            let set = if done.contains(&change.port) { device(change.port, change.after) } else { Ok(()) };
+            let set = set.map_err(|error| anyhow::anyhow!("{error:#}, and keeps {} bytes", change.before));
+            set.map_err(|error| kept.push(error)).is_ok()
+        };
+        back.retain(|change| !change.is_raised() || accepts(change));
+        let set = self.set_egress_mtus(back.iter());
+        let refusing: Vec<_> = back
+            .iter()
+            .filter(|change| !change.is_raised() && !accepts(change))
+            .map(|change| change.reversed())
+            .collect();
+        let set_again = self.set_egress_mtus(refusing.iter());
+        kept.extend([set, set_again].into_iter().filter_map(Result::err));
+        kept
+    }
+
+    fn set_egress_mtus<'a>(&mut self, changes: impl Iterator<Item = &'a MtuChange>) -> anyhow::Result<()> {
         let has_changed = PortTable::change(&self.ports, |now| {
             for MtuChange { port, after, .. } in changes {
                 if let Some(port) = now.ports.get_mut(usize::from(*port)) {
@@ -136,10 +158,34 @@ impl Forwarder {
                 }
             }
         });
-        if has_changed {
-            self.commit().context("cannot bring the MTUs into service")?;
+        if has_changed { self.commit().context("cannot bring the MTUs into service") } else { Ok(()) }
+    }
+}
+
+/// Why ports were not changed.
+#[derive(Debug)]
+pub(super) struct ChangeRefused {
+    pub(super) why: anyhow::Error,
+    /// Why some of the changes could not be undone.
+    pub(super) kept: Vec<anyhow::Error>,
+}
+
+impl From<anyhow::Error> for ChangeRefused {
+    fn from(why: anyhow::Error) -> Self {
+        Self { why, kept: Vec::new() }
+    }
+}
+
+impl fmt::Display for ChangeRefused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { why, kept } = self;
+        write!(f, "{why:#}; ")?;
+        if kept.is_empty() {
+            return write!(f, "everything stays as it was");
         }
-        set(false)
+        write!(f, "everything else stays as it was, but ")?;
+        let kept: Vec<_> = kept.iter().map(|error| format!("{error:#}")).collect();
+        f.write_str(&kept.join("; "))
     }
 }
 
@@ -154,6 +200,10 @@ impl MtuChange {
     fn between((before, after): (&PortRecord, &PortRecord)) -> Option<Self> {
         let change = Self { port: before.id.0, before: before.mtu_bytes, after: after.mtu_bytes };
         (change.before != change.after).then_some(change)
+    }
+
+    fn all(before: &PortTable, after: &PortTable) -> Vec<Self> {
+        before.ports.iter().zip(&after.ports).filter_map(Self::between).collect()
     }
 
     fn is_raised(&self) -> bool {
@@ -187,18 +237,28 @@ mod tests {
         PortTable::clone(&forwarder.ports()).with_mtus(&mtus).unwrap()
     }
 
-    /// Sets MTUs; the device of `refusing` accepts only 1500. Returns each call of a device with the port's MTU in the egress table at that
-    /// time, and whether all were accepted.
-    fn set(forwarder: &mut Forwarder, mtus: [u16; 3], refusing: Option<u16>) -> (Vec<(u16, u16, u16)>, bool) {
+    /// Sets MTUs in devices, as far as `accepts` returns true. Returns each call of a device with the port's MTU in the egress table at that
+    /// time, and the refusal.
+    fn set_if(
+        forwarder: &mut Forwarder,
+        mtus: [u16; 3],
+        mut accepts: impl FnMut(u16, u16) -> bool,
+    ) -> (Vec<(u16, u16, u16)>, Option<String>) {
         let table = with_mtus(forwarder, mtus);
         let egress = forwarder.main().egress.table().unwrap();
         let mut told = Vec::new();
         let set = forwarder.set_mtus(&table, &mut |port, mtu_bytes| {
             told.push((port, mtu_bytes, in_egress(&egress.load())[usize::from(port)]));
-            anyhow::ensure!(refusing != Some(port) || mtu_bytes == 1500, "port {port} is busy");
+            anyhow::ensure!(accepts(port, mtu_bytes), "port {port} is busy");
             Ok(())
         });
-        (told, set.is_ok())
+        (told, set.err().map(|refused| refused.to_string()))
+    }
+
+    /// Sets MTUs; the device of `refusing` accepts only 1500. Returns the calls as [`set_if`] does, and whether all were accepted.
+    fn set(forwarder: &mut Forwarder, mtus: [u16; 3], refusing: Option<u16>) -> (Vec<(u16, u16, u16)>, bool) {
+        let (told, refusal) = set_if(forwarder, mtus, |port, mtu| refusing != Some(port) || mtu == 1500);
+        (told, refusal.is_none())
     }
 
     fn in_egress(table: &crate::datapath::EgressTable) -> [u16; 3] {
@@ -234,6 +294,31 @@ mod tests {
             }
             // A rollback keeps the same order.
             assert!(told.iter().all(|(_, mtu, in_egress)| mtu >= in_egress), "{told:?}");
+        }
+    }
+
+    /// The device of port 2 refuses its MTU, and by then another one, whose MTU has been changed, is busy.
+    #[test]
+    fn an_mtu_that_cannot_be_restored_stays_with_its_port_and_is_named() {
+        for (busy, mtus) in [(0, [1600, 1500, 1400]), (1, [1500, 1300, 1400])] {
+            let mut forwarder = with_ports();
+            let mut calls = 0;
+            let (told, refusal) = set_if(&mut forwarder, mtus, |port, _| {
+                calls += usize::from(port == busy);
+                port != 2 && calls < 2
+            });
+            let kept = mtus[usize::from(busy)];
+            let mut wanted = [1500; 3];
+            wanted[usize::from(busy)] = kept;
+            assert_eq!(self::mtus(&forwarder), wanted, "the port has the MTU of its device");
+            assert!(told.iter().all(|(_, mtu, in_egress)| mtu >= in_egress), "{told:?}");
+            let refusal = refusal.unwrap();
+            assert_eq!(
+                refusal,
+                format!(
+                    "port 2 is busy; everything else stays as it was, but port {busy} is busy, and keeps {kept} bytes"
+                )
+            );
         }
     }
 }

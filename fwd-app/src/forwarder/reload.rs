@@ -5,7 +5,7 @@
 //! slices.
 
 use super::in_effect::{ConfigValue, in_effect};
-use super::port_changes::SetMtu;
+use super::port_changes::{ChangeRefused, SetMtu};
 use super::{Forwarder, Signals};
 use crate::notice::{self, LogLevel};
 use crate::ports::address::PortAddress;
@@ -197,14 +197,14 @@ impl Reloads {
             self.end(done.end(forwarder));
         }
         if let Some(loaded) = self.loading.take_if(|loading| loading.is_finished()) {
-            let loaded = loaded
-                .join()
-                .unwrap_or_else(|_| Err(anyhow::anyhow!("the thread that reads files has panicked")));
+            let loaded =
+                loaded.join().unwrap_or_else(|_| Err(anyhow::anyhow!("the thread that reads files has panicked")));
+            let loaded = loaded.map_err(ChangeRefused::from);
             match loaded.and_then(|loaded| Self::begin(forwarder, loaded, device)) {
                 Ok(applying) => self.applying = Some(applying),
-                Err(error) => {
-                    notice::warn(format_args!("{error:#}; nothing was changed"));
-                    self.end(Err(format!("{error:#}; nothing was changed")));
+                Err(refused) => {
+                    notice::warn(&refused);
+                    self.end(Err(refused.to_string()));
                 }
             }
         }
@@ -261,7 +261,7 @@ impl Reloads {
         forwarder: &mut Forwarder,
         (plan, tables): (Option<ReloadPlan>, Vec<(Rib, NextHopTable)>),
         device: SetMtu<'_>,
-    ) -> anyhow::Result<Pending> {
+    ) -> Result<Pending, ChangeRefused> {
         for (number, (rib, hops)) in tables.iter().enumerate() {
             forwarder.vrf(number).check_routes(rib, hops)?;
         }
@@ -278,11 +278,12 @@ impl Reloads {
             let ReloadPlan { files, addresses, mtus, order, netns, log_level, applied, restart, config } =
                 plan;
             let before = forwarder.ports();
-            let ports = before.with_addresses(&addresses)?.with_mtus(&mtus)?;
+            let ports = before.with_addresses(&addresses).and_then(|ports| ports.with_mtus(&mtus));
+            let ports = ports.map_err(anyhow::Error::from)?;
             forwarder.set_mtus(&ports, device)?;
-            if let Err(error) = forwarder.set_addresses(&before, &ports, netns.as_deref()) {
-                forwarder.go_back(&before, &ports, netns.as_deref(), device);
-                return Err(error);
+            if let Err(why) = forwarder.set_addresses(&before, &ports, netns.as_deref()) {
+                let kept = forwarder.restore_ports(&before, &ports, netns.as_deref(), device);
+                return Err(ChangeRefused { why, kept });
             }
             log_level.into_iter().for_each(notice::set_level);
             pending.report.reordered = order.map_or(0, |order| forwarder.set_source_order(&order));

@@ -240,6 +240,21 @@ fn a_tap_that_refuses_changes_nothing() {
 }
 
 #[test]
+fn a_reload_names_an_mtu_that_could_not_be_restored() {
+    let mut forwarder = with_ports(true);
+    let mut plan = plan(&forwarder, &["192.0.2.7"]);
+    plan.mtus = vec![(PortRef::Index(0), 1600)];
+    let why = reloaded_with(&mut forwarder, plan, &mut |_, mtu| {
+        anyhow::ensure!(mtu == 1600, "the device is busy");
+        Ok(())
+    });
+    let why = why.unwrap_err();
+    assert!(why.contains("/nonexistent") && !why.contains("everything stays"), "{why}");
+    assert!(why.contains("the device is busy, and keeps 1600 bytes"), "{why}");
+    assert_eq!(state(&forwarder).1, 1600);
+}
+
+#[test]
 fn sources_are_preferred_as_the_configuration_says_now() {
     let mut forwarder = with_ports(false);
     let any = FeedSource::Fpm("127.0.0.1:0".parse().unwrap());

@@ -129,10 +129,16 @@ impl Devices {
     /// # Errors
     /// The driver refuses it while the port runs, or another device is being brought back.
     pub(crate) fn set_mtu(&mut self, index: u16, mtu_bytes: u16) -> anyhow::Result<()> {
+        let is_trying = matches!(&self.work, Some(Work { step: Step::Trying(_), .. }));
         let Some(device) = self.devices.iter_mut().find(|device| device.index == index) else {
             return Ok(());
         };
-        let set = if device.out.is_none() { device.port.set_mtu(mtu_bytes) } else { Ok(()) };
+        let set = match device.out {
+            Some(_) => Ok(()),
+            // Between the calls of that thread a device would accept it, and refuse to go back during one.
+            None if is_trying => Err(DpdkError::Busy),
+            None => device.port.set_mtu(mtu_bytes),
+        };
         match set {
             Ok(()) => {}
             // The driver leaves the frame length to the sender.
@@ -408,29 +414,39 @@ mod tests {
     use super::*;
     use dpdk_ffi::MempoolConfig;
 
-    #[test]
-    fn an_mtu_that_is_set_while_lcores_take_queues_reaches_the_device() {
-        let Some(eal) = dpdk_ffi::testing::eal() else { return };
-        let pool = Mempool::new(eal, "packets", &MempoolConfig::default()).unwrap();
-        eal.vdev_create("net_null0", "").unwrap();
-        let port = Port::by_name(eal, "net_null0").unwrap();
+    /// A started `net_null` port, in use.
+    fn device(eal: &dpdk_ffi::Eal, index: u16) -> PortDevice {
+        let name = format!("net_null{index}");
+        let pool = Mempool::new(eal, &format!("packets{index}"), &MempoolConfig::default()).unwrap();
+        eal.vdev_create(&name, "").unwrap();
+        let port = Port::by_name(eal, &name).unwrap();
         let config = PortConfig { mtu: Some(1500), ..PortConfig::default() };
         port.configure(&config, std::slice::from_ref(&pool)).unwrap();
         port.start().unwrap();
-        let device = PortDevice {
-            index: 0,
-            port: port.clone(),
+        PortDevice {
+            index,
+            port,
             setup: PortSetup { config, pool },
             wants_vlans: false,
-            out: Some(Out::Reset),
+            out: None,
             has_queues: true,
             needs_removal: false,
             due: Instant::now(),
             why: String::new(),
-        };
+        }
+    }
+
+    fn work_on(at: usize, step: Step) -> Option<Work> {
+        Some(Work { at, step, since: Instant::now(), is_late: false })
+    }
+
+    #[test]
+    fn an_mtu_that_is_set_while_lcores_take_queues_reaches_the_device() {
+        let Some(eal) = dpdk_ffi::testing::eal() else { return };
+        let device = PortDevice { out: Some(Out::Reset), ..device(eal, 0) };
+        let port = device.port.clone();
         let started = Started { mtu_bytes: Some(1500), is_up: true };
-        let work = Work { at: 0, step: Step::Giving(started), since: Instant::now(), is_late: false };
-        let mut devices = Devices { devices: vec![device], work: Some(work) };
+        let mut devices = Devices { devices: vec![device], work: work_on(0, Step::Giving(started)) };
         devices.set_mtu(0, 1400).unwrap();
         assert_eq!(port.mtu().unwrap(), 1500, "the port is out of use");
         let mut back = Vec::new();
@@ -438,6 +454,32 @@ mod tests {
             .turn(&PortTable::default(), &Handle::default(), &mut |index, is_up| back.push((index, is_up)));
         assert_eq!((back, port.mtu().unwrap()), (vec![(0, true)], 1400));
         port.close().unwrap();
+    }
+
+    #[test]
+    fn no_mtu_is_set_while_another_device_is_brought_back() {
+        let Some(eal) = dpdk_ffi::testing::eal() else { return };
+        let (used, reset) = (device(eal, 0), PortDevice { out: Some(Out::Reset), ..device(eal, 1) });
+        let ports = [used.port.clone(), reset.port.clone()];
+        let (end, ended) = crossbeam_channel::bounded::<()>(0);
+        let trial = spawn("device", move || {
+            let _ = ended.recv();
+            Ok(None)
+        });
+        let work = work_on(1, Step::Trying(Some(trial.unwrap())));
+        let mut devices = Devices { devices: vec![used, reset], work };
+        // Its thread is between two calls of the driver.
+        let refused = devices.set_mtu(0, 1400).unwrap_err();
+        assert!(refused.to_string().contains("cannot get an MTU of 1400 bytes now"), "{refused:#}");
+        devices.set_mtu(1, 1400).unwrap();
+        assert_eq!(ports.each_ref().map(|port| port.mtu().unwrap()), [1500, 1500]);
+        drop(end);
+        while devices.work.is_some() {
+            devices.turn(&PortTable::default(), &Handle::default(), &mut |_, _| ());
+        }
+        devices.set_mtu(0, 1400).unwrap();
+        assert_eq!(ports[0].mtu().unwrap(), 1400);
+        ports.into_iter().for_each(|port| port.close().unwrap());
     }
 
     #[test]
