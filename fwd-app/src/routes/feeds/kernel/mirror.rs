@@ -22,6 +22,8 @@ use std::sync::Arc;
 const DISTINCT_MIN: usize = 1 << 10;
 /// The most notifications of a key that are replayed. With more of them its dump is ignored.
 const REPEATED_MAX: usize = 16;
+/// The most notifications of a pass that are replayed, some tens of megabytes. With more of them the rest of the pass is ignored.
+const EDITS_MAX: usize = 1 << 18;
 
 #[derive(Clone, Debug)]
 struct Entry {
@@ -45,6 +47,15 @@ impl Entry {
             },
             Told::Object(_) => false,
         }
+    }
+
+    fn names(&self, path: &Path) -> bool {
+        self.paths().iter().any(|own| (own.gateway, own.ifindex) == (path.gateway, path.ifindex))
+    }
+
+    /// Whether it may be the same as `other`, with other attributes or dead paths.
+    fn may_be(&self, other: &Self) -> bool {
+        self.told == other.told || other.paths().iter().any(|path| self.names(path))
     }
 
     /// Its paths; empty for an object.
@@ -110,7 +121,12 @@ impl<K: Key> Table<K> {
 
 /// A notification about the routes of a key.
 enum Edit {
-    Add(Entry, u16),
+    Add {
+        entry: Entry,
+        flags: u16,
+        /// The routes in the mirror that it has replaced.
+        replaced: Vec<Entry>,
+    },
     /// A deleted route or path; `None` if the message names no next hop.
     Remove(Option<Entry>),
 }
@@ -118,17 +134,38 @@ enum Edit {
 impl Edit {
     fn added(&self) -> Option<&Entry> {
         match self {
-            Self::Add(entry, _) => Some(entry),
+            Self::Add { entry, .. } => Some(entry),
             Self::Remove(_) => None,
+        }
+    }
+
+    /// The routes that it removes.
+    fn removed(&self) -> &[Entry] {
+        match self {
+            Self::Add { replaced, .. } => replaced,
+            Self::Remove(gone) => gone.as_slice(),
         }
     }
 
     fn apply(&self, list: &mut Vec<Entry>, is_v6: bool) {
         match self {
-            Self::Add(entry, flags) => add(list, entry, *flags, is_v6),
+            Self::Add { entry, flags, replaced } => {
+                let at = list.iter().position(|known| has(replaced, known)).filter(|_| !has(list, entry));
+                if let Some(at) = at {
+                    list[at] = entry.clone();
+                }
+                list.retain(|known| !has(replaced, known));
+                if at.is_none() {
+                    add(list, entry, *flags, is_v6);
+                }
+            }
             Self::Remove(gone) => drop(remove(list, gone.as_ref(), is_v6)),
         }
     }
+}
+
+fn has(list: &[Entry], entry: &Entry) -> bool {
+    list.iter().any(|of| of.is_same(entry))
 }
 
 fn add(list: &mut Vec<Entry>, entry: &Entry, flags: u16, is_v6: bool) {
@@ -156,14 +193,11 @@ fn add(list: &mut Vec<Entry>, entry: &Entry, flags: u16, is_v6: bool) {
 /// Removes a route, or paths of one. Returns whether it existed.
 fn remove(list: &mut Vec<Entry>, gone: Option<&Entry>, is_v6: bool) -> bool {
     let Some(gone) = gone else { return false };
-    let names = |path: &Path| {
-        gone.paths().iter().any(|gone| (gone.gateway, gone.ifindex) == (path.gateway, path.ifindex))
-    };
-    let has_path = |known: &Entry| is_v6 && known.paths().iter().any(names);
+    let has_path = |known: &Entry| is_v6 && known.paths().iter().any(|path| gone.names(path));
     if let Some(at) = list.iter().position(|known| known.is_same(gone)) {
         list.remove(at);
     } else if let Some(at) = list.iter().position(has_path) {
-        let left: Box<[Path]> = list[at].paths().iter().filter(|path| !names(path)).copied().collect();
+        let left: Box<[Path]> = list[at].paths().iter().filter(|path| !gone.names(path)).copied().collect();
         if left.is_empty() {
             list.remove(at);
         } else {
@@ -178,11 +212,7 @@ fn remove(list: &mut Vec<Entry>, gone: Option<&Entry>, is_v6: bool) -> bool {
 /// Replays the notifications of the pass on the dumped routes of a key. The dump may be older or newer than each notification, so routes in
 /// the mirror keep its order, announced routes are kept, and routes unknown to the mirror are kept unless a notification removes them.
 fn caught_up(dumped: &[Entry], mirror: &[Entry], edits: &[Edit], is_v6: bool) -> Vec<Entry> {
-    let has = |list: &[Entry], entry: &Entry| list.iter().any(|of| of.is_same(entry));
     let is_added = |entry: &Entry| edits.iter().filter_map(Edit::added).any(|added| added.is_same(entry));
-    let is_removed = |entry: &Entry| {
-        edits.iter().any(|edit| matches!(edit, Edit::Remove(Some(gone)) if gone.is_same(entry)))
-    };
     let mut after = dumped.to_vec();
     edits.iter().for_each(|edit| edit.apply(&mut after, is_v6));
     let is_there = |entry: &&Entry| has(dumped, entry) || has(&after, entry) || is_added(entry);
@@ -191,7 +221,7 @@ fn caught_up(dumped: &[Entry], mirror: &[Entry], edits: &[Edit], is_v6: bool) ->
     for entry in &after {
         if has(mirror, entry) {
             all.extend(known.next());
-        } else if !is_added(entry) && !is_removed(entry) {
+        } else if !is_added(entry) && !is_removed(edits, entry) {
             all.push(entry);
         }
     }
@@ -199,10 +229,35 @@ fn caught_up(dumped: &[Entry], mirror: &[Entry], edits: &[Edit], is_v6: bool) ->
     all.into_iter().cloned().collect()
 }
 
+fn is_removed(edits: &[Edit], entry: &Entry) -> bool {
+    edits.iter().any(|edit| has(edit.removed(), entry))
+}
+
+/// Whether notifications explain that a dumped route is gone. What an announcement has replaced is certain only before it.
+fn is_explained(edits: &[Edit], dumped: &[Entry], entry: &Entry) -> bool {
+    edits.iter().any(|edit| match edit {
+        Edit::Add { entry: new, replaced, .. } => has(replaced, entry) && !has(dumped, new),
+        Edit::Remove(gone) => gone.iter().any(|gone| gone.is_same(entry) || gone.may_be(entry)),
+    })
+}
+
 enum Edits {
     All(Vec<Edit>),
     /// Too many, or the only route: the mirror is right without the dump.
     Whole,
+}
+
+/// The notifications of the running pass.
+struct PassEdits {
+    by_key: FxHashMap<RouteKey, Edits>,
+    count: usize,
+    max: usize,
+}
+
+impl PassEdits {
+    fn is_full(&self) -> bool {
+        self.count >= self.max
+    }
 }
 
 pub(super) struct Change {
@@ -224,8 +279,9 @@ pub(super) struct Mirror {
     /// The number of distinct routes at which unused ones are dropped.
     prune_at: usize,
     pass: u32,
-    /// The notifications of the running pass by key; `None` between passes.
-    edits: Option<FxHashMap<RouteKey, Edits>>,
+    /// `None` between passes.
+    edits: Option<PassEdits>,
+    pub(super) edits_max: usize,
     /// Whether a notification concerned a key unknown before, so that the order of its routes is uncertain.
     is_doubtful: bool,
     /// The last key of the running dump and its routes so far.
@@ -251,6 +307,7 @@ impl Mirror {
             prune_at: DISTINCT_MIN,
             pass: 0,
             edits: None,
+            edits_max: EDITS_MAX,
             is_doubtful: false,
             run: None,
             run_entries: Vec::new(),
@@ -263,8 +320,13 @@ impl Mirror {
     pub(super) fn begin(&mut self) {
         self.pass = self.pass.wrapping_add(1);
         self.mended = 0;
-        self.edits = Some(FxHashMap::default());
+        self.edits = Some(PassEdits { by_key: FxHashMap::default(), count: 0, max: self.edits_max });
         self.is_doubtful = false;
+    }
+
+    /// Whether the running pass had too many notifications to be compared with the mirror.
+    pub(super) fn is_overrun(&self) -> bool {
+        self.edits.as_ref().is_some_and(PassEdits::is_full)
     }
 
     /// Whether another pass must confirm the routes of this one.
@@ -285,15 +347,16 @@ impl Mirror {
 
     /// Applies a notification of a new route.
     pub(super) fn announced(&mut self, key: RouteKey, told: Told, digest: u32, flags: u16) {
-        let add = Edit::Add(self.entry(told, digest), flags);
-        let (is_passing, mut replaced) = (self.edits.is_some(), Vec::new());
+        let mut add = Edit::Add { entry: self.entry(told, digest), flags, replaced: Vec::new() };
+        let is_passing = self.edits.is_some();
         self.edit(key, |list| {
-            let before = if is_passing { list.clone() } else { Vec::new() };
+            let mut before = if is_passing { list.clone() } else { Vec::new() };
             add.apply(list, is_v6(key));
-            let is_left = |entry: &Entry| list.iter().any(|of| of.is_same(entry));
-            replaced.extend(before.into_iter().filter(|entry| !is_left(entry)));
+            if let Edit::Add { replaced, .. } = &mut add {
+                before.retain(|entry| !has(list, entry));
+                *replaced = before;
+            }
         });
-        replaced.into_iter().for_each(|entry| self.note(key, Edit::Remove(Some(entry))));
         self.note(key, add);
     }
 
@@ -317,8 +380,10 @@ impl Mirror {
             }
             match list.len() {
                 0 => {}
-                // The message may name no next hop, or a dead one.
-                1 if !(is_v6(key) && has_paths) => gone = list.pop(),
+                // The message may name no next hop, or a dead one. A dump may have removed the route before.
+                1 if !(is_v6(key) && has_paths) && gone.as_ref().is_none_or(|gone| gone.may_be(&list[0])) => {
+                    gone = list.pop();
+                }
                 _ => is_known = false,
             }
         });
@@ -328,17 +393,26 @@ impl Mirror {
 
     /// Records a notification, to be replayed on the dumped routes of its key.
     fn note(&mut self, key: RouteKey, edit: Edit) {
-        let Some(edits) = &mut self.edits else { return };
-        let edits = edits.entry(key).or_insert_with(|| Edits::All(Vec::new()));
-        let is_lone = matches!(edit, Edit::Add(_, flags) if flags & NLM_F_EXCL != 0);
+        let Some(pass) = self.edits.as_mut().filter(|pass| !pass.is_full()) else { return };
+        let is_lone = matches!(edit, Edit::Add { flags, .. } if flags & NLM_F_EXCL != 0);
+        let edits = pass.by_key.entry(key).or_insert_with(|| {
+            pass.count += 1;
+            Edits::All(Vec::new())
+        });
         match edits {
-            Edits::All(all) if !is_lone && all.len() < REPEATED_MAX => all.push(edit),
+            Edits::All(all) if !is_lone && all.len() < REPEATED_MAX => {
+                pass.count += 1;
+                all.push(edit);
+            }
             Edits::All(_) => {
                 // Of many notifications the mirror may lack a route that the dump has.
                 self.is_doubtful |= !is_lone;
                 *edits = Edits::Whole;
             }
             Edits::Whole => {}
+        }
+        if pass.is_full() {
+            pass.by_key = FxHashMap::default();
         }
     }
 
@@ -349,7 +423,8 @@ impl Mirror {
         let behind = self.v4.behind_of(object).chain(self.v6.behind_of(object)).collect::<Vec<_>>();
         for key in first.into_iter().chain(behind) {
             self.edit(key, |list| list.retain(is_other));
-            if let Some(Edits::All(all)) = self.edits.as_mut().and_then(|edits| edits.get_mut(&key)) {
+            let edits = self.edits.as_mut().and_then(|pass| pass.by_key.get_mut(&key));
+            if let Some(Edits::All(all)) = edits {
                 all.retain(|edit| edit.added().is_none_or(is_other));
             }
         }
@@ -362,13 +437,22 @@ impl Mirror {
         let (pass, mut is_mended, mut is_doubtful) = (self.pass, false, false);
         let edits = self.edits.take();
         let is_kept = self.edit(key, |list| {
-            match edits.as_ref().and_then(|edits| edits.get(&key)) {
-                Some(Edits::All(all)) => entries = caught_up(&entries, list, all, is_v6(key)),
+            let of_key = edits.as_ref().and_then(|pass| pass.by_key.get(&key));
+            match of_key {
+                Some(Edits::All(all)) => {
+                    let dumped = std::mem::take(&mut entries);
+                    entries = caught_up(&dumped, list, all, is_v6(key));
+                    // A replayed replacement of a route that the mirror did not have may have met another one.
+                    is_doubtful = dumped
+                        .iter()
+                        .any(|entry| !has(&entries, entry) && !is_explained(all, &dumped, entry));
+                }
                 Some(Edits::Whole) => entries.clone_from(list),
+                None if edits.as_ref().is_some_and(PassEdits::is_full) => entries.clone_from(list),
                 None => {}
             }
             entries.iter_mut().for_each(|entry| entry.pass = pass);
-            let is_notified = edits.as_ref().is_some_and(|edits| edits.contains_key(&key));
+            let is_notified = of_key.is_some();
             is_mended = list.len() != entries.len()
                 || list.iter().zip(&entries).any(|(before, entry)| !before.is_same(entry));
             is_doubtful |= is_mended && is_notified;
@@ -451,3 +535,7 @@ impl Mirror {
 fn is_v6((_, prefix, _): RouteKey) -> bool {
     matches!(prefix, IpPrefix::V6(_))
 }
+
+#[cfg(test)]
+#[path = "mirror_test.rs"]
+mod tests;

@@ -213,10 +213,21 @@ impl Kernel {
         }
     }
 
+    /// Whether the running pass had more notifications than are kept.
+    fn is_overrun(&self) -> bool {
+        let Self { links, addresses, neighbours, numbers, routes, .. } = self;
+        let others =
+            [links.is_overrun(), addresses.is_overrun(), neighbours.is_overrun(), numbers.is_overrun()];
+        routes.is_overrun() || others.contains(&true)
+    }
+
     fn step_ended(&mut self, now: Instant, out: &mut Vec<FeedEvent>) {
         self.routes.end_run();
         self.announce(out);
         let is_reconciling = self.pass.is_reconciling();
+        if self.is_overrun() {
+            self.pass.is_torn();
+        }
         match self.pass.advance(now) {
             PassStep::More => {}
             PassStep::Torn => {

@@ -275,6 +275,35 @@ fn passes_that_overruns_interrupt_are_further_apart() {
 }
 
 #[test]
+fn a_pass_with_too_many_notifications_is_repeated() {
+    type Notify = fn(u32) -> Vec<u8>;
+    let of_route: Notify = |number| {
+        let prefix = IpPrefix::V4(fib::Prefix4::truncating(number << 8, 24));
+        with_flags(route_bytes(prefix, RouteType::Unicast, vec![RouteAttribute::Oif(2)]), 0x400)
+    };
+    let of_neighbour: Notify = |number| {
+        let header = [2, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0]; // reachable
+        raw(28, &header, &[(1, &number.to_be_bytes()), (2, &[2, 0, 0, 0, 0, 1])])
+    };
+    for (count, notify) in [(1000, of_route), (tracked::NOTIFIED_MAX + 1, of_neighbour)] {
+        let mut watch = KernelRig::new(KernelOptions::default());
+        watch.kernel.routes.edits_max = 1000;
+        watch.overtaking = (0..).take(count).map(notify).collect();
+        watch.pass(&[], 2);
+        assert!(watch.is_due(), "its dump is not compared");
+        assert_eq!(watch.events().iter().filter(|event| is_removal(event)).count(), 0);
+        watch.now += PASS_INTERVAL_MAX;
+        watch.pass(&[], 2);
+        assert!(!watch.is_due());
+        assert_eq!(watch.events().iter().filter(|event| is_removal(event)).count(), count);
+    }
+}
+
+fn is_removal(event: &FeedEvent) -> bool {
+    matches!(event, FeedEvent::Withdraw { .. } | FeedEvent::NeighbourGone(..))
+}
+
+#[test]
 fn what_the_kernel_removes_silently_is_looked_for() {
     let mut watch = KernelRig::new(KernelOptions::default());
     watch.pass(&[], 2);

@@ -3,6 +3,9 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::hash::Hash;
 
+/// The most keys of notifications in a pass. With more of them the rest of the pass is ignored.
+pub(super) const NOTIFIED_MAX: usize = 1 << 16;
+
 /// Entries, each with the number of the last pass that contained it.
 pub(super) struct Tracked<K, V> {
     entries: FxHashMap<K, (V, u64)>,
@@ -27,6 +30,11 @@ impl<K: Copy + Eq + Hash, V: PartialEq> Tracked<K, V> {
         self.notified = None;
     }
 
+    /// Whether the running pass had too many notifications to be compared with the table.
+    pub(super) fn is_overrun(&self) -> bool {
+        self.notified.as_ref().is_some_and(|notified| notified.len() >= NOTIFIED_MAX)
+    }
+
     pub(super) fn get(&self, key: &K) -> Option<&V> {
         self.entries.get(key).map(|(value, _)| value)
     }
@@ -37,6 +45,9 @@ impl<K: Copy + Eq + Hash, V: PartialEq> Tracked<K, V> {
 
     /// Whether a message is part of a dump (`is_answer`) that may be older than a notification about the same entry.
     pub(super) fn is_outdated(&mut self, key: K, is_answer: bool) -> bool {
+        if self.is_overrun() {
+            return is_answer;
+        }
         match &mut self.notified {
             Some(notified) if is_answer => notified.contains(&key),
             Some(notified) => {
