@@ -181,9 +181,9 @@ impl fmt::Display for ChangeRefused {
         let Self { why, kept } = self;
         write!(f, "{why:#}; ")?;
         if kept.is_empty() {
-            return write!(f, "everything stays as it was");
+            return f.write_str("nothing was changed");
         }
-        write!(f, "everything else stays as it was, but ")?;
+        f.write_str("nothing else was changed, but ")?;
         let kept: Vec<_> = kept.iter().map(|error| format!("{error:#}")).collect();
         f.write_str(&kept.join("; "))
     }
@@ -316,7 +316,7 @@ mod tests {
             assert_eq!(
                 refusal,
                 format!(
-                    "port 2 is busy; everything else stays as it was, but port {busy} is busy, and keeps {kept} bytes"
+                    "port 2 is busy; nothing else was changed, but port {busy} is busy, and keeps {kept} bytes"
                 )
             );
         }

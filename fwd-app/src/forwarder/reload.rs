@@ -197,8 +197,9 @@ impl Reloads {
             self.end(done.end(forwarder));
         }
         if let Some(loaded) = self.loading.take_if(|loading| loading.is_finished()) {
-            let loaded =
-                loaded.join().unwrap_or_else(|_| Err(anyhow::anyhow!("the thread that reads files has panicked")));
+            let loaded = loaded
+                .join()
+                .unwrap_or_else(|_| Err(anyhow::anyhow!("the thread that reads files has panicked")));
             let loaded = loaded.map_err(ChangeRefused::from);
             match loaded.and_then(|loaded| Self::begin(forwarder, loaded, device)) {
                 Ok(applying) => self.applying = Some(applying),

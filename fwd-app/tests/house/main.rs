@@ -2,6 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails loudly")]
 
+mod circles;
+mod words;
+
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -65,11 +68,9 @@ fn metadata_with(workspace: &Path, arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-fn sources() -> BTreeMap<String, String> {
+/// The files below `folders` whose names have one of these endings, by their paths from the top.
+fn files(mut folders: Vec<PathBuf>, endings: &[&str]) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
-    // This finds crates within the folder of another crate too.
-    let mut folders: Vec<PathBuf> =
-        IMPORTS.iter().map(|(name, _)| top().join(name)).filter(|folder| folder.is_dir()).collect();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).unwrap() {
             let path = entry.unwrap().path();
@@ -78,12 +79,22 @@ fn sources() -> BTreeMap<String, String> {
                 if !path.ends_with("target") {
                     folders.push(path);
                 }
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
+            } else if path
+                .extension()
+                .is_some_and(|extension| endings.iter().any(|ending| extension == *ending))
+            {
                 let name = path.strip_prefix(top()).unwrap().to_string_lossy().into_owned();
                 found.insert(name, std::fs::read_to_string(&path).unwrap());
             }
         }
     }
+    found
+}
+
+/// The Rust files of all crates; a crate may be within another one's folder.
+fn sources() -> BTreeMap<String, String> {
+    let folders = IMPORTS.iter().map(|(name, _)| top().join(name)).filter(|folder| folder.is_dir());
+    let found = files(folders.collect(), &["rs"]);
     assert!(found.len() > 50, "the sources were not found");
     found
 }
