@@ -129,7 +129,7 @@ impl OraclePair {
     }
 
     /// Applies all of `routes`.
-    pub fn tell(&mut self, routes: &Routes) {
+    pub fn announce(&mut self, routes: &Routes) {
         for route in &routes.v4 {
             self.v4.set(route.prefix, route.next_hop);
         }

@@ -14,7 +14,7 @@
 //! grace() ..                              a grace period has ended: no lookup that began before it is in flight
 //! end()                                   apply has returned: only lookups that began before may give older answers
 //! ```
-//! A writer without access to the checker reports its stores with [`tell`], in tests only; a checker that
+//! A writer without access to the checker reports its stores with [`report`], in tests only; a checker that
 //! [listens](Checker::listen) receives them.
 
 use crate::conformance;
@@ -49,7 +49,7 @@ thread_local! {
 
 /// Passes an action of a writer on this thread to the listening checker, if there is one.
 #[inline]
-pub fn tell(event: Event) {
+pub fn report(event: Event) {
     if IS_LISTENING.get() {
         LISTENER.with_borrow(|listener| listener.iter().for_each(|listener| listener(event)));
     }

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
 
-use fib::conformance::{self, Make, Options};
+use fib::conformance::{self, MakeEngine, Options};
 use fib::oracle::OraclePair;
 use fib::{
     Capacity, EngineError, EngineInfo, EngineReader, EngineStats, EngineWriter, FibDelta, Generation, Isa,
@@ -222,18 +222,18 @@ impl EngineWriter for Faulty {
 
     fn reader(&self, slots: u16, batch_max: usize) -> Result<Box<dyn EngineReader>, EngineError> {
         let slots = vec![Vec::new(); usize::from(slots)];
-        Ok(Box::new(Reader { fault: self.fault, tables: Arc::clone(&self.tables), slots, batch_max }))
+        Ok(Box::new(FaultyReader { fault: self.fault, tables: Arc::clone(&self.tables), slots, batch_max }))
     }
 }
 
-struct Reader {
+struct FaultyReader {
     fault: EngineFault,
     tables: Arc<RwLock<OraclePair>>,
     slots: Vec<Vec<NextHopId>>,
     batch_max: usize,
 }
 
-impl Reader {
+impl FaultyReader {
     fn one_v4(&self, tables: &OraclePair, key: u32) -> NextHopId {
         let wrong = self.fault == EngineFault::WrongAnswer && key % 256 == 77;
         match tables.v4.longest_match(key) {
@@ -253,7 +253,7 @@ impl Reader {
     }
 }
 
-impl EngineReader for Reader {
+impl EngineReader for FaultyReader {
     fn slots(&self) -> u16 {
         u16::try_from(self.slots.len()).unwrap()
     }
@@ -294,7 +294,7 @@ impl EngineReader for Reader {
 }
 
 /// Runs `group` on an engine with `fault`. Returns its failure message, if it fails.
-fn outcome(fault: EngineFault, group: fn(Make<'_>, Options)) -> Result<(), String> {
+fn outcome(fault: EngineFault, group: fn(MakeEngine<'_>, Options)) -> Result<(), String> {
     let make = || -> Result<Box<dyn EngineWriter>, EngineError> { Ok(Box::new(faulty(fault, u64::MAX))) };
     message(|| group(&make, Options::default()))
 }
@@ -306,7 +306,7 @@ fn message(test: impl FnOnce()) -> Result<(), String> {
     })
 }
 
-fn finds(fault: EngineFault, group: fn(Make<'_>, Options), fragment: &str) {
+fn finds(fault: EngineFault, group: fn(MakeEngine<'_>, Options), fragment: &str) {
     match outcome(fault, group) {
         Ok(()) => panic!("{fault:?} was not found"),
         Err(text) => assert!(text.contains(fragment), "{fault:?} was found as '{text}', wanted '{fragment}'"),

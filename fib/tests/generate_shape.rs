@@ -29,7 +29,7 @@ struct TableShape {
 }
 
 impl TableShape {
-    fn of<K: Key>(routes: &[(Prefix<K>, NextHopId)]) -> Self {
+    fn measure<K: Key>(routes: &[(Prefix<K>, NextHopId)]) -> Self {
         let (lens, crowd_len): (&[u8], u8) = match K::FAMILY {
             Family::V4 => (&[16, 20, 24], 16),
             Family::V6 => (&[20, 24, 28, 32, 36, 40, 44, 48], 32),
@@ -152,7 +152,7 @@ fn spec(family: Family, routes: usize, seed: u64) -> TableSpec {
 fn ipv4_is_shaped_as_the_real_table() {
     for seed in [1, 2] {
         let routes = table::<u32>(&spec(Family::V4, real_v4().routes, seed)).unwrap();
-        compare(&TableShape::of(&routes), &real_v4());
+        compare(&TableShape::measure(&routes), &real_v4());
     }
 }
 
@@ -160,7 +160,7 @@ fn ipv4_is_shaped_as_the_real_table() {
 fn ipv6_is_shaped_as_the_real_table() {
     for seed in [1, 2, 3] {
         let routes = table::<u128>(&spec(Family::V6, real_v6().routes, seed)).unwrap();
-        compare(&TableShape::of(&routes), &real_v6());
+        compare(&TableShape::measure(&routes), &real_v6());
         let firsts: HashSet<_> = routes.iter().map(|(prefix, _)| prefix.address() >> 112).collect();
         assert!((40..=100).contains(&firsts.len()), "{} blocks of /16", firsts.len());
     }
@@ -170,8 +170,8 @@ fn ipv6_is_shaped_as_the_real_table() {
 fn the_real_figures_are_those_of_the_real_tables() {
     let Some(files) = data(["v4-202401.txt.xz", "v6-202401.txt.xz"]) else { return };
     let rib = load(&files);
-    assert_eq!(TableShape::of(&rib.v4.sorted()), real_v4());
-    assert_eq!(TableShape::of(&rib.v6.sorted()), real_v6());
+    assert_eq!(TableShape::measure(&rib.v4.sorted()), real_v4());
+    assert_eq!(TableShape::measure(&rib.v6.sorted()), real_v6());
 }
 
 fn exact<K: Key>(routes: usize, next_hops: u32) -> Vec<(Prefix<K>, NextHopId)> {

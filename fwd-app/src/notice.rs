@@ -38,12 +38,12 @@ impl LogLevel {
 static LEVEL: AtomicU8 = AtomicU8::new(LogLevel::Info as u8);
 
 /// Receives a message and its source location.
-type Listener = fn(LogLevel, &'static Location<'static>, &str);
+type NoticeListener = fn(LogLevel, &'static Location<'static>, &str);
 
-static LISTENER: OnceLock<Listener> = OnceLock::new();
+static LISTENER: OnceLock<NoticeListener> = OnceLock::new();
 
 /// Registers `listener` for all notices of this process. Only the first call has an effect; earlier notices are lost.
-pub(crate) fn listen(listener: Listener) {
+pub(crate) fn listen(listener: NoticeListener) {
     let _ = LISTENER.set(listener);
 }
 

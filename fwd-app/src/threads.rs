@@ -31,9 +31,9 @@ fn beside<R>(change: impl FnOnce(&mut OtherThreads) -> R) -> R {
     change(&mut BESIDE.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-struct Listed(Pid);
+struct ListedThread(Pid);
 
-impl Listed {
+impl ListedThread {
     /// Registers this thread and applies the affinity.
     fn this() -> Self {
         let thread = gettid();
@@ -46,7 +46,7 @@ impl Listed {
     }
 }
 
-impl Drop for Listed {
+impl Drop for ListedThread {
     fn drop(&mut self) {
         beside(|beside| beside.threads.retain(|thread| *thread != self.0));
     }
@@ -61,7 +61,7 @@ pub(crate) fn spawn<R: Send + 'static>(
     work: impl FnOnce() -> R + Send + 'static,
 ) -> io::Result<JoinHandle<R>> {
     Builder::new().name(name.to_owned()).spawn(move || {
-        let _listed = Listed::this();
+        let _listed = ListedThread::this();
         work()
     })
 }

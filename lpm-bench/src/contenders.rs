@@ -10,7 +10,7 @@ use crate::peers::Peers;
 use crate::table::{EngineTable, Looker, Measurable};
 use crate::tables::RouteSet;
 use crate::threads::{CALLS_A_PART, Threads};
-use crate::wanted::{Contender, ENGINES, Wanted};
+use crate::wanted::{Contender, ENGINES, WantedContender};
 use fib::oracle::OracleEngine;
 use fib::{Details, EngineOptions, Family, Isa};
 use lpm_bench::progress::wheel;
@@ -69,7 +69,7 @@ impl BuiltContender {
 
 /// A contender that cannot hold the table or lacks its device. A finding, not a failure.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Refused {
+pub(crate) struct RefusedContender {
     pub(crate) engine: String,
     pub(crate) isa: String,
     pub(crate) family: String,
@@ -92,7 +92,11 @@ impl Makers {
     ///
     /// # Errors
     /// [`Fault::Eal`](crate::fault::Fault) when a peer is wanted and DPDK does not start.
-    pub(crate) fn new(args: &EngineArgs, wanted: &[Wanted], tables: &RouteSet) -> Result<Self, Fault> {
+    pub(crate) fn new(
+        args: &EngineArgs,
+        wanted: &[WantedContender],
+        tables: &RouteSet,
+    ) -> Result<Self, Fault> {
         let options = EngineOptions {
             table_bytes_max: args.table_memory as u64,
             numa_node: args.table_node,
@@ -136,7 +140,7 @@ impl Makers {
     /// [`Fault::Engine`], or a peer's refusal of a table of that size.
     pub(crate) fn make(
         &mut self,
-        wanted: Wanted,
+        wanted: WantedContender,
         family: Family,
         tables: &RouteSet,
     ) -> Result<Box<dyn Measurable>, Fault> {
@@ -187,10 +191,10 @@ fn helper_cpus(cpu: Option<usize>) -> Vec<usize> {
 /// The first fault that is no refusal, and a refusal of a variant that was named exactly.
 pub(crate) fn build(
     makers: &mut Makers,
-    wanted: &[Wanted],
+    wanted: &[WantedContender],
     families: &[Family],
     tables: &RouteSet,
-) -> Result<(Vec<BuiltContender>, Vec<Refused>), Fault> {
+) -> Result<(Vec<BuiltContender>, Vec<RefusedContender>), Fault> {
     let (mut built, mut refused) = (Vec::new(), Vec::new());
     let bar = wheel("build   {spinner} {msg} {elapsed}", 0);
     for family in families {
@@ -201,7 +205,7 @@ pub(crate) fn build(
             let on_progress = |done| bar.set_message(format!("{name} {done}/{routes} routes"));
             match build_one(makers, *wanted, *family, tables, &on_progress) {
                 Ok(one) => built.push(one),
-                Err(why) if is_tolerable(&why, *wanted) => refused.push(Refused {
+                Err(why) if is_tolerable(&why, *wanted) => refused.push(RefusedContender {
                     engine: wanted.contender.to_string(),
                     isa: wanted.contender.isa_name(wanted.isa),
                     family: family.to_string(),
@@ -216,13 +220,13 @@ pub(crate) fn build(
 }
 
 /// Whether the others are measured when `wanted` cannot be.
-fn is_tolerable(why: &Fault, wanted: Wanted) -> bool {
+fn is_tolerable(why: &Fault, wanted: WantedContender) -> bool {
     why.is_refusal() && !wanted.exact || why.is_absence() && wanted.optional
 }
 
 fn build_one(
     makers: &mut Makers,
-    wanted: Wanted,
+    wanted: WantedContender,
     family: Family,
     tables: &RouteSet,
     on_progress: &dyn Fn(u64),

@@ -189,7 +189,7 @@ mod tests {
             let keys = KeySet::make(&Traffic::Table, family, &tables, 1000, 1, false).unwrap();
             let mut plain = OracleEngine::new(&EngineOptions::default());
             let mut rib = Rib::new();
-            rib.tell(&tables.routes_of(family));
+            rib.announce(&tables.routes_of(family));
             rib.commit_to(&mut plain).unwrap();
             let mut wanted = vec![NextHopId::NONE; 1000];
             plain.reader(1, 1000).unwrap().lookup(keys.keys(0..1000), &mut wanted).unwrap();

@@ -36,7 +36,7 @@ impl KeySet {
             Family::V4 => traffic.keys(&tables.v4, count, seed)?.into(),
             Family::V6 => traffic.keys(&tables.v6, count, seed)?.into_iter().collect(),
         };
-        let mut set = Self::of(traffic.to_string(), keys);
+        let mut set = Self::from_keys(traffic.to_string(), keys);
         if with_bytes && family == Family::V6 {
             set.bytes = (0..count).map(|at| set.high_bits(at).to_be_bytes()).collect();
         }
@@ -44,7 +44,7 @@ impl KeySet {
     }
 
     /// Keys from elsewhere; `traffic` describes them.
-    pub(crate) fn of(traffic: String, keys: KeyBuffer) -> Self {
+    pub(crate) fn from_keys(traffic: String, keys: KeyBuffer) -> Self {
         Self { traffic, keys, bytes: Vec::new(), fibs: Vec::new() }
     }
 
@@ -102,7 +102,7 @@ impl KeySet {
             Family::V4 => positions.iter().map(|at| self.v4()[*at]).collect(),
             Family::V6 => positions.iter().map(|at| self.high_bits(*at)).collect(),
         };
-        let mut set = Self::of(self.traffic.clone(), keys);
+        let mut set = Self::from_keys(self.traffic.clone(), keys);
         if !self.fibs.is_empty() {
             set.fibs = positions.iter().map(|at| self.fibs[*at]).collect();
         }

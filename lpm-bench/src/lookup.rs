@@ -122,7 +122,7 @@ pub(crate) fn check_all(
 }
 
 fn profile(keys: &KeySet, built: &[BuiltContender], tables: &RouteSet) -> Profile {
-    let blocks = Blocks::of(tables, keys.family());
+    let blocks = Blocks::from_routes(tables, keys.family());
     // The engine's direct array has this width if it reports one, else the paper's (section 3.2).
     let reported = built
         .iter()
@@ -132,7 +132,7 @@ fn profile(keys: &KeySet, built: &[BuiltContender], tables: &RouteSet) -> Profil
         (Family::V6, Some(bits)) if (1.0..=64.0).contains(&bits) => whole(bits),
         _ => 20,
     };
-    Profile::of(keys, tables, &blocks, direct_bits)
+    Profile::measure(keys, tables, &blocks, direct_bits)
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be in 1..=64")]

@@ -79,13 +79,13 @@ impl Undisturbed {
 }
 
 /// A writer that applies updates at a rate; when late it catches up with the schedule.
-pub(crate) struct Pace {
+pub(crate) struct UpdatePace {
     rate: UpdateRate,
     changes: u64,
     took_s: f64,
 }
 
-impl Pace {
+impl UpdatePace {
     pub(crate) fn new(rate: UpdateRate) -> Self {
         Self { rate, changes: 0, took_s: 0.0 }
     }

@@ -10,7 +10,7 @@ use crate::keys::KeySet;
 use crate::profile::Blocks;
 use crate::table::{Applied, Looker, Measurable, calls};
 use crate::tables::RouteSet;
-use crate::wanted::{Contender, PeerLibrary, Wanted};
+use crate::wanted::{Contender, PeerLibrary, WantedContender};
 use dpdk_ffi::fib::{
     EntryBytes, Library, LookupKind, Reader, RteFib, RteFib6, RteLpm, RteLpm6, Selectable, TableConfig,
 };
@@ -38,8 +38,12 @@ pub(crate) struct Peers {
 impl Peers {
     /// # Errors
     /// [`Fault::Eal`] when it does not start; its log is on standard error.
-    pub(crate) fn start(args: &EngineArgs, wanted: &[Wanted], tables: &RouteSet) -> Result<Self, Fault> {
-        let groups = [Family::V4, Family::V6].map(|family| Groups::of(tables, family));
+    pub(crate) fn start(
+        args: &EngineArgs,
+        wanted: &[WantedContender],
+        tables: &RouteSet,
+    ) -> Result<Self, Fault> {
+        let groups = [Family::V4, Family::V6].map(|family| Groups::count(tables, family));
         let bytes: u64 = wanted.iter().map(|wanted| memory_bytes(*wanted, tables, groups)).sum();
         let arguments = match &args.eal {
             Some(text) => text.split_whitespace().map(str::to_owned).collect(),
@@ -149,8 +153,8 @@ struct Groups {
 }
 
 impl Groups {
-    fn of(tables: &RouteSet, family: Family) -> Self {
-        let used = Blocks::of(tables, family).count();
+    fn count(tables: &RouteSet, family: Family) -> Self {
+        let used = Blocks::from_routes(tables, family).count();
         let reserved = if family == Family::V6 { reserved(&tables.v6) } else { used };
         Self { used, reserved: reserved.max(used) }
     }
@@ -183,7 +187,7 @@ fn with_spare(needed: usize) -> usize {
 }
 
 /// A peer's part of EAL's memory: two arrays, and RIB nodes or rules.
-fn memory_bytes(wanted: Wanted, tables: &RouteSet, groups: [Groups; 2]) -> u64 {
+fn memory_bytes(wanted: WantedContender, tables: &RouteSet, groups: [Groups; 2]) -> u64 {
     let Contender::Peer(peer, entry_bytes) = wanted.contender else { return 0 };
     let v6 = usize::from(wanted.contender.has_family(Family::V6));
     let family = if v6 == 1 { Family::V6 } else { Family::V4 };
@@ -422,7 +426,7 @@ mod tests {
             "2001:db8:2::/48 4",
             "2001:db8::/29 5",
         ];
-        let groups = Groups::of(&RouteSet::of_routes(&routes), Family::V6);
+        let groups = Groups::count(&RouteSet::of_routes(&routes), Family::V6);
         // The /29 takes one byte past 24 bits, the /32 under it none, each /48 two more; in fact each level below 24, 32 and 40 bits shares one
         // group.
         assert_eq!(groups, Groups { used: 3, reserved: 5 });

@@ -19,7 +19,7 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    pub(crate) fn of(tables: &RouteSet, family: Family) -> Self {
+    pub(crate) fn from_routes(tables: &RouteSet, family: Family) -> Self {
         let (mut longer, depths) = (HashSet::new(), Self::group_depths(family));
         match family {
             Family::V4 => mark(tables.rib.v4.prefixes(), &depths, &mut longer),
@@ -80,7 +80,7 @@ pub(crate) struct Profile {
 }
 
 impl Profile {
-    pub(crate) fn of(keys: &KeySet, tables: &RouteSet, blocks: &Blocks, direct_bits: u8) -> Self {
+    pub(crate) fn measure(keys: &KeySet, tables: &RouteSet, blocks: &Blocks, direct_bits: u8) -> Self {
         let mut profile = Self { direct_bits, ..Self::default() };
         profile.count_lengths(keys, tables, direct_bits);
         profile.count_lines(keys, blocks);
@@ -147,10 +147,10 @@ mod tests {
             "2001:db8::/32 2",
             "2001:db8:1::/48 3",
         ]);
-        let v4 = Blocks::of(&tables, Family::V4);
+        let v4 = Blocks::from_routes(&tables, Family::V4);
         assert_eq!(v4.count(), 2);
         // Below 24 bits: one for the /32 and the /48 together; below 32 and 40 bits: one each for the /48.
-        let v6 = Blocks::of(&tables, Family::V6);
+        let v6 = Blocks::from_routes(&tables, Family::V6);
         assert_eq!(v6.count(), 3);
     }
 
@@ -158,15 +158,15 @@ mod tests {
     fn a_profile_counts_loads_lines_and_lengths() {
         let tables = RouteSet::of_routes(&["10.0.0.0/24 1", "10.0.0.0/25 2"]);
         let keys = KeySet::make(&Traffic::Table, Family::V4, &tables, 4096, 3, false).unwrap();
-        let blocks = Blocks::of(&tables, Family::V4);
-        let profile = Profile::of(&keys, &tables, &blocks, 20);
+        let blocks = Blocks::from_routes(&tables, Family::V4);
+        let profile = Profile::measure(&keys, &tables, &blocks, 20);
         // One line of the direct array and at most 16 of the one group.
         assert_eq!((profile.matched, profile.group_loads, profile.below_direct), (1.0, 1.0, 1.0));
         assert_eq!(profile.touched_bytes, 17 * 64);
         assert!(profile.len_mean > 24.0 && profile.len_mean < 25.0);
         assert!(profile.oracle_probes > 1.0 && profile.oracle_probes < 2.0);
         let same = RouteSet::of_routes(&["10.0.0.0/8 1", "10.0.0.0/24 1", "10.9.0.0/16 2", "10.9.0.0/24 2"]);
-        let profile = Profile::of(&keys, &same, &Blocks::of(&same, Family::V4), 20);
+        let profile = Profile::measure(&keys, &same, &Blocks::from_routes(&same, Family::V4), 20);
         assert_eq!(profile.below_direct, 0.0, "the /24s change no answer");
     }
 }

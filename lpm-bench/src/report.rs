@@ -1,7 +1,7 @@
 //! The rows of a report, printed as text and written as JSON from one struct.
 
 use crate::args::{UpdateRate, UpdateWork};
-use crate::contenders::Refused;
+use crate::contenders::RefusedContender;
 use crate::fault::Fault;
 use crate::host::{Build, HostFacts};
 use crate::tables::RouteSet;
@@ -118,7 +118,7 @@ pub(crate) struct RunReport<Row: Serialize> {
     /// 1 in an update run.
     pub(crate) rounds: usize,
     pub(crate) rows: Vec<Row>,
-    pub(crate) refused: Vec<Refused>,
+    pub(crate) refused: Vec<RefusedContender>,
 }
 
 impl<Row: Serialize> RunReport<Row> {
@@ -129,7 +129,7 @@ impl<Row: Serialize> RunReport<Row> {
         seed: u64,
         call: usize,
         rounds: usize,
-        (rows, refused): (Vec<Row>, Vec<Refused>),
+        (rows, refused): (Vec<Row>, Vec<RefusedContender>),
     ) -> Self {
         Self {
             kind,

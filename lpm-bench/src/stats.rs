@@ -16,7 +16,7 @@ pub struct Spread {
 impl Spread {
     /// The spread of `rounds`, which are not empty.
     #[must_use]
-    pub fn of(rounds: &[f64]) -> Self {
+    pub fn of_rounds(rounds: &[f64]) -> Self {
         Self { median: median(rounds), min: quantile(rounds, 0.0), max: quantile(rounds, 1.0) }
     }
 
@@ -37,7 +37,7 @@ impl From<f64> for Spread {
 
 impl FromIterator<f64> for Spread {
     fn from_iter<T: IntoIterator<Item = f64>>(rounds: T) -> Self {
-        Self::of(&Vec::from_iter(rounds))
+        Self::of_rounds(&Vec::from_iter(rounds))
     }
 }
 
@@ -76,7 +76,7 @@ mod tests {
             (2.0, 1.0, 5.0)
         );
         assert!(median(&[]).is_nan());
-        let spread = Spread::of(&[4.0, 1.0, 2.0]);
+        let spread = Spread::of_rounds(&[4.0, 1.0, 2.0]);
         assert_eq!(spread, Spread { median: 2.0, min: 1.0, max: 4.0 });
         assert_eq!(spread.map(|y| 8.0 / y), Spread { median: 4.0, min: 2.0, max: 8.0 });
     }

@@ -158,7 +158,7 @@ impl Fed {
         self.deltas = self.deltas.wrapping_add(1);
         let mut own_s = is_timed.then_some(0.0);
         for (fib, rib) in (0..).map(FibId).zip(&mut self.ribs) {
-            rib.tell(&delta_for(fib, delta));
+            rib.announce(&delta_for(fib, delta));
             let applied = rib.commit(|delta, rib| {
                 let start = is_timed.then(Instant::now);
                 let applied = self.writer.apply_to(fib, delta, rib);

@@ -91,7 +91,7 @@ impl SharedSweep {
     }
 
     /// The next part; `None` at the end.
-    fn take(&self) -> Option<Range<usize>> {
+    fn next_part(&self) -> Option<Range<usize>> {
         let from = self.next.fetch_add(self.part, Ordering::Relaxed);
         (from < self.end).then(|| from..self.end.min(from + self.part))
     }
@@ -110,7 +110,7 @@ impl Looker for Threads {
             deal.await_all(all); // before the check of `pinned`, since the others wait for this thread
             pinned?;
             let (start, cpu_start_s) = (Instant::now(), cpu_s());
-            while let Some(part) = deal.take() {
+            while let Some(part) = deal.next_part() {
                 lane.looker.sweep(keys, part, call)?;
             }
             Ok(ThreadRun { start, end: Instant::now(), cpu_s: cpu_s() - cpu_start_s })

@@ -13,12 +13,12 @@ use crate::fault::Fault;
 use crate::host::HostFacts;
 use crate::keys::KeySet;
 use crate::measure;
-use crate::pace::{Pace, Undisturbed};
+use crate::pace::{Undisturbed, UpdatePace};
 use crate::report::{RunReport, UpdateRow};
 use crate::table::{Looker, Measurable};
 use crate::tables::RouteSet;
 use crate::updates::{self, Player, UpdateStream};
-use crate::wanted::{self, Contender, Wanted};
+use crate::wanted::{self, Contender, WantedContender};
 use fib::Family;
 use fib::traffic::Traffic;
 use lpm_bench::progress::bar;
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &UpdateArgs) -> Result<RunReport<UpdateRow>, Fault> {
             eprintln!("lpm-bench: no update changes a route of {family}: not measured");
             continue;
         }
-        let work = Work::new((args, kind), family, &wanted, &tables, &stream)?;
+        let work = UpdateRounds::new((args, kind), family, &wanted, &tables, &stream)?;
         let (built, not) = contenders::build(&mut makers, &wanted, &[family], &tables)?;
         rows.extend(work.measure(built)?);
         if args.work.first() == Some(&kind) {
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &UpdateArgs) -> Result<RunReport<UpdateRow>, Fault> {
     Ok(RunReport::new("update", host, &tables, seed, call, TURNS as usize, (rows, refused)))
 }
 
-struct Work<'a> {
+struct UpdateRounds<'a> {
     args: &'a UpdateArgs,
     kind: UpdateWork,
     family: Family,
@@ -82,16 +82,16 @@ struct Work<'a> {
     samples: [Sample; 2],
 }
 
-struct Lookups {
+struct LookupRate {
     mlps: f64,
     on_cpu: f64,
 }
 
-impl<'a> Work<'a> {
+impl<'a> UpdateRounds<'a> {
     fn new(
         (args, kind): (&'a UpdateArgs, UpdateWork),
         family: Family,
-        wanted: &[Wanted],
+        wanted: &[WantedContender],
         tables: &RouteSet,
         stream: &'a UpdateStream,
     ) -> Result<Self, Fault> {
@@ -154,7 +154,7 @@ impl<'a> Work<'a> {
             let mut refused = alone.refused;
             for _ in 0..TURNS {
                 let free = self.lookups(&mut *looker, |_| Ok(()))?;
-                let mut pace = Pace::new(*rate);
+                let mut pace = UpdatePace::new(*rate);
                 let loaded = self.lookups(&mut *looker, |deadline| {
                     refused += pace.run(&mut *table, &mut player, deadline)?;
                     Ok(())
@@ -208,7 +208,7 @@ impl<'a> Work<'a> {
         &self,
         looker: &mut dyn Looker,
         apply_updates: impl FnOnce(Instant) -> Result<(), Fault>,
-    ) -> Result<Lookups, Fault> {
+    ) -> Result<LookupRate, Fault> {
         let (ready, stop) = (Barrier::new(2), AtomicBool::new(false));
         let turn = Duration::from_secs_f64(self.args.seconds / f64::from(TURNS));
         std::thread::scope(|scope| {
@@ -231,7 +231,7 @@ impl<'a> Work<'a> {
     }
 
     /// Sweeps part by part, cyclically, until `stop`.
-    fn sweep_until(&self, looker: &mut dyn Looker, stop: &AtomicBool) -> Result<Lookups, Fault> {
+    fn sweep_until(&self, looker: &mut dyn Looker, stop: &AtomicBool) -> Result<LookupRate, Fault> {
         let (part, clock, call) = (PART_KEYS.max(looker.grain()), looker.clock(), self.args.engine.call);
         let is_over = |_| stop.load(Ordering::Relaxed);
         let swept = measure::sweep_until(looker, &self.keys, &mut 0, (part, call), is_over)?;
@@ -239,7 +239,7 @@ impl<'a> Work<'a> {
         if took_s <= 0.0 {
             return Err(Fault::Measurement("the lookup thread never ran".into()));
         }
-        Ok(Lookups { mlps: swept.keys as f64 / took_s / 1e6, on_cpu: swept.cpu_s / swept.wall_s })
+        Ok(LookupRate { mlps: swept.keys as f64 / took_s / 1e6, on_cpu: swept.cpu_s / swept.wall_s })
     }
 
     /// Continues to the end of a pass, and compares with the oracle there.
@@ -350,9 +350,10 @@ mod tests {
         let args = args("--generate v4=500 --generate-updates 100 --engines oracle --rates max");
         let mut tables = RouteSet::load(&args.table).unwrap();
         let updates = updates::read(&args, &mut tables).unwrap();
-        let stream = UpdateStream::of(Family::V4, &updates, 1, &tables);
+        let stream = UpdateStream::from_updates(Family::V4, &updates, 1, &tables);
         let wanted = wanted::expand(&args.engine.engines).unwrap();
-        let work = Work::new((&args, UpdateWork::Feed), Family::V4, &wanted, &tables, &stream).unwrap();
+        let work =
+            UpdateRounds::new((&args, UpdateWork::Feed), Family::V4, &wanted, &tables, &stream).unwrap();
         let mut liar = Liar(oracle(&tables, Family::V4, 256));
         let mut looker = liar.looker().unwrap();
         let found = work.check(&mut liar, &mut *looker, &mut Player::new(&stream.deltas)).unwrap();

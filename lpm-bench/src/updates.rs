@@ -21,7 +21,7 @@ pub(crate) struct Deltas {
 impl Deltas {
     /// The changes of `parts` of updates in `rib`, a delta each; `NONE` is a withdraw. `each` gets every change: the prefix, and its next hops
     /// before and after.
-    pub(crate) fn of<Part: Iterator<Item = (IpPrefix, NextHopId)>>(
+    pub(crate) fn from_parts<Part: Iterator<Item = (IpPrefix, NextHopId)>>(
         rib: &mut Rib,
         parts: impl Iterator<Item = Part>,
         mut each: impl FnMut(IpPrefix, NextHopId, NextHopId),
@@ -166,14 +166,14 @@ impl UpdateStream {
         tables: &RouteSet,
     ) -> Self {
         match work {
-            UpdateWork::Feed => Self::of(family, updates, delta, tables),
-            UpdateWork::Default => Self::of(family, &of_default(family, tables), 1, tables),
-            UpdateWork::Third => Self::of(family, &of_third(family, tables), usize::MAX, tables),
+            UpdateWork::Feed => Self::from_updates(family, updates, delta, tables),
+            UpdateWork::Default => Self::from_updates(family, &of_default(family, tables), 1, tables),
+            UpdateWork::Third => Self::from_updates(family, &of_third(family, tables), usize::MAX, tables),
         }
     }
 
     /// The updates of `family` in deltas of `delta`, over the routes of `tables`.
-    pub(crate) fn of(
+    pub(crate) fn from_updates(
         family: Family,
         updates: &[(IpPrefix, NextHopId)],
         delta: usize,
@@ -183,7 +183,7 @@ impl UpdateStream {
         let updates: Vec<_> =
             updates.iter().filter(|(prefix, _)| prefix.family() == family).copied().collect();
         let parts = updates.chunks(delta.max(1)).map(|part| part.iter().copied());
-        let deltas = Deltas::of(&mut rib, parts, |prefix, old, id| {
+        let deltas = Deltas::from_parts(&mut rib, parts, |prefix, old, id| {
             touched.set(prefix, if id.is_none() { old } else { id });
         });
         let after = RouteSet::of_rib(rib, "after the updates".into());
@@ -254,19 +254,19 @@ mod tests {
             ("2001:db8::/32", 7),
             ("10.0.0.0/8", 0),
         ]);
-        let stream = UpdateStream::of(Family::V4, &updates, 3, &tables);
+        let stream = UpdateStream::from_updates(Family::V4, &updates, 3, &tables);
         assert_eq!((stream.update_count, stream.deltas.forward.len(), stream.deltas.changes()), (5, 2, 3));
         assert_eq!((stream.after.v4.len(), stream.touched.v4.len(), stream.after.v6.len()), (2, 3, 0));
         let mut oracle = tables.oracle.clone();
         let mut player = Player::new(&stream.deltas);
         for _ in 0..2 {
-            oracle.tell(player.step().unwrap());
+            oracle.announce(player.step().unwrap());
         }
         assert!(player.is_at_end());
         assert_eq!(oracle.v4.lookup(0x0a01_0000).get(), 8);
         assert_eq!(oracle.v4.lookup(0x0a03_0000).get(), 0);
         for _ in 0..2 {
-            oracle.tell(player.step().unwrap());
+            oracle.announce(player.step().unwrap());
         }
         assert!(!player.is_at_end());
         for key in [0x0a00_0000, 0x0a01_0000, 0x0a02_0000] {
@@ -277,7 +277,7 @@ mod tests {
     #[test]
     fn a_stream_without_changes_is_empty() {
         let tables = RouteSet::of_routes(&["10.0.0.0/8 1"]);
-        let stream = UpdateStream::of(Family::V4, &parsed(&[("10.0.0.0/8", 1)]), 1, &tables);
+        let stream = UpdateStream::from_updates(Family::V4, &parsed(&[("10.0.0.0/8", 1)]), 1, &tables);
         assert!(stream.deltas.forward.is_empty() && Player::new(&stream.deltas).step().is_none());
     }
 }

@@ -76,7 +76,7 @@ impl fmt::Display for Contender {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct WantedContender {
     pub(crate) contender: Contender,
     pub(crate) isa: Isa,
     /// Named exactly, so a refusal is an error.
@@ -97,8 +97,8 @@ pub(crate) const ENGINES: Registry =
 /// # Errors
 /// [`Fault::Usage`] for a name that is unknown, a variant that does not exist or that this host cannot run, and a peer
 /// when DPDK is not built in.
-pub(crate) fn expand(names: &[String]) -> Result<Vec<Wanted>, Fault> {
-    let mut all: Vec<Wanted> = Vec::new();
+pub(crate) fn expand(names: &[String]) -> Result<Vec<WantedContender>, Fault> {
+    let mut all: Vec<WantedContender> = Vec::new();
     for name in names {
         for wanted in expand_one(name)? {
             match all.iter_mut().find(|old| (old.contender, old.isa) == (wanted.contender, wanted.isa)) {
@@ -113,7 +113,7 @@ pub(crate) fn expand(names: &[String]) -> Result<Vec<Wanted>, Fault> {
     Ok(all)
 }
 
-fn expand_one(name: &str) -> Result<Vec<Wanted>, Fault> {
+fn expand_one(name: &str) -> Result<Vec<WantedContender>, Fault> {
     if matches!(name, "all" | "best") {
         let peers = PeerLibrary::ALL.iter().filter(|_| cfg!(feature = "dpdk")).map(|peer| peer.base());
         let names = ENGINES.names().into_iter().chain(peers);
@@ -163,8 +163,11 @@ fn expand_one(name: &str) -> Result<Vec<Wanted>, Fault> {
     Ok(mark(found, entry.is_some()))
 }
 
-fn mark(found: Vec<(Contender, Isa)>, exact: bool) -> Vec<Wanted> {
-    found.into_iter().map(|(contender, isa)| Wanted { contender, isa, exact, optional: false }).collect()
+fn mark(found: Vec<(Contender, Isa)>, exact: bool) -> Vec<WantedContender> {
+    found
+        .into_iter()
+        .map(|(contender, isa)| WantedContender { contender, isa, exact, optional: false })
+        .collect()
 }
 
 /// The instruction sets to run: `asked`, or all of `isas` that this CPU has.

@@ -185,7 +185,7 @@ const fn is_bulk(changes: usize, routes: usize) -> bool {
 }
 
 /// The pointer through which readers load a family's current table.
-type Place<K, T> = Arc<ArcSwap<<T as FibTable<K>>::Shared>>;
+type TablePointer<K, T> = Arc<ArcSwap<<T as FibTable<K>>::Shared>>;
 
 enum TablePlan<K: Key, T: FibTable<K>> {
     InPlace,
@@ -195,7 +195,7 @@ enum TablePlan<K: Key, T: FibTable<K>> {
 
 struct Family<K: Key, T: FibTable<K>> {
     table: T,
-    place: Place<K, T>,
+    place: TablePointer<K, T>,
     /// Replaced tables that readers may still hold.
     retired: Retired<T::Shared>,
     plan: TablePlan<K, T>,
@@ -307,7 +307,7 @@ impl<A: Algorithm> CpuEngine<A> {
     }
 
     /// The pointers through which readers load the current tables.
-    pub fn places(&self) -> (Place<u32, A::V4>, Place<u128, A::V6>) {
+    pub fn places(&self) -> (TablePointer<u32, A::V4>, TablePointer<u128, A::V6>) {
         (Arc::clone(&self.v4.place), Arc::clone(&self.v6.place))
     }
 
@@ -354,7 +354,7 @@ impl<A: Algorithm> CpuEngine<A> {
 pub fn synchronize(epochs: &Epochs) {
     epochs.synchronize();
     #[cfg(any(test, feature = "testing"))]
-    fib::stores::tell(fib::stores::Event::Grace);
+    fib::stores::report(fib::stores::Event::Grace);
 }
 
 impl<A: Algorithm> EngineWriter for CpuEngine<A> {
@@ -424,7 +424,7 @@ impl<A: Algorithm> EngineWriter for CpuEngine<A> {
 }
 
 /// A reader's cached reference to a family's table.
-type Held<K, T> = Cache<Place<K, T>, Arc<<T as FibTable<K>>::Shared>>;
+type Held<K, T> = Cache<TablePointer<K, T>, Arc<<T as FibTable<K>>::Shared>>;
 
 /// The tables as a reader sees them.
 struct Lookups<A: Algorithm> {

@@ -34,5 +34,5 @@ pub(crate) fn report<T>(_place: &T) {}
 
 #[cfg(any(test, feature = "testing"))]
 pub(crate) fn report<T>(place: &T) {
-    fib::stores::tell(fib::stores::Event::Stored(fib::loads::Place::of(place)));
+    fib::stores::report(fib::stores::Event::Stored(fib::loads::Place::of(place)));
 }

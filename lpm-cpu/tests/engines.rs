@@ -5,9 +5,9 @@
 use fib::{EngineError, EngineOptions, EngineWriter, Isa, Keys, NextHopId, Prefix4, Rib};
 use lpm_cpu::{host, sail_b, sail_l, sail_m, sail_u};
 
-type Make = fn(&EngineOptions) -> Result<Box<dyn EngineWriter>, EngineError>;
+type MakeEngine = fn(&EngineOptions) -> Result<Box<dyn EngineWriter>, EngineError>;
 
-const ENGINES: [(&str, Make); 4] = [
+const ENGINES: [(&str, MakeEngine); 4] = [
     (sail_b::NAME, sail_b::make),
     (sail_u::NAME, sail_u::make),
     (sail_l::NAME, sail_l::make),
@@ -105,7 +105,7 @@ fn what_the_paper_s_layout_has_no_room_for_is_refused() {
 
 #[test]
 fn chunks_are_used_again() {
-    for (name, make) in ENGINES.into_iter().chain([(host::NAME, host::make as Make)]) {
+    for (name, make) in ENGINES.into_iter().chain([(host::NAME, host::make as MakeEngine)]) {
         let mut engine = make(&EngineOptions::default()).unwrap();
         let mut rib = Rib::plain();
         let mut bytes = Vec::new();

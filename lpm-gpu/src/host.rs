@@ -50,7 +50,7 @@ pub struct PrefixOp {
 
 /// Work for the device. The order within a step is free for `Writes`, and fixed for `Ops`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum UpdateStep {
     /// Words to write, each at most once a step.
     Writes(Vec<Write>),
     /// Operations for the table's update kernel.
@@ -99,7 +99,7 @@ pub struct KernelNames {
     pub frozen: &'static str,
     /// Lookup in a table that may be written.
     pub live: &'static str,
-    /// Runs [`Step::Ops`]: `(u32 *words, const u32 *header, const PrefixOp *ops, u32 count)`; `None` for tables without them.
+    /// Runs [`UpdateStep::Ops`]: `(u32 *words, const u32 *header, const PrefixOp *ops, u32 count)`; `None` for tables without them.
     pub ops: Option<&'static str>,
 }
 
@@ -160,7 +160,7 @@ pub trait HostTable<K: Key>: Send {
     /// Called once an update, before the device changes: steps run, or an image is put in service, after it. A rebuild leaves
     /// no steps; the steps of an updated table may be dropped if its image is sent instead. [`Self::answers`] include the
     /// update from here on. `routes` are the routes of the last [`Self::apply`].
-    fn take_steps(&mut self, update: u64, routes: &RibTable<K>) -> Vec<Step>;
+    fn take_steps(&mut self, update: u64, routes: &RibTable<K>) -> Vec<UpdateStep>;
 
     /// All lookups submitted before update `update` ended on the device were collected.
     fn reclaim(&mut self, update: u64);

@@ -8,7 +8,7 @@
 mod common;
 
 use common::{engine, engine_within, is_full};
-use fib::conformance::{self, Make, Options};
+use fib::conformance::{self, MakeEngine, Options};
 
 fib::conformance_tests!(gamt, || engine("gamt", &[]));
 fib::conformance_tests!(gamt_paper_apart, || {
@@ -18,7 +18,7 @@ fib::conformance_tests!(gale, slow_updates, || engine("gale", &[]));
 fib::conformance_tests!(sail_gpu, || engine("sail-gpu", &[]));
 fib::conformance_tests!(sail_gpu_paper, || engine("sail-gpu", &[("layout", "paper")]));
 
-fn run(name: &str, parameters: &[(&str, &str)], groups: &[fn(Make<'_>, Options)]) {
+fn run(name: &str, parameters: &[(&str, &str)], groups: &[fn(MakeEngine<'_>, Options)]) {
     let make = || engine(name, parameters);
     if conformance::skipped(&make) {
         return;
@@ -42,7 +42,7 @@ const GALE_ALONE: (&str, &str) = ("stages", "1");
 
 #[test]
 fn gale_one_stage() {
-    let groups: [fn(Make<'_>, Options); 5] = [
+    let groups: [fn(MakeEngine<'_>, Options); 5] = [
         conformance::boundaries,
         conformance::batches,
         conformance::withdraw,
@@ -85,7 +85,7 @@ macro_rules! modes {
                 let engines = lpm_gpu::ENGINES.iter().filter(|engine| engine.is_device);
                 let forms = engines.map(|engine| (engine.name, None));
                 for (name, form) in forms.chain([("gale", Some(GALE_ALONE)), ("sail-gpu", Some(("layout", "paper")))]) {
-                    let groups: [fn(Make<'_>, Options); 2] = [conformance::batches, conformance::concurrent];
+                    let groups: [fn(MakeEngine<'_>, Options); 2] = [conformance::batches, conformance::concurrent];
                     let beside = name == "gamt" || $mode == "persistent" && (name, form) == ("gale", None);
                     let parameters = [("mode", $mode), ("streams", "3")];
                     let warp = (name == "gale").then_some(("update-threads", "32"));

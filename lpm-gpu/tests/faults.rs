@@ -122,7 +122,7 @@ impl Session {
     }
 
     fn commit(&mut self, routes: &Routes) -> Result<(), EngineError> {
-        self.rib.tell(routes);
+        self.rib.announce(routes);
         self.rib.commit_to(self.writer.as_mut()).map(drop)
     }
 
@@ -133,7 +133,7 @@ impl Session {
             match self.commit(routes) {
                 Ok(()) => {
                     let mut next = self.tables.last().unwrap().clone();
-                    next.tell(routes);
+                    next.announce(routes);
                     self.tables.push(next);
                     self.survived += tries;
                     return Ok(());
@@ -145,7 +145,7 @@ impl Session {
                     }
                     // All or nothing: the old table stays in service.
                     let mut refused = self.tables.last().unwrap().clone();
-                    refused.tell(routes);
+                    refused.announce(routes);
                     self.refused = Some(refused);
                     self.all_slots(step)?;
                     self.refused = None;

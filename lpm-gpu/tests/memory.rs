@@ -156,7 +156,7 @@ fn peak_of(mock: Mock, parameters: &[(&str, &str)], rounds: usize) -> (u64, u64)
     let mut reader = writer.reader(2, 64).unwrap();
     let (mut dice, mut rib) = (Seeded::new(0, 3), Rib::new());
     let mut apply = |writer: &mut dyn EngineWriter, routes: &Routes| {
-        rib.tell(routes);
+        rib.announce(routes);
         rib.commit_to(writer).unwrap();
     };
     let (mut first, mut last) = (0, 0);

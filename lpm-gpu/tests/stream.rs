@@ -26,7 +26,7 @@ fn full_tables_are_answered_as_the_oracle_does() {
         return;
     }
     let mut rib = Rib::new();
-    rib.tell(&routes);
+    rib.announce(&routes);
     rib.take_delta();
     let oracle = OraclePair::of(&rib);
     let keys = draw_keys(&rib, 60_000, &mut Seeded::new(0, 3));
@@ -138,7 +138,7 @@ fn the_real_stream_is_followed_while_lookups_run() {
     }
     let mut rib = Rib::plain();
     let mut delta = |v4: &[_], v6: &[_]| {
-        rib.tell(&Routes { v4: v4.to_vec(), v6: v6.to_vec() });
+        rib.announce(&Routes { v4: v4.to_vec(), v6: v6.to_vec() });
         rib.take_delta()
     };
     let first = delta(&routes.v4, &routes.v6);

@@ -1,7 +1,7 @@
 //! Changing tables: withdraws, re-announcements, thousands of random deltas, a replayed update stream.
 
 use super::draw::{TestKey, Universe};
-use super::options::{Make, Options};
+use super::options::{MakeEngine, Options};
 use super::rig::{TestRig, delta_of, fail};
 use crate::generate::{TableSpec, Updates, table};
 use crate::{Key, NextHopId, Prefix, Route, Routes};
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 /// Withdraws and re-announcements: withdraws of absent routes (in an empty table; above, below and next to present routes), a route
 /// announced again or repeatedly withdrawn and announced, and tables filled and emptied: withdraw all == empty.
-pub fn withdraw(make: Make<'_>, options: Options) {
+pub fn withdraw(make: MakeEngine<'_>, options: Options) {
     let mut rig = TestRig::new(make, "withdraw", options);
     absent::<u32>(&mut rig, options);
     absent::<u128>(&mut rig, options);
@@ -103,7 +103,7 @@ const DELTA_SIZES: [usize; 12] = [1, 1, 1, 1, 2, 2, 3, 5, 10, 30, 100, 1000];
 /// 900 random deltas, or twenty times as many, of 1 to 1000 changes in both families, on overlapping prefixes:
 /// announcements, changes, withdraws of present and of absent routes. After each delta the engine must agree with the
 /// oracle around the changes and on a fixed set of keys. Finally all routes are withdrawn.
-pub fn churn(make: Make<'_>, options: Options) {
+pub fn churn(make: MakeEngine<'_>, options: Options) {
     // With few prefixes nearly every change overlaps another. With many prefixes tables grow and thin out.
     for (bases, deltas) in [(1, 250), (3, 250), (40, 250), (1000, 150)] {
         let rig = TestRig::new(make, "churn", options);
@@ -157,7 +157,7 @@ fn random_delta<K: TestKey>(rig: &mut TestRig, universe: &Universe<K>, size: usi
 
 /// A generated update stream, applied in deltas of several sizes. The engine must agree with the oracle along the way,
 /// and finally with an engine built from the final routes in one delta.
-pub fn replay(make: Make<'_>, options: Options) {
+pub fn replay(make: MakeEngine<'_>, options: Options) {
     let mut rig = TestRig::new(make, "replay", options);
     let (v4, v6) = (generated::<u32>(&mut rig, 4000, options), generated::<u128>(&mut rig, 2000, options));
     let mut updates = Updates::new(&v4, &v6, options.seed);

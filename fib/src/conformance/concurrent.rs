@@ -8,7 +8,7 @@
 //! between two generations (the longer prefix gone, the shorter one unchanged) gives an answer that is wrong in both.
 
 use super::draw::TestKey;
-use super::options::{Make, Options};
+use super::options::{MakeEngine, Options};
 use super::rig::{BATCH_MAX, SLOTS, TestRig, collect, fail, reader_of};
 use crate::oracle::OraclePair;
 use crate::{EngineReader, IpPrefix, KeyBuffer, NextHopId, Prefix, Routes, SlotId};
@@ -46,22 +46,22 @@ impl Cycle {
 
 /// Two readers look up both families without pause while the writer applies a hundred deltas or more that swap longer and
 /// shorter prefixes. Every answer must belong to a generation between submit and collect. Then the final table is checked.
-pub fn concurrent(make: Make<'_>, options: Options) {
+pub fn concurrent(make: MakeEngine<'_>, options: Options) {
     drive(make, options, Cycle::Swaps, READERS_MAX, [120, 4000]);
 }
 
 /// As [`concurrent`], with deltas that announce one prefix of each nest. Nothing is withdrawn until a nest is complete.
-pub fn announces(make: Make<'_>, options: Options) {
+pub fn announces(make: MakeEngine<'_>, options: Options) {
     drive(make, options, Cycle::Announces, 1, [60, 2000]);
 }
 
 /// As [`concurrent`], with deltas that withdraw several prefixes of a nest without a replacement.
-pub fn withdraws(make: Make<'_>, options: Options) {
+pub fn withdraws(make: MakeEngine<'_>, options: Options) {
     drive(make, options, Cycle::Withdraws, 1, [60, 2000]);
 }
 
 /// `readers` and the first of `deltas` in a quick run, two readers and the second in a full one.
-fn drive(make: Make<'_>, options: Options, cycle: Cycle, readers: usize, deltas: [usize; 2]) {
+fn drive(make: MakeEngine<'_>, options: Options, cycle: Cycle, readers: usize, deltas: [usize; 2]) {
     // At least half of the deltas: kernels may differ in their lookups during updates.
     let few = deltas[0].div_ceil(options.one_delta_in.min(2));
     let (readers, deltas) = if options.full { (READERS_MAX, deltas[1]) } else { (readers, few) };
@@ -236,7 +236,7 @@ impl ConcurrentPlan {
             for (prefix, next_hop) in changes {
                 delta.push(prefix, next_hop);
             }
-            oracle.tell(&rig.offered(&delta));
+            oracle.announce(&rig.offered(&delta));
             plan.expect(&oracle);
             plan.deltas.push(delta);
         }

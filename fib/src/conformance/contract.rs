@@ -1,7 +1,7 @@
 //! The reader contract: batches of any size, slots in any order, and typed errors for batches that do not fit.
 
 use super::draw::{TestKey, Universe};
-use super::options::{Make, Options};
+use super::options::{MakeEngine, Options};
 use super::rig::{TestRig, collect, fail, reader_of};
 use crate::{EngineError, EngineReader, Key, KeyBuffer, Keys, NextHopId, Routes, SlotId};
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ fn load(rig: &mut TestRig) -> (Universe<u32>, Universe<u128>) {
 
 /// Batches of 0 to 4096 keys, through `lookup` and through eight slots in flight with mixed families, collected in random order.
 /// Also `lookup` of more than `batch_max` keys, readers made before and after deltas, and answers collected after a delta.
-pub fn batches(make: Make<'_>, options: Options) {
+pub fn batches(make: MakeEngine<'_>, options: Options) {
     let mut rig = TestRig::new(make, "batches", options);
     let mut early = reader_of(rig.writer.as_ref(), SLOTS, BATCH_MAX);
     let (u4, u6) = load(&mut rig);
@@ -148,7 +148,7 @@ fn collected_after_a_delta(rig: &mut TestRig, reader: &mut dyn EngineReader, uni
 /// A batch larger than a slot, an answer array of another length than the keys, and IPv6 halves of different lengths
 /// must be refused with [`EngineError::Batch`], and the reader still works. A next-hop id above the engine's limit must
 /// be refused with [`EngineError::Full`], and the old table stays in service.
-pub fn refusals(make: Make<'_>, options: Options) {
+pub fn refusals(make: MakeEngine<'_>, options: Options) {
     let mut rig = TestRig::new(make, "refusals", options);
     let (u4, u6) = load(&mut rig);
     let limit = rig.reader.batch_max();

@@ -1,7 +1,7 @@
 //! Capacity limits: large next-hop ids, many ids, and table memory. An engine stores a delta correctly or refuses it as a whole.
 
 use super::draw::{TestKey, Universe};
-use super::options::{Make, Options};
+use super::options::{MakeEngine, Options};
 use super::rig::{TestRig, delta_of, fail};
 use crate::{EngineError, EngineWriter, NextHopId, Prefix, Route, Routes};
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ const DISTINCT_IDS: u32 = 70_000;
 /// Id 1, ids around 2^8, 2^15, 2^16, 2^20 and the largest, 2^24-1, at several lengths; 70,000 distinct ids; ids that
 /// come and go. A delta beyond the engine's capacity must be refused with [`EngineError::Full`], and the old table
 /// stays; an accepted delta must be answered correctly.
-pub fn next_hops(make: Make<'_>, options: Options) {
+pub fn next_hops(make: MakeEngine<'_>, options: Options) {
     let mut rig = TestRig::new(make, "next_hops", options);
     edge_ids::<u32>(&mut rig);
     edge_ids::<u128>(&mut rig);

@@ -37,14 +37,14 @@ pub use churn::{churn, replay, withdraw};
 pub use concurrent::{announces, concurrent, withdraws};
 pub use contract::{batches, refusals};
 pub use limits::{limited, next_hops};
-pub use options::{Make, Options};
+pub use options::{MakeEngine, Options};
 pub use shapes::shapes;
 pub use tables::{boundaries, internet_tables, random_tables};
 
 use crate::EngineError;
 
 /// Runs every group except [`limited`].
-pub fn run(make: Make<'_>, options: Options) {
+pub fn run(make: MakeEngine<'_>, options: Options) {
     for group in [
         shapes,
         boundaries,
@@ -70,7 +70,7 @@ pub fn run(make: Make<'_>, options: Options) {
 /// # Panics
 /// When the environment variable `FWD_REQUIRE` (a comma-separated list such as `avx512f,gpu`) names the missing feature.
 #[must_use]
-pub fn skipped(make: Make<'_>) -> bool {
+pub fn skipped(make: MakeEngine<'_>) -> bool {
     let (missing, reason) = match make() {
         Err(EngineError::Isa(error @ crate::IsaError::Unavailable { isa, .. })) => {
             (isa.to_string(), error.to_string())

@@ -3,7 +3,7 @@
 use crate::{EngineError, EngineWriter};
 
 /// Makes an empty engine under test.
-pub type Make<'a> = &'a dyn Fn() -> Result<Box<dyn EngineWriter>, EngineError>;
+pub type MakeEngine<'a> = &'a dyn Fn() -> Result<Box<dyn EngineWriter>, EngineError>;
 
 /// How thorough the suite is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! The engine under test and the oracle: every change and every lookup goes to both.
 
 use super::draw::{TestKey, Universe, edges, palette};
-use super::options::{Make, Options};
+use super::options::{MakeEngine, Options};
 use crate::oracle::OraclePair;
 use crate::random::Seeded;
 use crate::{
@@ -48,7 +48,7 @@ pub(super) struct TestRig {
 }
 
 impl TestRig {
-    pub(super) fn new(make: Make<'_>, group: &'static str, options: Options) -> Self {
+    pub(super) fn new(make: MakeEngine<'_>, group: &'static str, options: Options) -> Self {
         let writer = match make() {
             Ok(writer) => writer,
             Err(error) => fail(format_args!("{group}: the engine could not be made: {error}")),
@@ -119,9 +119,9 @@ impl TestRig {
     pub(super) fn announce_all(&mut self, routes: &Routes) -> Result<Generation, EngineError> {
         let routes = self.offered(routes);
         let Self { rib, writer, .. } = self;
-        rib.tell(&routes);
+        rib.announce(&routes);
         let generation = rib.commit(|delta, rib| writer.apply(delta, rib))?;
-        self.oracle.tell(&routes);
+        self.oracle.announce(&routes);
         Ok(generation)
     }
 

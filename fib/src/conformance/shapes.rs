@@ -1,14 +1,14 @@
 //! Arrangements of prefixes: each alone, nested, side by side, at the ends of the address space, beyond /64.
 
 use super::draw::TestKey;
-use super::options::{Make, Options};
+use super::options::{MakeEngine, Options};
 use super::rig::TestRig;
 use crate::{NextHopId, Prefix, Route, Routes};
 use std::collections::BTreeSet;
 
 /// Empty table, default route only, every single length, a nested chain of all lengths, siblings, host routes, the ends
 /// of the address space, many routes below one /64 and one /48 (IPv4: one /16).
-pub fn shapes(make: Make<'_>, options: Options) {
+pub fn shapes(make: MakeEngine<'_>, options: Options) {
     let mut rig = TestRig::new(make, "shapes", options);
     empty(&mut rig);
     both(&mut rig, default_only::<u32>, default_only::<u128>);

@@ -1,7 +1,7 @@
 //! Whole tables: random ones, nested ones, and ones shaped like the Internet's.
 
 use super::draw::TestKey;
-use super::options::{Make, Options};
+use super::options::{MakeEngine, Options};
 use super::rig::TestRig;
 use crate::generate::{DEFAULT_ROUTES_V4, DEFAULT_ROUTES_V6, TableSpec, table};
 use crate::{NextHopId, Prefix};
@@ -12,7 +12,7 @@ const PREFIXES_A_CHECK: usize = 1000;
 
 /// A table of every length, nested around a few addresses and scattered. Looks up the first and last key of every
 /// prefix, the key before and the key after, in both families.
-pub fn boundaries(make: Make<'_>, options: Options) {
+pub fn boundaries(make: MakeEngine<'_>, options: Options) {
     let mut rig = TestRig::new(make, "boundaries", options);
     boundaries_of::<u32>(&mut rig);
     boundaries_of::<u128>(&mut rig);
@@ -34,7 +34,7 @@ fn boundaries_of<K: TestKey>(rig: &mut TestRig) {
 }
 
 /// Tables of 100 to 20,000 routes per family, uniform and nested, each built in one delta and withdrawn in one.
-pub fn random_tables(make: Make<'_>, options: Options) {
+pub fn random_tables(make: MakeEngine<'_>, options: Options) {
     let mut rig = TestRig::new(make, "random_tables", options);
     let sizes = [(100, 2), (1000, 8), (5000, 200), (20_000, 4000)];
     for (routes, bases) in sizes.into_iter().take(if options.is_short() { 3 } else { 4 }) {
@@ -81,7 +81,7 @@ fn check_all<K: TestKey>(rig: &mut TestRig, prefixes: &[Prefix<K>]) {
 
 /// Tables shaped like today's Internet, of 20,000 IPv4 and 10,000 IPv6 routes or of full size. Each is built in one
 /// delta and looked up at the edges of every prefix and at random; then a tenth is re-announced and a tenth withdrawn.
-pub fn internet_tables(make: Make<'_>, options: Options) {
+pub fn internet_tables(make: MakeEngine<'_>, options: Options) {
     let mut rig = TestRig::new(make, "internet_tables", options);
     let sizes = if options.full { (DEFAULT_ROUTES_V4, DEFAULT_ROUTES_V6) } else { (20_000, 10_000) };
     let v4 = internet_table::<u32>(&mut rig, sizes.0, options.seed);

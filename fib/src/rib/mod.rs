@@ -420,7 +420,7 @@ impl Rib {
     }
 
     /// Sets all `routes`.
-    pub fn tell(&mut self, routes: &Routes) {
+    pub fn announce(&mut self, routes: &Routes) {
         for route in &routes.v4 {
             self.v4.set(route.prefix, route.next_hop);
         }

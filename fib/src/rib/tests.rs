@@ -145,7 +145,7 @@ fn a_rib_says_what_the_tables_of_both_families_say() {
     for (prefix, next_hop) in [("10.0.0.0/8", 1), ("10.1.0.0/16", 2), ("2001:db8::/32", 3)] {
         announced.push(prefix.parse().unwrap(), id(next_hop));
     }
-    rib.tell(&announced);
+    rib.announce(&announced);
     assert_eq!((rib.len(), rib.is_empty(), rib.v4.len(), rib.v6.len()), (3, false, 2, 1));
     assert_eq!(rib.bytes(), rib.v4.bytes() + rib.v6.bytes());
     for (address, route) in [

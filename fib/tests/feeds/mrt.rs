@@ -32,9 +32,9 @@ fn rib(subtype: u16, prefix: &str, entries: &[RibEntry]) -> Vec<u8> {
     record(1_400_825_184, 13, subtype, &body)
 }
 
-type Routes = BTreeMap<String, String>;
+type RouteGateways = BTreeMap<String, String>;
 
-fn routes(tables: &LoadedTables) -> Routes {
+fn routes(tables: &LoadedTables) -> RouteGateways {
     let gateway = |(prefix, id): (IpPrefix, NextHopId)| match tables.hops.get(id) {
         Some(NextHop::Gateway { gateway, port: PortRef::ById }) => (prefix.to_string(), gateway.to_string()),
         other => panic!("{prefix} {other:?}"),
@@ -42,21 +42,21 @@ fn routes(tables: &LoadedTables) -> Routes {
     tables.routes().map(gateway).collect()
 }
 
-fn load_as(bytes: &[u8], format: Option<Format>) -> Result<(Loaded, Routes), FeedError> {
+fn load_as(bytes: &[u8], format: Option<Format>) -> Result<(Loaded, RouteGateways), FeedError> {
     let (loaded, tables) = load_bytes(bytes, format)?;
     Ok((loaded, routes(&tables)))
 }
 
-fn load(bytes: &[u8]) -> Result<(Loaded, Routes), FeedError> {
+fn load(bytes: &[u8]) -> Result<(Loaded, RouteGateways), FeedError> {
     load_as(bytes, None)
 }
 
-fn routes_of(records: &[Vec<u8>]) -> Routes {
+fn routes_of(records: &[Vec<u8>]) -> RouteGateways {
     load(&records.concat()).unwrap().1
 }
 
-fn one(prefix: &str, gateway: &str) -> Routes {
-    Routes::from([(prefix.to_owned(), gateway.to_owned())])
+fn one(prefix: &str, gateway: &str) -> RouteGateways {
+    RouteGateways::from([(prefix.to_owned(), gateway.to_owned())])
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn every_kind_of_rib_record() {
         ("2001:db8::1/128", "2001:db8::2"),
         ("2001:db8::/33", "2001:db8::3"),
     ];
-    let wanted: Routes = wanted.map(|(prefix, hop)| (prefix.to_owned(), hop.to_owned())).into();
+    let wanted: RouteGateways = wanted.map(|(prefix, hop)| (prefix.to_owned(), hop.to_owned())).into();
     assert_eq!(routes, wanted);
 }
 

@@ -121,7 +121,7 @@ impl DeltaRig {
 
     fn apply(&mut self, delta: &Routes) {
         let before = self.writer.generation();
-        self.rib.tell(delta);
+        self.rib.announce(delta);
         match self.rib.commit_to(self.writer.as_mut()) {
             Ok(generation) => {
                 assert_eq!(generation, Generation(before.0 + 1));

@@ -89,7 +89,7 @@ pub(crate) fn main(args: &LookupArgs) -> anyhow::Result<()> {
     if let Some(path) = &args.updates {
         apply_updates(vrf, path, args.updates_limit.unwrap_or(u64::MAX))?;
     }
-    let mut batch = Batch::new(vrf.engine().reader(1, BATCH)?);
+    let mut batch = AddressBatch::new(vrf.engine().reader(1, BATCH)?);
     let mut out = io::stdout().lock();
     let done = if args.addresses.is_empty() {
         answer_stream(io::stdin().lock(), "stdin", &mut batch, &mut out)
@@ -135,7 +135,11 @@ fn patient(mut tables: TableSpec) -> TableSpec {
     tables
 }
 
-fn answer_arguments(addresses: &[String], batch: &mut Batch, out: &mut dyn Write) -> anyhow::Result<()> {
+fn answer_arguments(
+    addresses: &[String],
+    batch: &mut AddressBatch,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     for (number, address) in (1..).zip(addresses) {
         batch.line(address.as_bytes(), "argument", number, out)?;
     }
@@ -146,7 +150,7 @@ fn answer_arguments(addresses: &[String], batch: &mut Batch, out: &mut dyn Write
 fn answer_stream(
     input: impl io::Read,
     source_name: &'static str,
-    batch: &mut Batch,
+    batch: &mut AddressBatch,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let mut input = BufReader::with_capacity(READ_BYTES, input);
@@ -200,7 +204,7 @@ struct LookedUp {
     is_v6: bool,
 }
 
-struct Batch {
+struct AddressBatch {
     reader: Box<dyn EngineReader>,
     text: Vec<u8>,
     entries: Vec<LookedUp>,
@@ -210,7 +214,7 @@ struct Batch {
     output: Vec<u8>,
 }
 
-impl Batch {
+impl AddressBatch {
     fn new(reader: Box<dyn EngineReader>) -> Self {
         Self {
             reader,
@@ -345,14 +349,14 @@ mod tests {
     use proptest::prelude::*;
     use std::net::{IpAddr, Ipv4Addr};
 
-    fn batch(routes: &[(&str, u32)]) -> Batch {
+    fn batch(routes: &[(&str, u32)]) -> AddressBatch {
         let mut rib = fib::Rib::new();
         for (prefix, id) in routes {
             rib.set(prefix.parse().unwrap(), NextHopId::new(*id).unwrap());
         }
         let mut engine = OracleEngine::new(&EngineOptions::default());
         rib.commit_to(&mut engine).unwrap();
-        Batch::new(engine.reader(1, BATCH).unwrap())
+        AddressBatch::new(engine.reader(1, BATCH).unwrap())
     }
 
     /// Returns a few bytes per read, like a pipe.

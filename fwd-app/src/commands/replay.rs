@@ -92,7 +92,7 @@ pub(super) fn main(args: &ReplayArgs, shown: &[Shown]) -> anyhow::Result<()> {
         let site = console::Site::new(ports, &plan, setup.clone(), tsc_hz);
         let mut console = Console::new(socket, telemetry, site, None);
         console.capture_drops(args.forward.capture_drops.as_ref(), running)?;
-        Ok(service.with_requests(move |forwarder| console.turn(forwarder)))
+        Ok(service.with_requests(move |forwarder| console.serve(forwarder)))
     };
     let mut periodic = Periodic::new(args.forward.stats_period, forwarder.rates());
     let housekeeping = |running: &_| periodic.tick(running, signals.stats_wanted());

@@ -9,7 +9,7 @@ use std::fmt::{self, Display};
 use std::io::Write;
 
 pub(crate) struct Answer {
-    value: Box<dyn Shown + Send>,
+    value: Box<dyn AnswerValue + Send>,
     /// Set for a part of a list.
     part: Option<ListPart>,
 }
@@ -109,12 +109,12 @@ pub(crate) enum Refusal {
 }
 
 /// Object-safe subset of `Serialize` and `Display`.
-trait Shown {
+trait AnswerValue {
     fn json(&self, out: &mut dyn Write) -> serde_json::Result<()>;
     fn text(&self, out: &mut dyn Write) -> serde_json::Result<()>;
 }
 
-impl<T: Serialize + Display> Shown for T {
+impl<T: Serialize + Display> AnswerValue for T {
     fn json(&self, out: &mut dyn Write) -> serde_json::Result<()> {
         serde_json::to_writer(out, self)
     }

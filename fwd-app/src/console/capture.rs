@@ -90,7 +90,7 @@ impl Drop for Captures {
             std::thread::sleep(Duration::from_millis(1));
         }
         // The end of the process ends an abandoned writer.
-        let _ = capture.turn(false, &mut self.left);
+        let _ = capture.advance(false, &mut self.left);
     }
 }
 
@@ -193,15 +193,15 @@ impl Captures {
         packets.is_none_or(|packets| !packets.is_full())
     }
 
-    pub(super) fn take(&mut self, seen: &WatchedPacket, tsc_hz: u64) {
+    pub(super) fn capture(&mut self, seen: &WatchedPacket, tsc_hz: u64) {
         if let Some(capture) = &mut self.running {
-            capture.take(seen, tsc_hz);
+            capture.capture(seen, tsc_hz);
         }
     }
 
     /// Advances the capture without blocking. `is_idle`: no packet was seen since the last call.
-    pub(super) fn turn(&mut self, is_idle: bool) {
-        self.running = self.running.take().and_then(|capture| capture.turn(is_idle, &mut self.left));
+    pub(super) fn advance(&mut self, is_idle: bool) {
+        self.running = self.running.take().and_then(|capture| capture.advance(is_idle, &mut self.left));
     }
 }
 
@@ -225,7 +225,7 @@ impl Capture {
         }
     }
 
-    fn take(&mut self, seen: &WatchedPacket, tsc_hz: u64) {
+    fn capture(&mut self, seen: &WatchedPacket, tsc_hz: u64) {
         let Some(packets) = &self.packets else { return };
         let input = seen.origin.input.filter(|_| !seen.is_leaving);
         let age =
@@ -244,7 +244,7 @@ impl Capture {
     }
 
     /// Advances the capture; returns `None` when it is over.
-    fn turn(mut self, is_idle: bool, left: &mut Vec<Writer>) -> Option<Self> {
+    fn advance(mut self, is_idle: bool, left: &mut Vec<Writer>) -> Option<Self> {
         if self.writer.is_finished() {
             self.watch.stop(Purpose::Capture);
             let client = self.waiting.take();
@@ -408,7 +408,7 @@ mod tests {
         };
         serve(captures, command);
         while !client.is_finished() {
-            captures.turn(true);
+            captures.advance(true);
             std::thread::sleep(Duration::from_millis(1));
         }
         client.join().unwrap().unwrap()

@@ -76,7 +76,7 @@ impl CountedHops {
     }
 
     /// Counts the next slice of `hops`. Returns whether it was the last one.
-    pub(super) fn turn(&mut self, hops: &NextHopTable) -> bool {
+    pub(super) fn count_slice(&mut self, hops: &NextHopTable) -> bool {
         let ids = self.counts.ids(self.next, SLICE_CELLS);
         let is_last = ids.is_empty();
         self.next = ids.end;
@@ -121,7 +121,7 @@ mod tests {
         loop {
             let before = counted.next;
             turns += 1;
-            let is_last = counted.turn(&hops);
+            let is_last = counted.count_slice(&hops);
             assert!((counted.next - before) as usize * lanes <= SLICE_CELLS);
             if is_last {
                 break;

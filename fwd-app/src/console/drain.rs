@@ -60,7 +60,7 @@ impl Drains {
         Self { hook, ..Self::default() }
     }
 
-    /// Starts a drain; a later [`Self::turn`] answers.
+    /// Starts a drain; a later [`Self::advance`] answers.
     pub(super) fn start(&mut self, command: ClientCommand, running: &Handle) {
         if self.running.is_some() {
             return command.answer(Err(anyhow::anyhow!("a drain is running").into()));
@@ -98,7 +98,7 @@ impl Drains {
     }
 
     /// Advances the drain; returns whether it changed.
-    pub(super) fn turn(&mut self, running: &Handle) -> bool {
+    pub(super) fn advance(&mut self, running: &Handle) -> bool {
         if let Some(child) = &mut self.resuming
             && let Some(status) = child.try_wait().transpose()
         {
@@ -108,7 +108,7 @@ impl Drains {
             }
         }
         let Some(mut drain) = self.running.take() else { return false };
-        match drain.step.look(running) {
+        match drain.step.next(running) {
             Next::Stay if Instant::now() < drain.end => {
                 self.running = Some(drain);
                 return false;
@@ -128,7 +128,7 @@ impl Drains {
 }
 
 impl DrainStep {
-    fn look(&mut self, running: &Handle) -> Next {
+    fn next(&mut self, running: &Handle) -> Next {
         match self {
             Self::Hook(child) => match child.try_wait() {
                 Ok(None) => Next::Stay,

@@ -129,19 +129,19 @@ impl Console {
     }
 
     /// Answers pending requests; returns whether it did any work.
-    pub(crate) fn turn(&mut self, forwarder: &mut Forwarder) -> bool {
-        let mut worked = self.desk.watching.turn(forwarder, &self.desk.site);
-        worked |= self.desk.drains.turn(forwarder.running());
+    pub(crate) fn serve(&mut self, forwarder: &mut Forwarder) -> bool {
+        let mut worked = self.desk.watching.handle_packets(forwarder, &self.desk.site);
+        worked |= self.desk.drains.advance(forwarder.running());
         worked |= self.desk.finish_reload();
         let mut steering = Steering { forwarder, vrf: None, desk: &mut self.desk };
         worked |= steering.finish_engines();
-        worked |= steering.count_turn();
+        worked |= steering.count_slice();
         worked |= self.telemetry.serve(&mut steering);
         for _ in 0..AT_ONCE {
             let others = steering.desk.counting.has_room();
             let next = |(_, inbox): &(Server, Inbox)| inbox.next(others);
             let Some(command) = steering.desk.socket.as_ref().and_then(next) else { break };
-            steering.take(command);
+            steering.carry_out(command);
             worked = true;
         }
         worked
@@ -189,7 +189,7 @@ impl Steer for Steering<'_> {
 
 impl Steering<'_> {
     /// Answers `command`. Traces, drains, reloads and changes of engine are answered later, when they finish.
-    fn take(&mut self, mut command: ClientCommand) {
+    fn carry_out(&mut self, mut command: ClientCommand) {
         notice::debug(format_args!("ctl: {}", command.request()));
         match command.request() {
             Request::Trace { packets, filter } => {

@@ -32,7 +32,7 @@ struct Trace {
 }
 
 impl Watching {
-    /// Starts a trace; a later [`Self::turn`] answers.
+    /// Starts a trace; a later [`Self::handle_packets`] answers.
     pub(super) fn trace(
         &mut self,
         command: ClientCommand,
@@ -49,7 +49,7 @@ impl Watching {
     }
 
     /// Handles watched packets; returns whether it found any. Packets without a receiver are discarded, not kept for the next one.
-    pub(super) fn turn(&mut self, forwarder: &Forwarder, site: &Site) -> bool {
+    pub(super) fn handle_packets(&mut self, forwarder: &Forwarder, site: &Site) -> bool {
         let watch = forwarder.running().watch();
         let mut worked = false;
         while self.captures.has_room()
@@ -59,7 +59,7 @@ impl Watching {
             match (seen.purpose, &mut self.trace) {
                 (Purpose::Trace, Some(trace)) => trace.shown.push(TraceShown::new(&seen, forwarder, site)),
                 (Purpose::Trace, None) => {}
-                (Purpose::Capture, _) => self.captures.take(&seen, site.tsc_hz),
+                (Purpose::Capture, _) => self.captures.capture(&seen, site.tsc_hz),
             }
             watch.give_back(seen);
         }
@@ -68,7 +68,7 @@ impl Watching {
             watch.stop(Purpose::Trace);
             command.answer(Ok(Answer::new(TracesShown(shown))));
         }
-        self.captures.turn(!worked && self.captures.has_room());
+        self.captures.advance(!worked && self.captures.has_room());
         worked
     }
 }

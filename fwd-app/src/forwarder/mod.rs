@@ -83,8 +83,8 @@ pub(crate) struct Forwarder {
     /// Read by all VRFs and the router; empty before [`Self::set_ports`].
     ports: SharedPorts,
     /// The addresses that lcores punt to the router, by port.
-    ours: Vec<Option<Arc<ArcSwap<PuntAddresses>>>>,
-    /// Replaced versions of `ours` that an lcore may still read.
+    punt_addresses: Vec<Option<Arc<ArcSwap<PuntAddresses>>>>,
+    /// Replaced versions of `punt_addresses` that an lcore may still read.
     retired: Retired<PuntAddresses>,
     feeds: Option<Feeds>,
     /// A handle without stages until the topology starts.
@@ -117,9 +117,9 @@ impl Forwarder {
         for (number, VrfSpec { name, files, .. }) in (1..).zip(others) {
             vrfs.push(open(number, name, files)?);
         }
-        let (ours, retired) = (Vec::new(), Retired::default());
+        let (punt_addresses, retired) = (Vec::new(), Retired::default());
         let (running, rates) = (Handle::default(), SharedRates::default());
-        Ok(Self { vrfs, ports, ours, retired, feeds: None, running, rates, config: Vec::new() })
+        Ok(Self { vrfs, ports, punt_addresses, retired, feeds: None, running, rates, config: Vec::new() })
     }
 
     pub(crate) fn vrfs(&self) -> &[Vrf] {
@@ -167,8 +167,8 @@ impl Forwarder {
     /// [`ConfigError::NoDevice`] when a next hop or a neighbour refers to a port that does not exist; the errors of
     /// [`Vrf::set_own_routes`].
     pub(crate) fn set_ports(&mut self, ports: PortTable) -> anyhow::Result<()> {
-        let swap = |port| Some(Arc::new(ArcSwap::from_pointee(own::ours(&ports, port)?)));
-        self.ours = ports.ports.iter().map(swap).collect();
+        let swap = |port| Some(Arc::new(ArcSwap::from_pointee(own::punt_addresses(&ports, port)?)));
+        self.punt_addresses = ports.ports.iter().map(swap).collect();
         self.ports.store(Arc::new(ports));
         let made = self.vrfs.iter_mut().try_for_each(Vrf::set_ports);
         made.map_err(|error: EgressError| ConfigError::NoDevice(error.to_string()))?;
@@ -176,8 +176,8 @@ impl Forwarder {
     }
 
     /// The addresses that each port punts to the router; `None` where a port is no interface.
-    pub(crate) fn ours(&self) -> &[Option<Arc<ArcSwap<PuntAddresses>>>] {
-        &self.ours
+    pub(crate) fn punt_addresses(&self) -> &[Option<Arc<ArcSwap<PuntAddresses>>>] {
+        &self.punt_addresses
     }
 
     fn set_own_routes(&mut self) -> Result<(), NextHopError> {

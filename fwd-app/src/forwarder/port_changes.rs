@@ -56,8 +56,8 @@ impl Forwarder {
     fn addresses_have_changed(&mut self) -> anyhow::Result<()> {
         let set = self.set_own_routes().map_err(anyhow::Error::from);
         let ports = self.ports();
-        for (here, port) in self.ours.iter().zip(&ports.ports) {
-            if let (Some(here), Some(ours)) = (here, own::ours(&ports, port)) {
+        for (here, port) in self.punt_addresses.iter().zip(&ports.ports) {
+            if let (Some(here), Some(ours)) = (here, own::punt_addresses(&ports, port)) {
                 let bytes = here.load().bytes();
                 self.retired.replace(here, Arc::new(ours), bytes);
             }

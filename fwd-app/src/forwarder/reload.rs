@@ -110,14 +110,14 @@ struct Pending {
 
 impl Pending {
     /// Does a slice of the work. Returns whether the reload is complete.
-    fn turn(&mut self, forwarder: &mut Forwarder) -> bool {
+    fn advance(&mut self, forwarder: &mut Forwarder) -> bool {
         // Wait until all prefixes are reordered.
         if self.report.reordered > 0 && forwarder.vrfs().iter().any(|vrf| vrf.candidates.walk.is_reordering())
         {
             return false;
         }
         let refusal = if let Some((number, replacement)) = &mut self.current {
-            let Some(result) = replacement.turn(forwarder.vrf_mut(*number)) else { return false };
+            let Some(result) = replacement.advance(forwarder.vrf_mut(*number)) else { return false };
             let taken = result.map(|changed| {
                 self.has_taken = true;
                 self.report.routes += replacement.routes();
@@ -192,8 +192,8 @@ impl Reloads {
     }
 
     /// Does a slice of the work. `device` sets the MTU of a device.
-    pub(super) fn turn(&mut self, forwarder: &mut Forwarder, device: SetMtu<'_>) {
-        if let Some(done) = self.applying.take_if(|pending| pending.turn(forwarder)) {
+    pub(super) fn advance(&mut self, forwarder: &mut Forwarder, device: SetMtu<'_>) {
+        if let Some(done) = self.applying.take_if(|pending| pending.advance(forwarder)) {
             self.end(done.end(forwarder));
         }
         if let Some(loaded) = self.loading.take_if(|loading| loading.is_finished()) {

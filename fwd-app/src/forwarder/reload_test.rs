@@ -59,7 +59,7 @@ fn reloaded_with(forwarder: &mut Forwarder, plan: ReloadPlan, device: SetMtu<'_>
     let (mut reloads, client) = Reloads::new(Signals::default(), Some(read));
     client.ask();
     loop {
-        reloads.turn(forwarder, device);
+        reloads.advance(forwarder, device);
         if let Ok(answer) = client.answers.try_recv() {
             return answer;
         }

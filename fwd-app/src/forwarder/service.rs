@@ -13,7 +13,7 @@ use crate::datapath::egress::Named as _;
 use crate::neighbours::entries::Resolved;
 use crate::notice;
 use crate::ports::devices::Devices;
-use crate::ports::dpdk::Link;
+use crate::ports::dpdk::PortLink;
 use crate::threads::Heartbeat;
 use crossbeam_channel::Receiver;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ impl Service {
         (self, client)
     }
 
-    pub(crate) fn with_links(mut self, links: Vec<Link>, devices: Devices) -> Self {
+    pub(crate) fn with_links(mut self, links: Vec<PortLink>, devices: Devices) -> Self {
         self.links = Some(Links { links, devices, at: 0, at_once: 0, due: Instant::now(), events: 0 });
         self
     }
@@ -96,7 +96,7 @@ impl Service {
             let is_applying = self.reloads.as_ref().is_some_and(Reloads::is_applying);
             worked |= is_applying;
             let stream = self.stream.as_mut().filter(|_| !is_applying);
-            match stream.map(|stream| heartbeat.step("updates", || stream.turn(forwarder))) {
+            match stream.map(|stream| heartbeat.step("updates", || stream.apply_due(forwarder))) {
                 None | Some(Ok(Turn::Idle)) => {}
                 Some(Ok(Turn::Worked)) => worked = true,
                 Some(Ok(Turn::Ended)) => self.stream = None,
@@ -108,17 +108,17 @@ impl Service {
                 let mut set_mtu = |port, mtu_bytes| {
                     devices.as_mut().map_or(Ok(()), |devices| devices.set_mtu(port, mtu_bytes))
                 };
-                heartbeat.step("a reload", || reloads.turn(forwarder, &mut set_mtu));
+                heartbeat.step("a reload", || reloads.advance(forwarder, &mut set_mtu));
             }
             if let Some(links) = &mut self.links {
                 heartbeat.step("devices", || links.follow_devices(forwarder));
-                heartbeat.step("links", || links.turn(forwarder));
+                heartbeat.step("links", || links.poll_next(forwarder));
             }
             if let Some(sampler) = &mut self.sampler {
-                worked |= heartbeat.step("counters", || sampler.turn(forwarder));
+                worked |= heartbeat.step("counters", || sampler.sample_if_due(forwarder));
             }
             if let Some(neighbours) = &mut self.neighbours {
-                heartbeat.step("neighbours", || neighbours.turn(forwarder));
+                heartbeat.step("neighbours", || neighbours.commit_resolved(forwarder));
             }
             worked |= heartbeat.step("feeds", || forwarder.learn());
             if let Some(answer) = &mut self.requests {
@@ -147,7 +147,7 @@ struct Neighbours {
 
 impl Neighbours {
     /// Commits the MACs resolved since the last call.
-    fn turn(&mut self, forwarder: &mut Forwarder) {
+    fn commit_resolved(&mut self, forwarder: &mut Forwarder) {
         let start = Instant::now();
         if self.from.is_empty() || start < self.due {
             return;
@@ -162,7 +162,7 @@ impl Neighbours {
 }
 
 struct Links {
-    links: Vec<Link>,
+    links: Vec<PortLink>,
     devices: Devices,
     /// The link to poll next. One at a time, since some drivers take milliseconds to answer.
     at: usize,
@@ -177,11 +177,11 @@ impl Links {
     /// Takes devices that are reset or removed out of use, and back into use.
     fn follow_devices(&mut self, forwarder: &mut Forwarder) {
         let (ports, handle) = (forwarder.ports(), forwarder.running().clone());
-        self.devices.turn(&ports, &handle, &mut |port, is_up| set_link(forwarder, port.into(), is_up));
+        self.devices.advance(&ports, &handle, &mut |port, is_up| set_link(forwarder, port.into(), is_up));
     }
 
     /// Polls one link and commits a change of its state.
-    fn turn(&mut self, forwarder: &mut Forwarder) {
+    fn poll_next(&mut self, forwarder: &mut Forwarder) {
         let Some(link) = self.links.get(self.at) else { return };
         let (count, events) = (self.links.len(), link.port.link_events());
         if events != self.events {

@@ -106,7 +106,7 @@ fn a_vrf_that_refuses_its_files_keeps_those_of_others_out_of_nothing() {
         let (rib, hops) = again();
         let mut replacement = forwarder.vrf_mut(number).replace_routes(rib, hops)?;
         loop {
-            if let Some(result) = replacement.turn(forwarder.vrf_mut(number)) {
+            if let Some(result) = replacement.advance(forwarder.vrf_mut(number)) {
                 break result;
             }
         }
@@ -255,7 +255,8 @@ fn the_addresses_of_a_port_are_those_of_its_vrf() {
     let vrfs = vrfs_of_ports(&red, &ports(2).ports).unwrap();
     let table = ports(2).with_vrfs(vrfs).with_interfaces(&addresses, &TapSpec::default()).unwrap();
     set_ports(&mut forwarder, &red, table);
-    let ours: Vec<_> = forwarder.ours().iter().map(|ours| ours.as_ref().unwrap().load_full()).collect();
+    let ours: Vec<_> =
+        forwarder.punt_addresses().iter().map(|ours| ours.as_ref().unwrap().load_full()).collect();
     forwarder.commit().unwrap();
     let of = |port: usize, text: &str| {
         let address: std::net::Ipv4Addr = text.parse().unwrap();
@@ -389,7 +390,7 @@ fn addresses_of_taps_come_and_go() {
     let interfaces = Interfaces::of(&forwarder.ports().ports);
     forwarder.set_feeds(Feeds::for_test(receiver, 0, interfaces)).unwrap();
     forwarder.commit().unwrap();
-    let here = forwarder.ours()[0].clone().unwrap();
+    let here = forwarder.punt_addresses()[0].clone().unwrap();
     let routes = forwarder.main().rib().len();
     let link_of_file = Prefix::truncating(0xc633_6400, 24);
     let id_of_file = forwarder.main().rib().v4.get(link_of_file);

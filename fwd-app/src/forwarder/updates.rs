@@ -102,7 +102,7 @@ impl UpdateStream {
     ///
     /// # Errors
     /// The first update that a VRF refuses, or the engine's refusal. The updates of this turn are not retried.
-    pub(crate) fn turn(&mut self, forwarder: &mut Forwarder) -> anyhow::Result<Turn> {
+    pub(crate) fn apply_due(&mut self, forwarder: &mut Forwarder) -> anyhow::Result<Turn> {
         let now_s = self.start.get_or_insert_with(Instant::now).elapsed().as_secs_f64();
         let UpdateSpec { rate, loops, per_commit } = self.spec;
         let total = (self.updates.len() as u64).saturating_mul(loops);

@@ -9,7 +9,7 @@ use std::net::Ipv4Addr;
 
 /// A valid message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Message {
+pub(crate) struct ArpMessage {
     /// A request, else a reply.
     pub(crate) is_request: bool,
     pub(crate) sender_mac: MacAddr,
@@ -19,7 +19,7 @@ pub(crate) struct Message {
     pub(crate) target: Ipv4Addr,
 }
 
-impl Message {
+impl ArpMessage {
     /// Reads an ARP message for Ethernet and IPv4. Returns `None` if it is too short, neither request nor reply, from a MAC
     /// that no station has, or for an address that no host has.
     pub(crate) fn parse(frame: &Layer2<'_>) -> Option<Self> {
@@ -67,7 +67,7 @@ pub(crate) fn announcement(interface: &PortRecord, address: Ipv4Addr, tags: Tags
     request(interface, address, address, None, tags)
 }
 
-pub(crate) fn reply(interface: &PortRecord, asked: &Layer2<'_>, request: &Message) -> Vec<u8> {
+pub(crate) fn reply(interface: &PortRecord, asked: &Layer2<'_>, request: &ArpMessage) -> Vec<u8> {
     let envelope = Envelope { destination: request.sender_mac, ..asked.back(interface.mac) };
     write(envelope, ArpOperation::Reply, request.target, (request.sender_mac, request.sender))
 }
@@ -96,8 +96,8 @@ mod tests {
     const OURS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
     const OTHER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 9);
 
-    fn parse(frame: &[u8]) -> Option<Message> {
-        Message::parse(&Layer2::parse(frame).unwrap())
+    fn parse(frame: &[u8]) -> Option<ArpMessage> {
+        ArpMessage::parse(&Layer2::parse(frame).unwrap())
     }
 
     #[test]
@@ -111,14 +111,17 @@ mod tests {
         ];
         assert_eq!(frame, bytes);
         let layer2 = Layer2::parse(&frame).unwrap();
-        let message = Message::parse(&layer2).unwrap();
+        let message = ArpMessage::parse(&layer2).unwrap();
         assert_eq!(
             message,
-            Message { is_request: true, sender_mac: asking.mac, sender: OURS, target: OTHER }
+            ArpMessage { is_request: true, sender_mac: asking.mac, sender: OURS, target: OTHER }
         );
         let answer = reply(&asked, &layer2, &message);
         let read = parse(&answer).unwrap();
-        assert_eq!(read, Message { is_request: false, sender_mac: asked.mac, sender: OTHER, target: OURS });
+        assert_eq!(
+            read,
+            ArpMessage { is_request: false, sender_mac: asked.mac, sender: OTHER, target: OURS }
+        );
         assert_eq!((&answer[..6], &answer[6..12]), (&asking.mac.0[..], &asked.mac.0[..]));
         let probe = request(&asking, OURS, OTHER, Some(asked.mac), Tags::NONE);
         assert_eq!((&probe[..6], &probe[32..38]), (&asked.mac.0[..], &asked.mac.0[..]));

@@ -20,7 +20,7 @@ const HOP_LIMIT: u8 = 255;
 const MESSAGE_BYTES: usize = 24;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Message {
+pub(crate) enum NdpMessage {
     Solicitation {
         target: Ipv6Addr,
         /// The sender's MAC, if given.
@@ -35,13 +35,13 @@ pub(crate) enum Message {
     },
 }
 
-/// Whether [`Message::parse`] reads messages of this ICMPv6 type.
+/// Whether [`NdpMessage::parse`] reads messages of this ICMPv6 type.
 pub(crate) fn is_neighbour_message(icmp: &[u8]) -> bool {
     let kind = icmp.first().map(|kind| Icmpv6Message::from(*kind));
     matches!(kind, Some(Icmpv6Message::NeighborSolicit | Icmpv6Message::NeighborAdvert))
 }
 
-impl Message {
+impl NdpMessage {
     /// Reads a message without extension headers; `None` if it fails RFC 4861 7.1, or if its MAC is not a station's.
     pub(crate) fn parse(packet: &V6<'_>) -> Option<Self> {
         let message = Icmpv6Packet::new_checked(packet.payload()).ok()?;
@@ -172,13 +172,13 @@ mod tests {
     const OURS: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
     const OTHER: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0x12, 0x3456);
 
-    fn parse(frame: &[u8]) -> Option<Message> {
+    fn parse(frame: &[u8]) -> Option<NdpMessage> {
         let mut frame = frame.to_vec();
         frame[56..58].fill(0);
         let packet = V6::parse(&frame[14..], frame.len() - 14).ok()?;
         let sum = !sum_v6(packet.source, packet.destination, packet.payload());
         frame[56..58].copy_from_slice(&sum.to_be_bytes());
-        Message::parse(&V6::parse(&frame[14..], frame.len() - 14).ok()?)
+        NdpMessage::parse(&V6::parse(&frame[14..], frame.len() - 14).ok()?)
     }
 
     #[test]
@@ -207,11 +207,11 @@ mod tests {
         assert_eq!(without_sum, bytes);
         let layer2 = Layer2::parse(&frame).unwrap();
         let packet = V6::parse(layer2.payload, layer2.payload.len()).unwrap();
-        let message = Message::parse(&packet).unwrap();
-        assert_eq!(message, Message::Solicitation { target: OTHER, mac: Some(asking.mac) });
+        let message = NdpMessage::parse(&packet).unwrap();
+        assert_eq!(message, NdpMessage::Solicitation { target: OTHER, mac: Some(asking.mac) });
         let answer = advertisement(&asked, &layer2, &packet, OTHER);
         let mac = Some(asked.mac);
-        let wanted = Message::Advertisement { target: OTHER, mac, is_solicited: true, overrides: true };
+        let wanted = NdpMessage::Advertisement { target: OTHER, mac, is_solicited: true, overrides: true };
         assert_eq!(parse(&answer), Some(wanted));
         assert_eq!((&answer[..6], answer[58]), (&asking.mac.0[..], 0xe0));
     }
@@ -220,13 +220,13 @@ mod tests {
     fn detection_is_answered_to_all_nodes() {
         let (asking, asked) = (interface(1, &[]), interface(2, &["2001:db8::12:3456/64"]));
         let frame = detection(&asking, OTHER, Tags::NONE);
-        assert_eq!(parse(&frame), Some(Message::Solicitation { target: OTHER, mac: None }));
+        assert_eq!(parse(&frame), Some(NdpMessage::Solicitation { target: OTHER, mac: None }));
         let layer2 = Layer2::parse(&frame).unwrap();
         let packet = V6::parse(layer2.payload, layer2.payload.len()).unwrap();
         let answer = advertisement(&asked, &layer2, &packet, OTHER);
         assert_eq!((&answer[..6], &answer[38..54]), (&group_mac(ALL_NODES).0[..], &ALL_NODES.octets()[..]));
         let mac = Some(asked.mac);
-        let wanted = Message::Advertisement { target: OTHER, mac, is_solicited: false, overrides: true };
+        let wanted = NdpMessage::Advertisement { target: OTHER, mac, is_solicited: false, overrides: true };
         assert_eq!(parse(&answer), Some(wanted));
     }
 
@@ -261,8 +261,8 @@ mod tests {
         }
         assert!(parse(&edited(&announcement, 58, &[0])).is_some());
         let other_option = edited(&solicitation, 78, &[14]);
-        assert_eq!(parse(&other_option), Some(Message::Solicitation { target: OTHER, mac: None }));
+        assert_eq!(parse(&other_option), Some(NdpMessage::Solicitation { target: OTHER, mac: None }));
         let wrong_sum = edited(&solicitation, 56, &[solicitation[56] ^ 1]);
-        assert_eq!(Message::parse(&V6::parse(&wrong_sum[14..], 72).unwrap()), None);
+        assert_eq!(NdpMessage::parse(&V6::parse(&wrong_sum[14..], 72).unwrap()), None);
     }
 }

@@ -6,7 +6,7 @@ use super::entries::Key;
 use super::frame::{ARP, IPV4, IPV6, Layer2};
 use super::icmp::{self, Echo};
 use super::ip::{ICMPV6, V4, V6};
-use super::table::{Heard, Overrides};
+use super::table::{HeardMac, Overrides};
 use super::{Action, Router, ndp};
 use crate::datapath::DropReason;
 use crate::ports::address::{is_host_v4, is_host_v6};
@@ -71,7 +71,7 @@ impl<T> Router<T> {
         }
         match layer2.ethertype {
             ARP => {
-                let message = arp::Message::parse(&layer2).ok_or(DropReason::ArpIgnored)?;
+                let message = arp::ArpMessage::parse(&layer2).ok_or(DropReason::ArpIgnored)?;
                 self.arp(now, on, (&layer2, &message), out)
             }
             IPV4 => {
@@ -108,7 +108,7 @@ impl<T> Router<T> {
         &mut self,
         now: Duration,
         on: InterfaceId,
-        (layer2, message): (&Layer2<'_>, &arp::Message),
+        (layer2, message): (&Layer2<'_>, &arp::ArpMessage),
         out: &mut Vec<Action<T>>,
     ) -> Result<Disposition, DropReason> {
         let Self { ports, neighbours, .. } = self;
@@ -124,7 +124,7 @@ impl<T> Router<T> {
         // RFC 3927 2.5, RFC 5227 2.6: link-local hosts broadcast replies.
         let is_for_us = [interface.mac, MacAddr::BROADCAST].contains(&layer2.destination);
         let is_reply_to_us = !message.is_request && is_to_us && is_for_us;
-        let heard = Heard {
+        let heard = HeardMac {
             mac: Some(message.sender_mac),
             tags: layer2.tags,
             is_solicited: is_reply_to_us,
@@ -156,7 +156,7 @@ impl<T> Router<T> {
     ) -> Result<Disposition, DropReason> {
         let Self { ports, echoes, .. } = self;
         let interface = ports.interface(on).ok_or(DropReason::NotForUs)?;
-        let is_to_one = is_to_one(ports.whose(interface, destination))?;
+        let is_to_one = is_to_one(ports.classify(interface, destination))?;
         // A host without an address sends from 0.0.0.0 (RFC 1122 3.2.1.3 a), or from `::` while its address is tentative (RFC 3590 4).
         let is_new_host = source.is_unspecified() && !is_to_one;
         if !(is_host || is_new_host) || ports.is_any_address(on, source) {
@@ -182,32 +182,32 @@ impl<T> Router<T> {
     ) -> Result<Disposition, DropReason> {
         let Self { ports, neighbours, .. } = self;
         let interface = ports.interface(on).ok_or(DropReason::NotForUs)?;
-        is_to_one(ports.whose(interface, packet.destination.into()))?;
+        is_to_one(ports.classify(interface, packet.destination.into()))?;
         // An anycast address has no duplicate address detection (RFC 4862 5.4), which comes from `::`.
         let is_anycast = |target: Ipv6Addr| {
             !packet.source.is_unspecified() && interface.anycast().any(|of_link| of_link == target)
         };
-        match ndp::Message::parse(packet).ok_or(DropReason::ArpIgnored)? {
-            ndp::Message::Solicitation { target, .. }
+        match ndp::NdpMessage::parse(packet).ok_or(DropReason::ArpIgnored)? {
+            ndp::NdpMessage::Solicitation { target, .. }
                 if !interface.has(target.into()) && !is_anycast(target) =>
             {
                 Err(DropReason::ArpIgnored)
             }
-            ndp::Message::Solicitation { target, mac } => {
+            ndp::NdpMessage::Solicitation { target, mac } => {
                 let key = Key::new(on, packet.source.into(), &layer2.tags);
                 if interface.has(key.address) {
                     return self.defend(now, (layer2, key), mac.unwrap_or(layer2.source), out);
                 }
                 let may_create = interface.is_on_link(key.address);
                 let (tags, overrides) = (layer2.tags, Overrides::Always);
-                let heard = Heard { mac, tags, is_solicited: false, overrides, may_create };
+                let heard = HeardMac { mac, tags, is_solicited: false, overrides, may_create };
                 // A node without an address sends from `::` and gives no MAC.
                 if mac.is_some() {
                     neighbours.heard(now, key, &heard, out);
                 }
                 Ok(Disposition::Answered(ndp::advertisement(interface, layer2, packet, target)))
             }
-            ndp::Message::Advertisement { target, mac, is_solicited, overrides } => {
+            ndp::NdpMessage::Advertisement { target, mac, is_solicited, overrides } => {
                 let key = Key::new(on, target.into(), &layer2.tags);
                 if interface.has(key.address) {
                     let mac = mac.unwrap_or(layer2.source);
@@ -219,7 +219,7 @@ impl<T> Router<T> {
                     };
                 }
                 let overrides = if overrides { Overrides::Always } else { Overrides::Never };
-                let heard = Heard { mac, tags: layer2.tags, is_solicited, overrides, may_create: false };
+                let heard = HeardMac { mac, tags: layer2.tags, is_solicited, overrides, may_create: false };
                 let is_of_use = neighbours.heard(now, key, &heard, out);
                 let is_to_us = layer2.destination == interface.mac;
                 let kernel_too = match is_to_us {

@@ -77,7 +77,7 @@ fn a_request_for_our_address_is_answered_and_the_sender_is_known() {
     let mut router = router();
     let (disposition, out) = receive(&mut router, &arp_message(true, [192, 0, 2, 9], [192, 0, 2, 1]));
     let Answered(frame) = disposition else { panic!("{disposition:?}") };
-    let reply = arp::Message::parse(&Layer2::parse(&frame).unwrap()).unwrap();
+    let reply = arp::ArpMessage::parse(&Layer2::parse(&frame).unwrap()).unwrap();
     assert_eq!((reply.is_request, reply.sender_mac, reply.target), (false, OURS, NINE));
     assert_eq!(frame[..6], THEIRS.0);
     let address = NINE.into();
@@ -164,9 +164,13 @@ fn a_solicitation_for_our_address_is_answered() {
         receive(&mut router, &ndp::solicitation(&other, NINE_6, ONE_6, None, Tags::NONE));
     let Answered(frame) = disposition else { panic!("{disposition:?}") };
     let packet = V6::parse(&frame[14..], frame.len() - 14).unwrap();
-    let wanted =
-        ndp::Message::Advertisement { target: ONE_6, mac: Some(OURS), is_solicited: true, overrides: true };
-    assert_eq!((ndp::Message::parse(&packet), packet.destination), (Some(wanted), NINE_6));
+    let wanted = ndp::NdpMessage::Advertisement {
+        target: ONE_6,
+        mac: Some(OURS),
+        is_solicited: true,
+        overrides: true,
+    };
+    assert_eq!((ndp::NdpMessage::parse(&packet), packet.destination), (Some(wanted), NINE_6));
     assert_eq!(out, [Action::Resolved { key: Key::untagged(ON, NINE_6.into()), mac: THEIRS }]);
     // A node off the link is answered, but does not become a neighbour.
     let far = "2a00::1".parse().unwrap();
@@ -198,8 +202,8 @@ fn the_anycast_address_of_the_routers_is_answered_from_one_of_ours() {
     };
     let packet = V6::parse(&frame[14..], frame.len() - 14).unwrap();
     let wanted =
-        ndp::Message::Advertisement { target: all, mac: Some(OURS), is_solicited: true, overrides: false };
-    assert_eq!((ndp::Message::parse(&packet), packet.destination), (Some(wanted), NINE_6));
+        ndp::NdpMessage::Advertisement { target: all, mac: Some(OURS), is_solicited: true, overrides: false };
+    assert_eq!((ndp::NdpMessage::parse(&packet), packet.destination), (Some(wanted), NINE_6));
     assert!(packet.source.is_unicast_link_local(), "{}", packet.source);
     assert_eq!(alone(&ndp::detection(&other, all, Tags::NONE)), Ignored(DropReason::ArpIgnored));
     for (to, from) in

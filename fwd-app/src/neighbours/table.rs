@@ -45,7 +45,7 @@ pub(crate) enum Overrides {
 
 /// A received message about a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Heard {
+pub(crate) struct HeardMac {
     pub(crate) mac: Option<MacAddr>,
     pub(crate) tags: Tags,
     /// Whether it answers us. After a request, that confirms the neighbour is reachable.
@@ -257,7 +257,13 @@ impl<T> Neighbours<T> {
     }
 
     /// Applies a message about a neighbour, RFC 4861 7.2.3 and 7.2.5. Returns whether it changed or confirmed the entry.
-    pub(crate) fn heard(&mut self, now: Duration, key: Key, heard: &Heard, out: &mut Vec<Action<T>>) -> bool {
+    pub(crate) fn heard(
+        &mut self,
+        now: Duration,
+        key: Key,
+        heard: &HeardMac,
+        out: &mut Vec<Action<T>>,
+    ) -> bool {
         let Some(mut entry) = self.entries.take(key) else {
             let Some(mac) =
                 heard.mac.filter(|_| heard.may_create && self.make_room(key.interface, FOR_HEARD, out))
@@ -281,7 +287,7 @@ impl<T> Neighbours<T> {
         now: Duration,
         key: Key,
         entry: &mut NeighbourEntry<T>,
-        (new, heard): (MacAddr, &Heard),
+        (new, heard): (MacAddr, &HeardMac),
         out: &mut Vec<Action<T>>,
     ) -> bool {
         let is_other = entry.mac != Some(new);

@@ -6,7 +6,7 @@ use super::entries::{Key, NeighbourState};
 use super::frame::{Layer2, Tags};
 use super::ip::V6;
 use super::limiter::LimitRate;
-use super::table::{Heard, Neighbours, Overrides};
+use super::table::{HeardMac, Neighbours, Overrides};
 use super::{arp, ndp};
 use crate::ports::InterfaceId;
 use crate::ports::PortTable;
@@ -18,7 +18,7 @@ use std::time::Duration;
 const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
 const OTHER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 10]);
 /// A solicited reply.
-const REPLY: Heard = Heard {
+const REPLY: HeardMac = HeardMac {
     mac: Some(MAC),
     tags: Tags::NONE,
     is_solicited: true,
@@ -26,9 +26,9 @@ const REPLY: Heard = Heard {
     may_create: false,
 };
 /// A request sent to us.
-const REQUEST: Heard = Heard { is_solicited: false, may_create: true, ..REPLY };
+const REQUEST: HeardMac = HeardMac { is_solicited: false, may_create: true, ..REPLY };
 /// An unsolicited advertisement sent to all.
-const GRATUITOUS: Heard = Heard { is_solicited: false, overrides: Overrides::Always, ..REPLY };
+const GRATUITOUS: HeardMac = HeardMac { is_solicited: false, overrides: Overrides::Always, ..REPLY };
 
 struct NeighbourRig {
     neighbours: Neighbours<u32>,
@@ -47,7 +47,7 @@ impl NeighbourRig {
         out
     }
 
-    fn heard(&mut self, key: Key, heard: &Heard) -> Vec<Action<u32>> {
+    fn heard(&mut self, key: Key, heard: &HeardMac) -> Vec<Action<u32>> {
         let mut out = Vec::new();
         self.neighbours.heard(self.now, key, heard, &mut out);
         out
@@ -98,12 +98,14 @@ const V6_: &str = "2001:db8::9";
 fn asked(actions: &[Action<u32>]) -> Option<(IpAddr, Option<MacAddr>)> {
     let [Action::Send { interface: InterfaceId(0), frame }] = actions else { return None };
     let layer2 = Layer2::parse(frame).unwrap();
-    let address = if let Some(message) = arp::Message::parse(&layer2) {
+    let address = if let Some(message) = arp::ArpMessage::parse(&layer2) {
         assert!(message.is_request && message.sender == "192.0.2.1".parse::<std::net::Ipv4Addr>().unwrap());
         message.target.into()
     } else {
         let packet = V6::parse(layer2.payload, layer2.payload.len()).unwrap();
-        let ndp::Message::Solicitation { target, mac } = ndp::Message::parse(&packet)? else { return None };
+        let ndp::NdpMessage::Solicitation { target, mac } = ndp::NdpMessage::parse(&packet)? else {
+            return None;
+        };
         assert_eq!(mac, Some(layer2.source));
         target.into()
     };
@@ -280,7 +282,7 @@ fn a_gateway_is_asked_for_until_it_returns() {
             assert_eq!((table.after(1), table.state(key)), (vec![], Some(NeighbourState::Failed)));
             assert_eq!(asked(&table.after(3)), Some((key.address, None)));
         }
-        assert_eq!(table.heard(key, &Heard { mac: Some(OTHER_MAC), ..REPLY }), [resolved(key, OTHER_MAC)]);
+        assert_eq!(table.heard(key, &HeardMac { mac: Some(OTHER_MAC), ..REPLY }), [resolved(key, OTHER_MAC)]);
         table.neighbours.unpin(key);
         assert_eq!((table.next(), table.state(key)), (vec![], Some(NeighbourState::Stale)));
     }
@@ -298,7 +300,7 @@ fn a_failed_neighbour_that_speaks_up_is_back() {
 
 #[test]
 fn a_changed_mac() {
-    let other = |heard: &Heard| Heard { mac: Some(OTHER_MAC), ..*heard };
+    let other = |heard: &HeardMac| HeardMac { mac: Some(OTHER_MAC), ..*heard };
     let (mut table, key) = (NeighbourRig::new(NeighbourConfig::default()), key(V4));
     table.reachable(key);
     // Within the lock time the first reply wins.
@@ -319,13 +321,13 @@ fn a_changed_mac() {
 
 #[test]
 fn an_advertisement_that_does_not_override_casts_doubt() {
-    let doubt = Heard { mac: Some(OTHER_MAC), overrides: Overrides::Never, ..REPLY };
+    let doubt = HeardMac { mac: Some(OTHER_MAC), overrides: Overrides::Never, ..REPLY };
     let (mut table, key) = (NeighbourRig::new(NeighbourConfig::default()), key(V6_));
     table.reachable(key);
     assert_eq!((table.heard(key, &doubt), table.state(key)), (vec![], Some(NeighbourState::Stale)));
     assert!(!table.neighbours.heard(table.now, key, &doubt, &mut Vec::new()));
     // An advertisement without a MAC confirms the known MAC, but only after a request.
-    let without = Heard { mac: None, overrides: Overrides::Never, ..REPLY };
+    let without = HeardMac { mac: None, overrides: Overrides::Never, ..REPLY };
     assert_eq!((table.heard(key, &without), table.state(key)), (vec![], Some(NeighbourState::Stale)));
     assert_eq!(asked(&table.next()), Some((key.address, Some(MAC))));
     assert_eq!((table.heard(key, &without), table.state(key)), (vec![], Some(NeighbourState::Reachable)));
@@ -353,14 +355,14 @@ fn a_confirmation_lasts_a_time_of_its_own_and_a_repeated_request_is_of_no_use() 
     assert_eq!((config(20).stale, config(20).delay, config(2).delay), (seconds(40), seconds(5), seconds(2)));
     let (mut table, key, mut out) = (NeighbourRig::new(config(20)), key(V4), Vec::new());
     table.reachable(key);
-    let mut heard = |what: &Heard| table.neighbours.heard(table.now, key, what, &mut out);
+    let mut heard = |what: &HeardMac| table.neighbours.heard(table.now, key, what, &mut out);
     assert_eq!((heard(&REPLY), heard(&REQUEST)), (false, false));
 }
 
 /// Regression: it made the entry reachable for half a minute.
 #[test]
 fn an_answer_that_nobody_asked_for_is_probed_after_five_seconds() {
-    let spoofed = |overrides| Heard { mac: Some(OTHER_MAC), overrides, ..REPLY };
+    let spoofed = |overrides| HeardMac { mac: Some(OTHER_MAC), overrides, ..REPLY };
     for (key, overrides) in [(key(V4), Overrides::UnlessRecent), (key(V6_), Overrides::Always)] {
         let mut table = NeighbourRig::new(NeighbourConfig::default());
         table.pin(key);
@@ -445,8 +447,8 @@ fn neighbours_stay_in_their_vlan() {
     let Action::Send { frame, .. } = &out[0] else { panic!("{out:?}") };
     assert_eq!(frame[12..16], [0x81, 0, 0x20, 7]);
     assert_eq!(table.heard(plain, &REPLY), [], "from another VLAN");
-    assert_eq!(table.heard(key, &Heard { tags, ..REPLY }).len(), 2);
-    assert_eq!(table.heard(plain, &Heard { mac: Some(OTHER_MAC), ..GRATUITOUS }), []);
+    assert_eq!(table.heard(key, &HeardMac { tags, ..REPLY }).len(), 2);
+    assert_eq!(table.heard(plain, &HeardMac { mac: Some(OTHER_MAC), ..GRATUITOUS }), []);
 }
 
 #[test]

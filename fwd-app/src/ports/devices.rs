@@ -158,14 +158,19 @@ impl Devices {
 
     /// Takes ports with reset or removed devices out of use, and brings available ones back, without blocking. `set_link` gets a port's
     /// index and its link state.
-    pub(crate) fn turn(&mut self, table: &PortTable, handle: &Handle, set_link: &mut impl FnMut(u16, bool)) {
+    pub(crate) fn advance(
+        &mut self,
+        table: &PortTable,
+        handle: &Handle,
+        set_link: &mut impl FnMut(u16, bool),
+    ) {
         let at_work = self.work.as_ref().map(|work| work.at);
         for (_, device) in self.devices.iter_mut().enumerate().filter(|(at, _)| Some(*at) != at_work) {
             device.take_events(set_link);
         }
         match &mut self.work {
             Some(work) => {
-                if work.turn(&mut self.devices[work.at], handle, set_link) {
+                if work.advance(&mut self.devices[work.at], handle, set_link) {
                     self.work = None;
                 }
             }
@@ -208,7 +213,7 @@ impl Devices {
 
 impl Work {
     /// Advances the work; returns whether it is done.
-    fn turn(
+    fn advance(
         &mut self,
         device: &mut PortDevice,
         handle: &Handle,
@@ -450,8 +455,9 @@ mod tests {
         devices.set_mtu(0, 1400).unwrap();
         assert_eq!(port.mtu().unwrap(), 1500, "the port is out of use");
         let mut back = Vec::new();
-        devices
-            .turn(&PortTable::default(), &Handle::default(), &mut |index, is_up| back.push((index, is_up)));
+        devices.advance(&PortTable::default(), &Handle::default(), &mut |index, is_up| {
+            back.push((index, is_up))
+        });
         assert_eq!((back, port.mtu().unwrap()), (vec![(0, true)], 1400));
         port.close().unwrap();
     }
@@ -475,7 +481,7 @@ mod tests {
         assert_eq!(ports.each_ref().map(|port| port.mtu().unwrap()), [1500, 1500]);
         drop(end);
         while devices.work.is_some() {
-            devices.turn(&PortTable::default(), &Handle::default(), &mut |_, _| ());
+            devices.advance(&PortTable::default(), &Handle::default(), &mut |_, _| ());
         }
         devices.set_mtu(0, 1400).unwrap();
         assert_eq!(ports[0].mtu().unwrap(), 1400);

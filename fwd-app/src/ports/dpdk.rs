@@ -115,14 +115,14 @@ const WITHOUT_LINK: [&str; 5] = ["net_af_packet", "net_af_xdp", "net_null", "net
 const OPERSTATE: &str = "operstate";
 
 /// A link that may change.
-pub(crate) struct Link {
+pub(crate) struct PortLink {
     pub(crate) index: usize,
     pub(crate) port: Port,
     /// The kernel interface that provides the link state instead of the driver.
     interface: Option<String>,
 }
 
-impl Link {
+impl PortLink {
     /// `None` when it cannot be read, or only by waiting for another thread's control call.
     pub(crate) fn is_up(&self) -> Option<bool> {
         match &self.interface {
@@ -273,13 +273,13 @@ impl Ports {
     }
 
     /// Links of `records` that may change. Leaves out devices whose link other processes can make appear down.
-    pub(crate) fn links(&self, records: &[PortRecord]) -> Vec<Link> {
+    pub(crate) fn links(&self, records: &[PortRecord]) -> Vec<PortLink> {
         let ports = self.ports.iter().zip(records).enumerate();
         let links = ports.filter_map(|(index, (port, record))| {
             let has_none = WITHOUT_LINK.contains(&port.device_info().ok()?.driver.as_str());
             let interface = record.driver_interface.clone();
             let interface = interface.filter(|name| has_none && of_kernel(name, OPERSTATE).is_some());
-            (!has_none || interface.is_some()).then(|| Link { index, port: port.clone(), interface })
+            (!has_none || interface.is_some()).then(|| PortLink { index, port: port.clone(), interface })
         });
         links.collect()
     }

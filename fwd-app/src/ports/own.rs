@@ -15,7 +15,7 @@ fn within(table: &PortTable, vrf: usize) -> impl Iterator<Item = &PortRecord> + 
 }
 
 /// The addresses to punt on a port: those in its VRF; `None` unless the port is an interface.
-pub(crate) fn ours(table: &PortTable, port: &PortRecord) -> Option<PuntAddresses> {
+pub(crate) fn punt_addresses(table: &PortTable, port: &PortRecord) -> Option<PuntAddresses> {
     let beside = within(table, port.vrfs.own);
     let v4 = beside.clone().flat_map(PortRecord::v4).chain(broadcasts(port)).chain([Ipv4Addr::BROADCAST]);
     let of_port = |port: &'_ PortRecord| port.v6().chain(port.anycast()).collect::<Vec<_>>();
@@ -94,7 +94,7 @@ mod tests {
             "2001:db8::1/128 local",
         ];
         assert_eq!(shown, wanted);
-        let [first, none, last] = [0, 1, 2].map(|port| ours(&table, &table.ports[port]));
+        let [first, none, last] = [0, 1, 2].map(|port| punt_addresses(&table, &table.ports[port]));
         let (first, last) = (first.unwrap(), last.unwrap());
         assert!(none.is_none() && routes(&table, 1).is_empty());
         assert_eq!(first.v4, [0xc612_0101, 0xc612_0201, 0xc612_01ff, u32::MAX]);
@@ -119,6 +119,6 @@ mod tests {
     #[test]
     fn a_port_with_a_tap_is_an_interface_without_addresses_of_its_own() {
         let table = configured(3, &[], &[("1", "tap1")]).unwrap();
-        assert!(routes(&table, 0).is_empty() && ours(&table, &table.ports[1]).is_some());
+        assert!(routes(&table, 0).is_empty() && punt_addresses(&table, &table.ports[1]).is_some());
     }
 }

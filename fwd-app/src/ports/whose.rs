@@ -18,7 +18,7 @@ pub(crate) enum AddressOwner {
 }
 
 impl PortTable {
-    fn beside(&self, on: InterfaceId) -> impl Iterator<Item = &PortRecord> {
+    fn in_same_vrf(&self, on: InterfaceId) -> impl Iterator<Item = &PortRecord> {
         let vrf = self.interface(on).map(|interface| interface.vrfs.own);
         self.interfaces().filter(move |interface| Some(interface.vrfs.own) == vrf)
     }
@@ -27,12 +27,12 @@ impl PortTable {
     /// links of the VRF (the weak model of RFC 1122 3.3.4.2).
     pub(crate) fn is_local(&self, on: InterfaceId, address: IpAddr) -> bool {
         let is_of_link = matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());
-        self.beside(on).any(|interface| (!is_of_link || interface.id == on) && interface.has(address))
+        self.in_same_vrf(on).any(|interface| (!is_of_link || interface.id == on) && interface.has(address))
     }
 
     /// The owner of `address` for a packet received on `interface`. Other links' directed broadcasts do not count, since the router does
     /// not forward them (RFC 2644).
-    pub(crate) fn whose(&self, interface: &PortRecord, address: IpAddr) -> AddressOwner {
+    pub(crate) fn classify(&self, interface: &PortRecord, address: IpAddr) -> AddressOwner {
         let is_broadcast = matches!(address, IpAddr::V4(address) if interface.is_broadcast(address));
         let is_anycast = matches!(address, IpAddr::V6(address) if self.is_any_anycast(interface.id, address));
         match address {
@@ -46,17 +46,17 @@ impl PortTable {
 
     /// Whether an interface in the VRF of `on` has the address.
     pub(crate) fn is_any_address(&self, on: InterfaceId, address: IpAddr) -> bool {
-        self.beside(on).any(|interface| interface.has(address))
+        self.in_same_vrf(on).any(|interface| interface.has(address))
     }
 
     /// Whether it is a broadcast address of a link in the VRF of `on`.
     pub(crate) fn is_any_broadcast(&self, on: InterfaceId, address: Ipv4Addr) -> bool {
-        self.beside(on).any(|interface| interface.is_broadcast(address))
+        self.in_same_vrf(on).any(|interface| interface.is_broadcast(address))
     }
 
     /// Whether it is a subnet-router anycast address in the VRF of `on` (RFC 4291 2.6.1), which identifies no single router.
     pub(crate) fn is_any_anycast(&self, on: InterfaceId, address: Ipv6Addr) -> bool {
-        self.beside(on).any(|interface| interface.anycast().any(|of_link| of_link == address))
+        self.in_same_vrf(on).any(|interface| interface.anycast().any(|of_link| of_link == address))
     }
 
     /// The source address of a message to `to` sent by interface `by`; `None` if no address fits.
@@ -74,9 +74,10 @@ impl PortTable {
         let near = interface.addresses().iter().find(|at| at.contains(to.into())).map(|at| at.address());
         match near {
             Some(IpAddr::V4(address)) => Some(address),
-            _ => {
-                interface.v4().next().or_else(|| self.beside(by).find_map(|interface| interface.v4().next()))
-            }
+            _ => interface
+                .v4()
+                .next()
+                .or_else(|| self.in_same_vrf(by).find_map(|interface| interface.v4().next())),
         }
     }
 
@@ -93,7 +94,7 @@ impl PortTable {
         };
         let own = best(&mut self.interface(by)?.v6());
         // An interface without a fitting address borrows one of global scope from its VRF.
-        own.or_else(|| best(&mut self.beside(by).flat_map(PortRecord::v6).filter(|a| scope(*a) > LINK)))
+        own.or_else(|| best(&mut self.in_same_vrf(by).flat_map(PortRecord::v6).filter(|a| scope(*a) > LINK)))
     }
 }
 
@@ -152,7 +153,7 @@ pub(crate) mod tests {
             ("ff0e::1", AddressOwner::OtherGroup),
         ] {
             let port = all.interface(InterfaceId(0)).unwrap();
-            assert_eq!(all.whose(port, ip(text)), whose, "{text}");
+            assert_eq!(all.classify(port, ip(text)), whose, "{text}");
         }
         assert!(all.is_any_broadcast(InterfaceId(0), "203.0.113.255".parse().unwrap()));
         let anycast = |text: &str| all.is_any_anycast(InterfaceId(0), text.parse().unwrap());
@@ -174,7 +175,7 @@ pub(crate) mod tests {
             port
         }));
         let [zero, three, four, five] = [0, 3, 4, 5].map(InterfaceId);
-        let whose = |on, text| all.whose(all.interface(on).unwrap(), ip(text));
+        let whose = |on, text| all.classify(all.interface(on).unwrap(), ip(text));
         assert_eq!(
             (whose(zero, "192.0.2.7"), whose(three, "192.0.2.7")),
             (AddressOwner::Other, AddressOwner::Ours)

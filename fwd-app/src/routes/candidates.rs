@@ -410,7 +410,7 @@ impl Candidates {
     }
 
     /// Calls [`Self::set`] for a feed, and marks the prefix if it may have a new winner.
-    pub(crate) fn say(&mut self, said: &Said, file: impl FnOnce() -> NextHopId) {
+    pub(crate) fn set_and_mark(&mut self, said: &Said, file: impl FnOnce() -> NextHopId) {
         if self.set(said, file) {
             self.marked.mark(said.prefix);
         }
@@ -421,7 +421,7 @@ impl Candidates {
     pub(crate) fn set(&mut self, said: &Said, file: impl FnOnce() -> NextHopId) -> bool {
         let Said { source, prefix, .. } = *said;
         if source.is_user() {
-            self.undo.push(Said { route: self.said(prefix, source), ..*said });
+            self.undo.push(Said { route: self.route_from(prefix, source), ..*said });
         }
         self.replace(said, file)
     }
@@ -503,19 +503,19 @@ impl Candidates {
     }
 
     /// The route of a source that is no feed.
-    pub(crate) fn said(&self, prefix: IpPrefix, source: SourceId) -> Option<RouteId> {
+    pub(crate) fn route_from(&self, prefix: IpPrefix, source: SourceId) -> Option<RouteId> {
         self.get(prefix, (source, 0)).map(|candidate| candidate.route)
     }
 
     /// Whether files or ctl have a route of a prefix that has one.
     pub(crate) fn has_user_route(&self, prefix: IpPrefix) -> bool {
-        let said = |source| self.said(prefix, source).is_some();
+        let said = |source| self.route_from(prefix, source).is_some();
         !self.has(prefix) || said(SourceId::FILES) || said(SourceId::CTL)
     }
 
     /// The next hop of the files' route of a prefix with an entry, or [`NextHopId::NONE`].
     pub(crate) fn file_route(&self, prefix: IpPrefix) -> NextHopId {
-        self.said(prefix, SourceId::FILES).map_or(NextHopId::NONE, |route| self.routes.get(route).id)
+        self.route_from(prefix, SourceId::FILES).map_or(NextHopId::NONE, |route| self.routes.get(route).id)
     }
 
     pub(crate) fn route_of(

@@ -193,7 +193,7 @@ impl Vrf {
         // Stopping stages may still hold the last batches of the previous engine.
         *retired = Some(before).filter(|_| running.is_stopping());
         (self.rib, *failover, *spec, *is_shared) = (rib, made.service, building.spec.clone(), made.is_shared);
-        self.refused.hurry();
+        self.refused.retry_now();
         self.egress.neighbours_have_changed();
         self.set_families();
         Ok(())
@@ -236,7 +236,7 @@ fn leave_out(rib: &mut Rib, engine: &dyn EngineWriter) {
     if !engine.info().has_family(Family::V6) {
         gone.v6 = rib.v6.withdrawn();
     }
-    rib.tell(&gone);
+    rib.announce(&gone);
     rib.take_delta();
 }
 

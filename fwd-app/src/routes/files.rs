@@ -42,7 +42,7 @@ impl Replacement {
     ///
     /// # Errors
     /// The errors of [`Vrf::commit`], with the name of the VRF, after everything is restored.
-    pub(crate) fn turn(&mut self, vrf: &mut Vrf) -> Option<anyhow::Result<u64>> {
+    pub(crate) fn advance(&mut self, vrf: &mut Vrf) -> Option<anyhow::Result<u64>> {
         Some(self.slice_of(vrf)?.with_context(|| format!("VRF {}", vrf.name)))
     }
 
@@ -155,7 +155,7 @@ impl Vrf {
         }
         let before = self.candidates.file_route(prefix);
         let route = self.candidates.of_hop(id);
-        self.say(&Said { source: SourceId::FILES, prefix, metric: 0, route });
+        self.set_and_choose(&Said { source: SourceId::FILES, prefix, metric: 0, route });
         before
     }
 }

@@ -65,7 +65,7 @@ impl Refused {
     }
 
     /// Retries all refused prefixes soon, since the engine was replaced.
-    pub(super) fn hurry(&mut self) {
+    pub(super) fn retry_now(&mut self) {
         if !self.prefixes.is_empty() {
             self.groups.clear();
             (self.round, self.due) = (None, Some(Instant::now()));

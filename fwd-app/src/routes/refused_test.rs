@@ -71,7 +71,7 @@ fn of_what_is_refused_withdrawals_are_tried_first() {
     let source = SourceId::of_feed(FPM.0);
     rig.vrf.announce(source, (prefix, 0), &route, &interfaces);
     let gone = Said { source, prefix: numbered(1).0, metric: 0, route: None };
-    rig.vrf.candidates.say(&gone, || NextHopId::NONE);
+    rig.vrf.candidates.set_and_mark(&gone, || NextHopId::NONE);
     rig.vrf.refused.round_max = Duration::ZERO;
     rig.vrf.drain(None);
     assert_eq!(rig.vrf.refused.len(), 2);
@@ -87,13 +87,13 @@ fn of_what_is_refused_withdrawals_are_tried_first() {
 #[test]
 fn another_engine_gets_what_was_refused_at_once() {
     let (mut rig, faults) = SourcesRig::with_faults();
-    rig.vrf.refused.hurry();
+    rig.vrf.refused.retry_now();
     assert!(!rig.vrf.refused.is_due(), "nothing was refused");
     faults.fail_from(Call::Apply, 0, How::Full);
     rig.says_all(FPM, vec![numbered(1).1]);
     faults.fail_from(Call::Apply, u64::MAX, How::Full);
     assert!(!rig.vrf.refused.is_due() && rig.in_service(1..2) == 0);
-    rig.vrf.refused.hurry();
+    rig.vrf.refused.retry_now();
     while rig.learn() {}
     assert_eq!(rig.in_service(1..2), 1);
 }
@@ -326,22 +326,22 @@ fn a_reload_in_slices_is_taken_whole_or_not_at_all() {
         replacement.slice = 2;
         faults.fail_from(Call::Apply, faults.calls(Call::Apply) + refused_at, How::Full);
         while rig.vrf.rib().len() < before.len() + done {
-            assert!(replacement.turn(&mut rig.vrf).is_none());
+            assert!(replacement.advance(&mut rig.vrf).is_none());
         }
         // This slice and all remaining routes are refused.
         let refusals = faults.calls(Call::Apply) + 2;
         while faults.calls(Call::Apply) < refusals {
-            assert!(replacement.turn(&mut rig.vrf).is_none());
+            assert!(replacement.advance(&mut rig.vrf).is_none());
         }
         faults.fail_from(Call::Apply, u64::MAX, How::Full);
-        let refusal = std::iter::repeat_with(|| replacement.turn(&mut rig.vrf)).flatten().next().unwrap();
+        let refusal = std::iter::repeat_with(|| replacement.advance(&mut rig.vrf)).flatten().next().unwrap();
         refusal.unwrap_err();
         assert_eq!(routes(&rig.vrf), before, "refused at {refused_at}");
     }
     let deltas = rig.vrf.tally.deltas;
     let mut replacement = rig.vrf.replace_routes(rib, hops).unwrap();
     replacement.slice = 2;
-    let changed = std::iter::repeat_with(|| replacement.turn(&mut rig.vrf)).flatten().next().unwrap();
+    let changed = std::iter::repeat_with(|| replacement.advance(&mut rig.vrf)).flatten().next().unwrap();
     assert_eq!(changed.unwrap(), 6 + before.len() as u64);
     assert_eq!(rig.vrf.rib().len(), 6);
     assert_eq!(rig.vrf.tally.deltas - deltas, (6 + before.len() as u64).div_ceil(2));

@@ -18,7 +18,7 @@ impl Vrf {
     pub(crate) fn replace_all(&mut self, rib: Rib, hops: NextHopTable) -> anyhow::Result<u64> {
         let mut replacement = self.replace_routes(rib, hops)?;
         loop {
-            if let Some(result) = replacement.turn(self) {
+            if let Some(result) = replacement.advance(self) {
                 return result;
             }
         }

@@ -202,7 +202,7 @@ impl Vrf {
     ) {
         let Self { rib, egress, candidates, .. } = self;
         let route = Some(candidates.route(route, |wanted| egress.next_hop(&wanted, interfaces)));
-        candidates.say(&Said { source, prefix, metric, route }, || rib.get(prefix));
+        candidates.set_and_mark(&Said { source, prefix, metric, route }, || rib.get(prefix));
         if candidates.lacks_table(prefix.family()) {
             self.notice_family(prefix.family());
         }
@@ -242,7 +242,7 @@ impl Vrf {
     }
 
     /// Records a route of a user or an address; in service after the next commit.
-    pub(super) fn say(&mut self, said: &Said) {
+    pub(super) fn set_and_choose(&mut self, said: &Said) {
         let Self { candidates, rib, .. } = self;
         candidates.set(said, || rib.get(said.prefix));
         self.choose(said.prefix, said.source.is_user());
@@ -424,7 +424,7 @@ impl Vrf {
         let id = hop.intern(&mut self.egress.hops)?;
         self.egress.refresh_if_stale(&self.rib, &mut self.candidates);
         let route = self.candidates.of_hop(id);
-        self.say(&Said { source: SourceId::CTL, prefix, metric: 0, route });
+        self.set_and_choose(&Said { source: SourceId::CTL, prefix, metric: 0, route });
         self.updates += 1;
         Ok(id)
     }
@@ -437,7 +437,7 @@ impl Vrf {
         self.check_not_own(prefix)?;
         self.commit_updates();
         self.updates += 1;
-        let has_ctl = self.candidates.said(prefix, SourceId::CTL).is_some();
+        let has_ctl = self.candidates.route_from(prefix, SourceId::CTL).is_some();
         let (source, metric) = match self.candidates.winner(prefix) {
             _ if has_ctl => (SourceId::CTL, 0),
             // It returns when the feed announces it again.
@@ -447,12 +447,12 @@ impl Vrf {
                 return Ok(());
             }
         };
-        self.say(&Said { source, prefix, metric, route: None });
+        self.set_and_choose(&Said { source, prefix, metric, route: None });
         Ok(())
     }
 
     fn check_not_own(&self, prefix: IpPrefix) -> Result<(), UpdateError> {
-        match self.candidates.said(prefix, SourceId::OWN) {
+        match self.candidates.route_from(prefix, SourceId::OWN) {
             Some(_) => Err(UpdateError::Own { prefix }),
             None => Ok(()),
         }
@@ -474,7 +474,7 @@ impl Vrf {
             .chain(routes.iter().map(|(prefix, id)| (*prefix, *id)))
         {
             let route = self.candidates.of_hop(id);
-            self.say(&Said { source: SourceId::OWN, prefix, metric: 0, route });
+            self.set_and_choose(&Said { source: SourceId::OWN, prefix, metric: 0, route });
         }
         self.own = routes.into_keys().collect();
         Ok(())

@@ -9,8 +9,8 @@ pub mod router;
 
 use crate::cli::config;
 use crate::console::answer::Answer;
-use crate::console::grammar::{self, Input};
-use crate::console::server::connection::Connection;
+use crate::console::grammar::{self, CtlLine};
+use crate::console::server::connection::CtlConnection;
 use crate::datapath::check::{self, Checked, Destination};
 use crate::datapath::egress::Inputs;
 use crate::datapath::egress::learned::Learned;
@@ -281,7 +281,7 @@ impl BatchForwarder {
         let egress: Vec<_> = ports.iter().map(egress).collect();
         let mut engine = OracleEngine::new(&EngineOptions::default());
         let mut told = Rib::new();
-        told.tell(&Routes::of(rib));
+        told.announce(&Routes::of(rib));
         told.commit_to(&mut engine)?;
         let learned = Learned::default();
         let inputs = Inputs { ecmp_seed: ECMP_SEED, ..Inputs::new(hops, &egress, rib, &learned) };
@@ -396,8 +396,8 @@ pub fn read_capture(path: &Path) -> anyhow::Result<Capture> {
 pub fn ctl_words(line: &str) -> Option<String> {
     let _ = grammar::complete(line);
     match grammar::parse(line) {
-        Ok(Input::Ask(request)) => Some(request.to_string()),
-        Ok(Input::RouteDiff(_) | Input::Help(_) | Input::Top { .. } | Input::Quit) | Err(_) => None,
+        Ok(CtlLine::Ask(request)) => Some(request.to_string()),
+        Ok(CtlLine::RouteDiff(_) | CtlLine::Help(_) | CtlLine::Top { .. } | CtlLine::Quit) | Err(_) => None,
     }
 }
 
@@ -405,7 +405,7 @@ pub fn ctl_words(line: &str) -> Option<String> {
 /// and the number of invalid lines.
 #[must_use]
 pub fn ctl_replies(mut input: &[u8], piece: usize) -> (Vec<u8>, u64) {
-    let (mut client, mut replies) = (Connection::new(), Vec::new());
+    let (mut client, mut replies) = (CtlConnection::new(), Vec::new());
     while !client.is_over() {
         if let Some(request) = client.next_request() {
             client.answer(&Ok(Answer::new(request.to_string())));

@@ -1,7 +1,7 @@
 //! Full tables of the Internet, if `FWD_DATA` has them: every engine and instruction set against the trie.
 
 use crate::support::{ScratchFolder, check_engines, data, fwd};
-use crate::trie::{Route, RouteModel, edges, random_addresses, route};
+use crate::trie::{RouteKey, RouteModel, edges, random_addresses, route};
 use fib::{conformance, feed};
 use std::io::Read as _;
 use std::path::Path;
@@ -20,7 +20,7 @@ fn full_tables_after_a_real_update_stream() {
     let mut model = RouteModel::of_text(&(text(&v4) + &text(&v6)));
     assert_eq!(model.routes.len(), 901_899 + 160_147);
     assert!(model.routes.keys().any(|(first, len)| first.is_ipv6() && *len > 64));
-    let mut touched: Vec<Route> = Vec::new();
+    let mut touched: Vec<RouteKey> = Vec::new();
     for line in text(&updates).lines() {
         // SECONDS a|w PREFIX PEER ORIGIN; the next hop is 1 + ORIGIN mod 255.
         let words: Vec<_> = line.split(' ').collect();

@@ -4,7 +4,7 @@
 //! the host's driver.
 
 use crate::full_tables::text;
-use crate::support::{Output, ScratchFolder, check_answers, data, fwd, fwd_env, lines};
+use crate::support::{ProgramOutput, ScratchFolder, check_answers, data, fwd, fwd_env, lines};
 use crate::trie::{RouteModel, edges, every_length, random_addresses, route};
 use std::fs;
 use std::net::IpAddr;
@@ -29,12 +29,12 @@ fn driver() -> Option<Vec<(&'static str, String)>> {
     Some(vec![("LD_PRELOAD", mock())])
 }
 
-fn with(environment: &[(&'static str, String)], args: &[&str], input: &str) -> Output {
+fn with(environment: &[(&'static str, String)], args: &[&str], input: &str) -> ProgramOutput {
     let environment: Vec<_> = environment.iter().map(|(name, value)| (*name, value.as_str())).collect();
     fwd_env(args, input, &environment)
 }
 
-fn mocked(switches: &[(&'static str, &str)], args: &[&str], input: &str) -> Output {
+fn mocked(switches: &[(&'static str, &str)], args: &[&str], input: &str) -> ProgramOutput {
     let mut environment = vec![("LD_PRELOAD", mock())];
     environment.extend(switches.iter().map(|(name, value)| (*name, (*value).to_owned())));
     with(&environment, args, input)
@@ -130,7 +130,7 @@ fn without_a_gpu_there_is_one_clear_line_and_exit_code_3() {
 
 #[test]
 fn check_says_what_gpu_there_is_or_why_none() {
-    let gpu = |out: Output| {
+    let gpu = |out: ProgramOutput| {
         let line = out.stdout.lines().find(|line| line.contains("  gpu ")).map(str::to_owned);
         line.unwrap_or_else(|| panic!("no line of the GPU in {}", out.stdout))
     };
@@ -165,7 +165,7 @@ fn options_that_do_not_fit_are_bad_usage() {
 }
 
 /// Whether the run switched to the fallback. It must warn at most once.
-fn switched(out: &Output) -> bool {
+fn switched(out: &ProgramOutput) -> bool {
     let count = out.stderr.lines().filter(|line| line.contains("answers from now on")).count();
     assert!(count <= 1, "warned more than once: {}", out.stderr);
     count == 1

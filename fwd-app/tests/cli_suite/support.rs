@@ -7,13 +7,13 @@ use std::net::IpAddr;
 use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
-pub(crate) struct Output {
+pub(crate) struct ProgramOutput {
     pub(crate) code: i32,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
-impl Output {
+impl ProgramOutput {
     pub(crate) fn ok(self) -> String {
         assert_eq!(self.code, 0, "{}", self.stderr);
         self.stdout
@@ -29,12 +29,12 @@ impl Output {
     }
 }
 
-pub(crate) fn fwd(args: &[&str]) -> Output {
+pub(crate) fn fwd(args: &[&str]) -> ProgramOutput {
     fwd_stdin(args, "")
 }
 
 /// Runs `fwd-app args..` with `input` on stdin, and checks the properties of every run.
-pub(crate) fn fwd_stdin(args: &[&str], input: &str) -> Output {
+pub(crate) fn fwd_stdin(args: &[&str], input: &str) -> ProgramOutput {
     fwd_env(args, input, &[])
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn start(args: &[&str], environment: &[(&str, &str)]) -> Child {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-pub(crate) fn fwd_env(args: &[&str], input: &str, environment: &[(&str, &str)]) -> Output {
+pub(crate) fn fwd_env(args: &[&str], input: &str, environment: &[(&str, &str)]) -> ProgramOutput {
     let mut child = start(args, environment);
     let mut stdin = child.stdin.take().unwrap();
     let input = input.as_bytes().to_vec();
@@ -64,7 +64,7 @@ pub(crate) fn fwd_env(args: &[&str], input: &str, environment: &[(&str, &str)]) 
         let last = stderr.lines().find(|line| !line.starts_with("fwd-app: warning:"));
         assert!(last.is_some_and(|line| line.starts_with("fwd-app: ")), "{args:?}: {stderr}");
     }
-    Output { code, stdout: String::from_utf8(output.stdout).unwrap(), stderr }
+    ProgramOutput { code, stdout: String::from_utf8(output.stdout).unwrap(), stderr }
 }
 
 pub(crate) struct ScratchFolder(TempDir);

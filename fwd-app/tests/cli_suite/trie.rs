@@ -44,12 +44,12 @@ impl BinaryTrie {
     }
 }
 
-pub(crate) type Route = (IpAddr, u32);
+pub(crate) type RouteKey = (IpAddr, u32);
 
 pub(crate) struct RouteModel {
     v4: BinaryTrie,
     v6: BinaryTrie,
-    pub(crate) routes: HashMap<Route, u32>,
+    pub(crate) routes: HashMap<RouteKey, u32>,
 }
 
 fn high_bits(address: IpAddr) -> u128 {
@@ -71,13 +71,13 @@ fn offset(first: IpAddr, offset: i128) -> IpAddr {
     }
 }
 
-pub(crate) fn route(text: &str) -> Route {
+pub(crate) fn route(text: &str) -> RouteKey {
     let (address, len) = text.split_once('/').unwrap();
     (address.parse().unwrap(), len.parse().unwrap())
 }
 
 /// Addresses at which an answer may change: the first and the last of the prefix, and their neighbours outside it.
-pub(crate) fn edges((first, len): Route) -> [IpAddr; 4] {
+pub(crate) fn edges((first, len): RouteKey) -> [IpAddr; 4] {
     let host_bits = width(first) - len;
     let last = if host_bits == 0 { 0 } else { (u128::MAX >> (128 - host_bits)).cast_signed() };
     let last = offset(first, last);
@@ -99,7 +99,7 @@ impl RouteModel {
     }
 
     /// Sets a route; id 0 withdraws it.
-    pub(crate) fn set(&mut self, route: Route, id: u32) {
+    pub(crate) fn set(&mut self, route: RouteKey, id: u32) {
         let trie = if route.0.is_ipv4() { &mut self.v4 } else { &mut self.v6 };
         trie.set(high_bits(route.0), route.1, id);
         if id == 0 {

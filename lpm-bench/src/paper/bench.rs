@@ -2,7 +2,7 @@
 
 // The modules of the papers import these names from here.
 pub(super) use super::claims::Claim;
-pub(super) use super::data::{DataSet, Hops, Start};
+pub(super) use super::data::{DataSet, HopSource, Start};
 pub(super) use super::figure::{Figure, Panel, least, most, over, with};
 pub(super) use crate::args::PaperArgs;
 pub(super) use crate::fault::{Fault, Result};

@@ -36,13 +36,13 @@ pub(super) struct TimedUpdate {
 /// The choice of next hops. A collector gets each route from all its peers. By origin, most updates change nothing; by peer, each one changes
 /// the next hop, as in a router that forwards to the latest peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Hops {
+pub(super) enum HopSource {
     Origin,
     /// The peer; the origin if the feed does not name peers.
     Peer,
 }
 
-impl Hops {
+impl HopSource {
     pub(super) const ALL: [(Self, &'static str); 2] = [(Self::Origin, "by origin"), (Self::Peer, "by peer")];
 }
 
@@ -69,10 +69,10 @@ pub(super) struct DataSet {
 }
 
 impl TimedUpdate {
-    const fn next_hop(&self, hops: Hops) -> NextHopId {
+    const fn next_hop(&self, hops: HopSource) -> NextHopId {
         match hops {
-            Hops::Origin => self.by_origin,
-            Hops::Peer => self.by_peer,
+            HopSource::Origin => self.by_origin,
+            HopSource::Peer => self.by_peer,
         }
     }
 }
@@ -118,10 +118,10 @@ impl DataSet {
         self.updates.iter().filter(move |update| update.prefix.family() == family)
     }
 
-    pub(super) fn start(&self, family: Family, hops: Hops, start: Start) -> Rib {
+    pub(super) fn start(&self, family: Family, hops: HopSource, start: Start) -> Rib {
         let mut rib = Rib::plain();
         match start {
-            Start::Table => rib.tell(&self.tables.routes_of(family)),
+            Start::Table => rib.announce(&self.tables.routes_of(family)),
             Start::OwnState => self.updates_of(family).for_each(|update| {
                 rib.set(update.prefix, update.next_hop(hops));
             }),
@@ -131,14 +131,20 @@ impl DataSet {
     }
 
     /// The updates of `family` that change something, in deltas of `size` updates, or of one time stamp each if `None`.
-    pub(super) fn deltas(&self, family: Family, size: Option<usize>, hops: Hops, start: Start) -> Deltas {
+    pub(super) fn deltas(
+        &self,
+        family: Family,
+        size: Option<usize>,
+        hops: HopSource,
+        start: Start,
+    ) -> Deltas {
         let updates: Vec<&TimedUpdate> = self.updates_of(family).collect();
         let parts: Vec<&[&TimedUpdate]> = match size {
             Some(size) => updates.chunks(size.max(1)).collect(),
             None => updates.chunk_by(|a, b| a.time_s.floor().total_cmp(&b.time_s.floor()).is_eq()).collect(),
         };
         let parts = parts.iter().map(|part| part.iter().map(|update| (update.prefix, update.next_hop(hops))));
-        Deltas::of(&mut self.start(family, hops, start), parts, |_, _, _| {})
+        Deltas::from_parts(&mut self.start(family, hops, start), parts, |_, _, _| {})
     }
 
     fn read_updates(&mut self, path: &Path) -> Result<()> {
@@ -244,11 +250,11 @@ mod tests {
         let set = &sets[0];
         assert_eq!((sets.len(), set.name.as_str()), (1, "generated"));
         for (family, size) in [(Family::V4, None), (Family::V4, Some(1)), (Family::V6, Some(10))] {
-            let deltas = set.deltas(family, size, Hops::Origin, Start::Table);
+            let deltas = set.deltas(family, size, HopSource::Origin, Start::Table);
             assert!(deltas.changes() > 100 && deltas.forward.len() == deltas.backward.len());
             assert_eq!(size == Some(1), deltas.changes() == deltas.forward.len());
             let mut rib = set.tables.oracle.clone();
-            deltas.forward.iter().chain(&deltas.backward).for_each(|delta| rib.tell(delta));
+            deltas.forward.iter().chain(&deltas.backward).for_each(|delta| rib.announce(delta));
             for (prefix, id) in &set.tables.v4 {
                 assert_eq!(
                     rib.v4.longest_match(prefix.last_address()),
@@ -257,7 +263,7 @@ mod tests {
                 );
             }
         }
-        let kinds = set.deltas(Family::V4, Some(1), Hops::Origin, Start::Table).kinds();
+        let kinds = set.deltas(Family::V4, Some(1), HopSource::Origin, Start::Table).kinds();
         assert!(kinds.iter().all(|kind| *kind > 0), "{kinds:?}");
     }
 
@@ -265,9 +271,9 @@ mod tests {
     fn own_state_is_what_the_stream_leads_to() {
         let lines = "1 a 10.1.0.0/16 192.0.2.1\n2 a 10.1.0.0/16 192.0.2.2\n2 a 10.2.0.0/16 192.0.2.1\n";
         let set = bench_of("10.0.0.0/8 1\n", lines, &gamt::PAPER).sets.remove(0);
-        let deltas = |start| set.deltas(Family::V4, None, Hops::Origin, start);
+        let deltas = |start| set.deltas(Family::V4, None, HopSource::Origin, start);
         // The route of the first line starts with the second's next hop; the third line changes nothing.
-        assert_eq!(set.start(Family::V4, Hops::Origin, Start::OwnState).len(), 2);
+        assert_eq!(set.start(Family::V4, HopSource::Origin, Start::OwnState).len(), 2);
         assert_eq!((deltas(Start::OwnState).changes(), deltas(Start::OwnState).kinds()), (2, [0, 2, 0]));
         assert_eq!((deltas(Start::Table).changes(), deltas(Start::Table).kinds()), (3, [2, 1, 0]));
     }
@@ -280,12 +286,18 @@ mod tests {
         let sets = bench_of("10.0.0.0/8 1\n", lines, &gamt::PAPER).sets;
         let deltas = |hops, start| sets[0].deltas(Family::V4, Some(1), hops, start);
         let changes = |hops, start| deltas(hops, start).changes();
-        assert_eq!((changes(Hops::Origin, Start::Table), changes(Hops::Peer, Start::Table)), (2, 4));
-        assert_eq!(deltas(Hops::Peer, Start::Table).kinds(), [1, 2, 1]);
-        let seconds = sets[0].deltas(Family::V4, None, Hops::Peer, Start::Table);
+        assert_eq!(
+            (changes(HopSource::Origin, Start::Table), changes(HopSource::Peer, Start::Table)),
+            (2, 4)
+        );
+        assert_eq!(deltas(HopSource::Peer, Start::Table).kinds(), [1, 2, 1]);
+        let seconds = sets[0].deltas(Family::V4, None, HopSource::Peer, Start::Table);
         assert_eq!(seconds.forward.len(), 3, "one delta a second");
         // The stream ends with a withdrawal, so it begins without the route.
-        assert!(sets[0].start(Family::V4, Hops::Peer, Start::OwnState).is_empty());
-        assert_eq!((changes(Hops::Origin, Start::OwnState), changes(Hops::Peer, Start::OwnState)), (2, 4));
+        assert!(sets[0].start(Family::V4, HopSource::Peer, Start::OwnState).is_empty());
+        assert_eq!(
+            (changes(HopSource::Origin, Start::OwnState), changes(HopSource::Peer, Start::OwnState)),
+            (2, 4)
+        );
     }
 }

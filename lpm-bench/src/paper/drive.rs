@@ -20,7 +20,7 @@ pub(super) struct Driven<Number = f64> {
 }
 
 impl Driven<Spread> {
-    pub(super) fn of(rounds: &[Driven]) -> Self {
+    pub(super) fn spread_of(rounds: &[Driven]) -> Self {
         let spread = |of: fn(&Driven) -> f64| rounds.iter().map(of).collect();
         Self {
             mlps: spread(|one| one.mlps),

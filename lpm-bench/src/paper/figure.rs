@@ -131,17 +131,23 @@ impl Figure {
     }
 
     /// Records our number for the claim with the words `what`.
-    pub(crate) fn ours(&mut self, what: &str, value: impl Into<Option<f64>>) {
-        self.ours_of(what, "", value);
+    pub(crate) fn record(&mut self, what: &str, value: impl Into<Option<f64>>) {
+        self.record_of(what, "", value);
     }
 
-    /// As [`Self::ours`], of one of several forms: the paper's own form comes first.
-    pub(crate) fn ours_of(&mut self, what: &str, of: &str, value: impl Into<Option<f64>>) {
-        self.own(what, of, "", value);
+    /// As [`Self::record`], of one of several forms: the paper's own form comes first.
+    pub(crate) fn record_of(&mut self, what: &str, of: &str, value: impl Into<Option<f64>>) {
+        self.record_unclaimed(what, of, "", value);
     }
 
     /// Records a number without a claim.
-    pub(crate) fn own(&mut self, what: &str, of: &str, unit: &'static str, value: impl Into<Option<f64>>) {
+    pub(crate) fn record_unclaimed(
+        &mut self,
+        what: &str,
+        of: &str,
+        unit: &'static str,
+        value: impl Into<Option<f64>>,
+    ) {
         let ours = Ours { of: of.into(), value: value.into() };
         self.own.push(Own { ours, what: what.into(), unit });
     }
@@ -241,7 +247,7 @@ impl Panel {
         self.series.iter().find(|line| line.name == name).map_or(&[], |line| &line.points)
     }
 
-    pub(crate) fn at(&self, name: &str, x: impl Into<f64>) -> Option<f64> {
+    pub(crate) fn value_at(&self, name: &str, x: impl Into<f64>) -> Option<f64> {
         let x = x.into();
         self.points(name).iter().find(|point| (point.x - x).abs() < 1e-9).map(|point| point.y.median)
     }
@@ -264,7 +270,7 @@ impl Panel {
 
     /// The line `one` over the line `other`, where both have a point.
     pub(crate) fn ratios(&self, one: &str, other: &str) -> Vec<f64> {
-        let ratio = |point: &Point| Some(point.y.median / self.at(other, point.x)?);
+        let ratio = |point: &Point| Some(point.y.median / self.value_at(other, point.x)?);
         self.points(one).iter().filter_map(ratio).collect()
     }
 }

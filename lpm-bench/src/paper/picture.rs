@@ -107,7 +107,7 @@ mod tests {
         let path = folder.path().join("f.svg");
         let mut panel = Panel::new("million lookups a second");
         for x in 0..5_u32 {
-            panel.add("GAMT", f64::from(1 << x), Spread::of(&[f64::from(x), f64::from(x + 1)]));
+            panel.add("GAMT", f64::from(1 << x), Spread::of_rounds(&[f64::from(x), f64::from(x + 1)]));
             panel.add("GALE", f64::from(1 << x), 2.0);
         }
         let panels = vec![panel.clone(), Panel { y_log: true, ..panel }];

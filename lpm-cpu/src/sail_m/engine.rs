@@ -21,12 +21,12 @@ use lpm_core::epoch::{Epochs, ReaderEpoch};
 use lpm_core::retire::Retired;
 use std::sync::Arc;
 
-type Place = Arc<ArcSwap<OverlayTable>>;
+type OverlayPointer = Arc<ArcSwap<OverlayTable>>;
 
 pub(crate) struct SailM {
     params: SailParams,
     writer: OverlayWriter,
-    place: Place,
+    place: OverlayPointer,
     retired: Retired<OverlayTable>,
     epochs: Arc<Epochs>,
     routes: Vec<usize>,
@@ -54,7 +54,7 @@ impl SailM {
         })
     }
 
-    pub(crate) fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> OverlayPointer {
         Arc::clone(&self.place)
     }
 
@@ -165,7 +165,7 @@ impl EngineWriter for SailM {
 struct Lookups {
     isa: CheckedIsa,
     epoch: ReaderEpoch,
-    table: Cache<Place, Arc<OverlayTable>>,
+    table: Cache<OverlayPointer, Arc<OverlayTable>>,
 }
 
 impl Answer for Lookups {

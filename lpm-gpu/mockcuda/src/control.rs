@@ -21,7 +21,7 @@
 //! | `MOCKCUDA_QUIET=1` | | no messages on standard error |
 //! | `MOCKCUDA_REPORT=1` | | calls, words and violations on standard error when the process ends |
 
-use crate::error::{Code, LAUNCH_FAILED, UNKNOWN, ends_context};
+use crate::error::{LAUNCH_FAILED, ResultCode, UNKNOWN, ends_context};
 use crate::exec::warp::TRANSACTION_BYTES;
 use crate::memory::{MemoryKind, memory};
 use crate::stream::lock;
@@ -46,7 +46,7 @@ pub(crate) struct MockControl {
     fail_first: AtomicU64,
     fail_count: AtomicU64,
     fail_code: AtomicU32,
-    fail_name: Mutex<Option<(Vec<u8>, u64, Code)>>,
+    fail_name: Mutex<Option<(Vec<u8>, u64, ResultCode)>>,
     operation_failing: AtomicU64,
     operation_code: AtomicU32,
     delay_us: AtomicU32,
@@ -89,8 +89,8 @@ fn flag(name: &str) -> bool {
     std::env::var(name).is_ok_and(|value| !value.is_empty() && value != "0")
 }
 
-fn code_of(number: Option<&u64>, otherwise: Code) -> Code {
-    number.and_then(|&n| Code::try_from(n).ok()).unwrap_or(otherwise)
+fn code_of(number: Option<&u64>, otherwise: ResultCode) -> ResultCode {
+    number.and_then(|&n| ResultCode::try_from(n).ok()).unwrap_or(otherwise)
 }
 
 impl MockControl {
@@ -166,7 +166,7 @@ impl MockControl {
     }
 
     /// Counts a driver call; returns the code with which it must fail.
-    pub(crate) fn call(&self, name: &'static CStr) -> Option<Code> {
+    pub(crate) fn call(&self, name: &'static CStr) -> Option<ResultCode> {
         let index = self.calls.fetch_add(1, Relaxed);
         let mut log = lock(&self.log);
         if log.len() < self.log_max {
@@ -187,7 +187,7 @@ impl MockControl {
         usize::try_from(index).unwrap_or(0) % self.log_max.max(1)
     }
 
-    fn call_by_name(&self, name: &CStr) -> Option<Code> {
+    fn call_by_name(&self, name: &CStr) -> Option<ResultCode> {
         let mut failing = lock(&self.fail_name);
         let (wanted, left, code) = failing.as_mut()?;
         if wanted != name.to_bytes() {
@@ -203,7 +203,7 @@ impl MockControl {
     }
 
     /// Counts a stream operation; returns the code with which it must fail.
-    pub(crate) fn operation(&self) -> Option<Code> {
+    pub(crate) fn operation(&self) -> Option<ResultCode> {
         let index = self.operations.fetch_add(1, Relaxed);
         if index >= self.stall_at.load(Relaxed) {
             self.stalled.store(true, Relaxed);
@@ -218,7 +218,7 @@ impl MockControl {
     }
 }
 
-fn failing_name() -> Option<(Vec<u8>, u64, Code)> {
+fn failing_name() -> Option<(Vec<u8>, u64, ResultCode)> {
     let value = std::env::var("MOCKCUDA_FAIL_CALL").ok()?;
     let mut parts = value.split(':');
     let name = parts.next()?.as_bytes().to_vec();

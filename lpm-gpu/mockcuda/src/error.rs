@@ -2,14 +2,14 @@
 
 use std::ffi::CStr;
 
-pub(crate) type Code = u32;
-pub(crate) type Answer<T = ()> = Result<T, Code>;
+pub(crate) type ResultCode = u32;
+pub(crate) type CallResult<T = ()> = Result<T, ResultCode>;
 
 macro_rules! codes {
     ($($name:ident = $code:literal, $cuda:literal;)*) => {
-        $(pub(crate) const $name: Code = $code;)*
+        $(pub(crate) const $name: ResultCode = $code;)*
 
-        pub(crate) fn name(code: Code) -> Option<&'static CStr> {
+        pub(crate) fn name(code: ResultCode) -> Option<&'static CStr> {
             match code {
                 0 => Some(c"CUDA_SUCCESS"),
                 $($code => Some($cuda),)*
@@ -48,6 +48,6 @@ codes! {
 }
 
 /// Whether the driver returns `code` from all later calls until the context is destroyed.
-pub(crate) fn ends_context(code: Code) -> bool {
+pub(crate) fn ends_context(code: ResultCode) -> bool {
     matches!(code, 214 | 220 | ILLEGAL_ADDRESS | LAUNCH_TIMEOUT | 710 | 714..=LAUNCH_FAILED)
 }

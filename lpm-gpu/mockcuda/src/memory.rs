@@ -133,7 +133,7 @@ impl Window {
     }
 }
 
-pub(crate) struct Memory {
+pub(crate) struct MockMemory {
     device: Arena,
     pinned: Arena,
     /// Base of a byte for each word of the device arena; not 0 if the program marked the word as freed.
@@ -143,12 +143,12 @@ pub(crate) struct Memory {
     pub(crate) bad_reads: AtomicU64,
 }
 
-pub(crate) fn memory() -> Option<&'static Memory> {
-    static MEMORY: OnceLock<Option<Memory>> = OnceLock::new();
-    MEMORY.get_or_init(Memory::new).as_ref()
+pub(crate) fn memory() -> Option<&'static MockMemory> {
+    static MEMORY: OnceLock<Option<MockMemory>> = OnceLock::new();
+    MEMORY.get_or_init(MockMemory::new).as_ref()
 }
 
-impl Memory {
+impl MockMemory {
     fn new() -> Option<Self> {
         Some(Self {
             device: Arena::new()?,
@@ -355,7 +355,7 @@ impl Book {
     }
 }
 
-/// Loads `bytes` (1, 4 or 8) at `at`, an aligned address from [`Memory::locate`].
+/// Loads `bytes` (1, 4 or 8) at `at`, an aligned address from [`MockMemory::locate`].
 #[inline(always)]
 pub(crate) fn load(at: usize, bytes: u8) -> u64 {
     // SAFETY: `locate` checked that the bytes are in an arena, or the program vouches for its memory of a copy; the caller checked the

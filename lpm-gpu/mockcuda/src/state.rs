@@ -1,10 +1,12 @@
 //! The driver's state: the primary context of each device, and all objects by checked handle.
 
 use crate::control::control;
-use crate::error::{Answer, INVALID_CONTEXT, INVALID_DEVICE, INVALID_HANDLE, NOT_INITIALIZED, OUT_OF_MEMORY};
-use crate::memory::{self, Memory};
+use crate::error::{
+    CallResult, INVALID_CONTEXT, INVALID_DEVICE, INVALID_HANDLE, NOT_INITIALIZED, OUT_OF_MEMORY,
+};
+use crate::memory::{self, MockMemory};
 use crate::ptx::code::PtxKernel;
-use crate::stream::{Event, Fate, MockStream, Operation, lock};
+use crate::stream::{Fate, MockEvent, MockStream, Operation, lock};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -29,13 +31,13 @@ pub(crate) enum Object {
     Module(Arc<Vec<(String, u64)>>),
     Function(Arc<PtxKernel>),
     Stream(Arc<MockStream>),
-    Event(Arc<Event>),
+    MockEvent(Arc<MockEvent>),
     Graph(Arc<Nodes>),
     Exec(Arc<Nodes>),
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Driver {
+pub(crate) struct MockDriver {
     initialised: AtomicBool,
     next: AtomicU64,
     objects: Mutex<HashMap<u64, Object>>,
@@ -47,15 +49,15 @@ thread_local! {
     static CURRENT: Cell<u64> = const { Cell::new(0) };
 }
 
-pub(crate) fn driver() -> &'static Driver {
-    static DRIVER: OnceLock<Driver> = OnceLock::new();
-    DRIVER.get_or_init(Driver::default)
+pub(crate) fn driver() -> &'static MockDriver {
+    static DRIVER: OnceLock<MockDriver> = OnceLock::new();
+    DRIVER.get_or_init(MockDriver::default)
 }
 
 macro_rules! getters {
     ($($name:ident: $variant:ident($type:ty);)*) => {
         $(
-            pub(crate) fn $name(&self, handle: u64) -> Answer<Arc<$type>> {
+            pub(crate) fn $name(&self, handle: u64) -> CallResult<Arc<$type>> {
                 match lock(&self.objects).get(&handle) {
                     Some(Object::$variant(object)) => Ok(Arc::clone(object)),
                     _ => Err(INVALID_HANDLE),
@@ -65,11 +67,11 @@ macro_rules! getters {
     };
 }
 
-impl Driver {
+impl MockDriver {
     getters! {
         module: Module(Vec<(String, u64)>);
         function: Function(PtxKernel);
-        event: Event(Event);
+        event: MockEvent(MockEvent);
         graph: Graph(Nodes);
         exec: Exec(Nodes);
         any_stream: Stream(MockStream);
@@ -79,16 +81,16 @@ impl Driver {
         self.initialised.store(true, Ordering::Release);
     }
 
-    pub(crate) fn check_initialised(&self) -> Answer {
+    pub(crate) fn check_initialised(&self) -> CallResult {
         if self.initialised.load(Ordering::Acquire) { Ok(()) } else { Err(NOT_INITIALIZED) }
     }
 
-    pub(crate) fn check_device(&self, device: i32) -> Answer {
+    pub(crate) fn check_device(&self, device: i32) -> CallResult {
         self.check_initialised()?;
         if (0..control().devices()).contains(&device) { Ok(()) } else { Err(INVALID_DEVICE) }
     }
 
-    pub(crate) fn memory(&self) -> Answer<&'static Memory> {
+    pub(crate) fn memory(&self) -> CallResult<&'static MockMemory> {
         memory::memory().ok_or(OUT_OF_MEMORY)
     }
 
@@ -122,7 +124,7 @@ impl Driver {
     }
 
     /// Releases the primary context; the last release, or `at_once`, ends it.
-    pub(crate) fn release_primary(&self, device: i32, at_once: bool) -> Answer {
+    pub(crate) fn release_primary(&self, device: i32, at_once: bool) -> CallResult {
         let mut primary = lock(&self.primary);
         let others = primary.len() > 1;
         let Some((context, retains)) = primary.get_mut(&device) else {
@@ -156,7 +158,7 @@ impl Driver {
         lock(&self.objects).clear();
     }
 
-    pub(crate) fn context(&self, handle: u64) -> Answer<Arc<Context>> {
+    pub(crate) fn context(&self, handle: u64) -> CallResult<Arc<Context>> {
         self.check_initialised()?;
         let primary = lock(&self.primary);
         let context = primary.values().map(|(context, _)| context).find(|context| context.id == handle);
@@ -164,14 +166,14 @@ impl Driver {
     }
 
     /// The thread's context; an error without one, or if it is lost.
-    pub(crate) fn current(&self) -> Answer<Arc<Context>> {
+    pub(crate) fn current(&self) -> CallResult<Arc<Context>> {
         let context = self.context(CURRENT.get())?;
         context.fate.check()?;
         Ok(context)
     }
 
     /// The stream with this handle, if it belongs to the current context.
-    pub(crate) fn stream(&self, handle: u64) -> Answer<Arc<MockStream>> {
+    pub(crate) fn stream(&self, handle: u64) -> CallResult<Arc<MockStream>> {
         let context = self.current()?;
         let stream = self.any_stream(handle)?;
         if Arc::ptr_eq(&context.fate, &stream.fate) { Ok(stream) } else { Err(INVALID_HANDLE) }

@@ -2,11 +2,12 @@
 
 use crate::control::control;
 use crate::error::{
-    Answer, CONTEXT_DESTROYED, Code, ILLEGAL_ADDRESS, LAUNCH_TIMEOUT, NOT_READY, OUT_OF_MEMORY, UNKNOWN,
+    CONTEXT_DESTROYED, CallResult, ILLEGAL_ADDRESS, LAUNCH_TIMEOUT, NOT_READY, OUT_OF_MEMORY, ResultCode,
+    UNKNOWN,
 };
 use crate::exec::grid::{self, Launch, Owner};
-use crate::exec::warp::Counters;
-use crate::memory::{self, Memory, MemoryKind};
+use crate::exec::warp::WarpCounters;
+use crate::memory::{self, MemoryKind, MockMemory};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -33,14 +34,14 @@ pub(crate) struct Fate {
 }
 
 impl Fate {
-    pub(crate) fn end(&self, code: Code, what: &str) {
+    pub(crate) fn end(&self, code: ResultCode, what: &str) {
         if self.code.compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             control().say(what);
         }
     }
 
     /// Fails with the code that ended the context.
-    pub(crate) fn check(&self) -> Answer {
+    pub(crate) fn check(&self) -> CallResult {
         match self.code.load(Ordering::Acquire) {
             0 => Ok(()),
             code => Err(code),
@@ -57,7 +58,7 @@ impl Fate {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum End {
+pub(crate) enum CopyPlace {
     /// Address of host memory, for which the caller vouches.
     Host(usize),
     /// Address within an allocation, checked.
@@ -67,8 +68,8 @@ pub(crate) enum End {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Copy {
-    pub(crate) to: End,
-    pub(crate) from: End,
+    pub(crate) to: CopyPlace,
+    pub(crate) from: CopyPlace,
     pub(crate) bytes: usize,
 }
 
@@ -118,7 +119,7 @@ impl MockStream {
         })
     }
 
-    pub(crate) fn submit(self: &Arc<Self>, operation: Operation) -> Answer<u64> {
+    pub(crate) fn submit(self: &Arc<Self>, operation: Operation) -> CallResult<u64> {
         let mut queue = lock(&self.queue);
         if !queue.has_thread {
             let stream = Arc::clone(self);
@@ -143,12 +144,12 @@ impl MockStream {
         self.completed.load(Ordering::Acquire) >= ticket
     }
 
-    pub(crate) fn query(&self) -> Answer {
+    pub(crate) fn query(&self) -> CallResult {
         self.query_ticket(self.last())
     }
 
     /// Fails with `NOT_READY` until operation `ticket` is done.
-    fn query_ticket(&self, ticket: u64) -> Answer {
+    fn query_ticket(&self, ticket: u64) -> CallResult {
         let done = self.is_done(ticket);
         self.fate.check()?;
         if done {
@@ -168,7 +169,7 @@ impl MockStream {
     }
 
     /// Waits until operation `ticket` is done. The driver would wait forever for a kernel that never ends; the mock fails instead.
-    pub(crate) fn wait(&self, ticket: u64, what: &str) -> Answer {
+    pub(crate) fn wait(&self, ticket: u64, what: &str) -> CallResult {
         let begin = Instant::now();
         let limit = Duration::from_millis(control().wait_ms);
         let mut queue = lock(&self.queue);
@@ -213,7 +214,7 @@ impl MockStream {
     }
 
     fn work(self: Arc<Self>) {
-        let mut worker = Worker { chance: Chance::new(control().seed ^ self.id), stream: self };
+        let mut worker = StreamWorker { chance: Chance::new(control().seed ^ self.id), stream: self };
         while let Some(operation) = worker.next() {
             // A panic here loses the context; the process continues.
             let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| worker.run(&operation)));
@@ -231,12 +232,12 @@ impl MockStream {
     }
 }
 
-struct Worker {
+struct StreamWorker {
     stream: Arc<MockStream>,
     chance: Chance,
 }
 
-impl Worker {
+impl StreamWorker {
     fn next(&mut self) -> Option<Operation> {
         let stream = Arc::clone(&self.stream);
         let mut queue = lock(&stream.queue);
@@ -302,8 +303,8 @@ impl Worker {
         }
     }
 
-    fn kernel(&mut self, launch: &Launch, memory: &'static Memory) -> Answer {
-        let mut counters = Counters::default();
+    fn kernel(&mut self, launch: &Launch, memory: &'static MockMemory) -> CallResult {
+        let mut counters = WarpCounters::default();
         let outcome = grid::run(launch, memory, self, &mut counters);
         let c = control();
         c.words_read.fetch_add(counters.loads, Ordering::Relaxed);
@@ -336,7 +337,7 @@ impl Worker {
     }
 }
 
-impl Owner for Worker {
+impl Owner for StreamWorker {
     fn stop(&mut self) -> Option<u32> {
         self.wait_while_stalled();
         let fate = &self.stream.fate;
@@ -372,18 +373,18 @@ impl Chance {
     }
 }
 
-fn host_address(memory: &Memory, end: &End, bytes: usize) -> Answer<usize> {
+fn host_address(memory: &MockMemory, end: &CopyPlace, bytes: usize) -> CallResult<usize> {
     match end {
-        End::Host(at) => Ok(*at),
-        End::Device(address) => memory.range(*address, bytes as u64).ok_or(ILLEGAL_ADDRESS),
-        End::Staged(staged) => Ok(staged.as_ptr().expose_provenance()),
+        CopyPlace::Host(at) => Ok(*at),
+        CopyPlace::Device(address) => memory.range(*address, bytes as u64).ok_or(ILLEGAL_ADDRESS),
+        CopyPlace::Staged(staged) => Ok(staged.as_ptr().expose_provenance()),
     }
 }
 
-fn run_copy(memory: &Memory, copy: &Copy) -> Answer {
+fn run_copy(memory: &MockMemory, copy: &Copy) -> CallResult {
     let (to, from) =
         (host_address(memory, &copy.to, copy.bytes)?, host_address(memory, &copy.from, copy.bytes)?);
-    if let End::Device(address) = copy.to {
+    if let CopyPlace::Device(address) = copy.to {
         unmark_written(memory, address, copy.bytes);
         control().bytes_copied_in.fetch_add(copy.bytes as u64, Ordering::Relaxed);
     }
@@ -391,7 +392,7 @@ fn run_copy(memory: &Memory, copy: &Copy) -> Answer {
     Ok(())
 }
 
-fn run_fill(memory: &Memory, address: u64, words: usize, word: u32) -> Answer {
+fn run_fill(memory: &MockMemory, address: u64, words: usize, word: u32) -> CallResult {
     let at = memory.range(address, 4 * words as u64).ok_or(ILLEGAL_ADDRESS)?;
     unmark_written(memory, address, 4 * words);
     memory::fill_words(at, 4 * words, word);
@@ -399,7 +400,7 @@ fn run_fill(memory: &Memory, address: u64, words: usize, word: u32) -> Answer {
 }
 
 /// Unmarks freed words that a copy or fill writes.
-fn unmark_written(memory: &Memory, address: u64, bytes: usize) {
+fn unmark_written(memory: &MockMemory, address: u64, bytes: usize) {
     if memory.has_marks() {
         memory.check_marks(address, bytes as u64, true);
     }
@@ -413,14 +414,14 @@ pub(crate) struct Recorded {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Event {
+pub(crate) struct MockEvent {
     pub(crate) timed: bool,
     pub(crate) recorded: Mutex<Option<Recorded>>,
 }
 
-impl Event {
+impl MockEvent {
     /// Whether the operations before the record are done; true if never recorded.
-    pub(crate) fn query(&self) -> Answer {
+    pub(crate) fn query(&self) -> CallResult {
         let recorded = lock(&self.recorded).clone();
         recorded.map_or(Ok(()), |recorded| recorded.stream.query_ticket(recorded.ticket))
     }

@@ -2,19 +2,19 @@
 
 mod common;
 
-use common::{Arg, Code, Driver, check, entry};
+use common::{LaunchArg, MockSession, ResultCode, check, entry};
 use mockcuda::api::{device, module};
 use mockcuda::control;
 use std::ffi::CStr;
 
-fn session(driver: &Driver) -> Result<u32, Code> {
+fn session(driver: &MockSession) -> Result<u32, ResultCode> {
     let module = driver.load(&entry(
         "ld.param.u64 %rd1, [k_a]; ld.param.u32 %r1, [k_n]; ld.global.u32 %r2, [%rd1]; add.s32 %r2, %r2, %r1; st.global.u32 [%rd1], %r2;",
     ))?;
     let kernel = driver.function(module, "k")?;
     let word = driver.alloc(4)?;
     driver.upload(word, &[30_u32])?;
-    driver.launch(kernel, 1, 1, &[Arg::U64(word), Arg::U64(0), Arg::U32(12)])?;
+    driver.launch(kernel, 1, 1, &[LaunchArg::U64(word), LaunchArg::U64(0), LaunchArg::U32(12)])?;
     driver.finish()?;
     let sum = driver.download::<u32>(word, 1)?;
     driver.free(word)?;
@@ -23,7 +23,7 @@ fn session(driver: &Driver) -> Result<u32, Code> {
 
 #[test]
 fn a_fault_at_each_call_comes_out_there() {
-    let mut driver = Driver::open();
+    let mut driver = MockSession::open();
     let before = control::mockcuda_calls();
     assert_eq!(session(&driver), Ok(42));
     // At least 9: the number of polls varies.
@@ -45,7 +45,7 @@ fn a_fault_at_each_call_comes_out_there() {
                 "after call {index}"
             );
             drop(driver);
-            driver = Driver::open();
+            driver = MockSession::open();
             assert_eq!(session(&driver), Ok(42));
         }
     }
@@ -53,7 +53,7 @@ fn a_fault_at_each_call_comes_out_there() {
 
 #[test]
 fn codes_have_names_and_asking_is_no_call() {
-    let driver = Driver::open();
+    let driver = MockSession::open();
     let before = control::mockcuda_calls();
     let mut text = std::ptr::null();
     for (code, expected) in
@@ -73,7 +73,7 @@ fn codes_have_names_and_asking_is_no_call() {
 
 #[test]
 fn a_message_says_where_ptx_is_wrong() {
-    let driver = Driver::open();
+    let driver = MockSession::open();
     let text = std::ffi::CString::new(entry("frob.u32 %r1, %r2;")).unwrap();
     let mut log = [1_u8; 200];
     let mut options = [5_u32, 6];

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Arg, Driver, HEAD, entry};
+use common::{HEAD, LaunchArg, MockSession, entry};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -52,7 +52,7 @@ fn check<T: Copy + Default + PartialEq + std::fmt::LowerHex + std::fmt::Debug>(
     number: impl Fn() -> BoxedStrategy<T>,
     expected: impl Fn(T, T, T) -> T,
 ) {
-    let driver = Driver::open();
+    let driver = MockSession::open();
     let mut runner = TestRunner::new(Config { cases: 4, failure_persistence: None, ..Config::default() });
     let rows = prop::collection::vec([number(), number(), number()], 45);
     runner
@@ -147,7 +147,7 @@ fn comparisons_select() {
             .flat_map(|a| [0, 1, 0x8000_0000, u32::MAX].map(|b| [a, b, 3]))
             .collect();
         let count = u32::try_from(rows.len()).unwrap();
-        let out: Vec<u32> = Driver::open().run(&body, count, &rows, rows.len());
+        let out: Vec<u32> = MockSession::open().run(&body, count, &rows, rows.len());
         for (row, out) in rows.iter().zip(out) {
             assert_eq!(out, if expected(row[0], row[1]) { 7 } else { 3 }, "{compare} of {row:x?}");
         }
@@ -161,7 +161,7 @@ fn sixteen_bits_are_cut() {
             "{LOAD32}cvt.u16.u32 %rs1, %r1; and.b16 %rs2, %rs1, -256; setp.{compare}.s16 %p1, %rs2, -256; {CHOOSE}{STORE32}"
         );
         let rows = [[0xff00_u32, 0, 3], [0x1_ff12, 0, 3], [0xfe00, 0, 3], [0xffff_00ff, 0, 3]];
-        let out: Vec<u32> = Driver::open().run(&body, 4, &rows, 4);
+        let out: Vec<u32> = MockSession::open().run(&body, 4, &rows, 4);
         let chosen = [true, true, false, false].map(|is| if is == equal { 7 } else { 3 });
         assert_eq!(out, chosen, "{compare}");
     }
@@ -169,7 +169,7 @@ fn sixteen_bits_are_cut() {
 
 #[test]
 fn predicates_join_and_guard() {
-    let driver = Driver::open();
+    let driver = MockSession::open();
     let body = "setp.gt.u32 %p1, %r1, 10; setp.gt.u32 %p2, %r2, 10; and.pred %p5, %p1, %p2; or.pred %p6, %p1, %p2;\n\
         mov.u32 %r10, 0; @%p5 or.b32 %r10, %r10, 1; @%p6 or.b32 %r10, %r10, 2;\n\
         { .reg .pred p; setp.ne.u32 p, %r1, 0; @p or.b32 %r10, %r10, 4; }";
@@ -184,7 +184,7 @@ fn predicates_join_and_guard() {
 
 #[test]
 fn loads_and_stores_of_every_size() {
-    let driver = Driver::open();
+    let driver = MockSession::open();
     let head = ".shared .align 16 .b8 s[64]; mov.u64 %rd6, s; ld.param.u64 %rd0, [k_a]; ld.param.u64 %rd1, [k_b];\n\
         mov.u32 %r0, %tid.x; mul.wide.u32 %rd9, %r0, 16; add.s64 %rd2, %rd9, %rd0; add.s64 %rd3, %rd9, %rd1; add.s64 %rd6, %rd6, %rd9;\n";
     let bytes: Vec<u8> = (0..64_u32).map(|i| u8::try_from(i * 37 % 251).unwrap()).collect();
@@ -242,7 +242,7 @@ fn jumps_and_loops_by_lane() {
     let spin = "ld.param.u64 %rd1, [k_b]; mov.u32 %r0, %tid.x; setp.eq.s32 %p1, %r0, 1; @%p1 bra $W;\n\
         $S: ld.relaxed.gpu.global.u32 %r1, [%rd1]; setp.ne.s32 %p2, %r1, 42; @%p2 bra $S; bra.uni $E;\n\
         $W: st.relaxed.gpu.global.u32 [%rd1], 42; $E:";
-    assert_eq!(Driver::open().run::<u32, u32>(spin, 2, &[0], 1), [42]);
+    assert_eq!(MockSession::open().run::<u32, u32>(spin, 2, &[0], 1), [42]);
 }
 
 #[test]
@@ -253,17 +253,17 @@ fn blocks_know_their_places() {
          mad.lo.s32 %r6, %r2, %r3, %r1; mad.lo.s32 %r7, %r6, %r4, %r5; mul.wide.u32 %rd2, %r7, 4; add.s64 %rd3, %rd1, %rd2;\n\
          st.global.u32 [%rd3], %r7; ret;\n}}\n"
     );
-    let driver = Driver::open();
+    let driver = MockSession::open();
     let (kernel, words) = (driver.kernel(&text), driver.device(&[0_u32; 30]));
     let stream = driver.stream();
-    driver.launch_on(stream, kernel, (3, 2), 5, &[Arg::U64(words)]).unwrap();
+    driver.launch_on(stream, kernel, (3, 2), 5, &[LaunchArg::U64(words)]).unwrap();
     driver.synchronize(stream).unwrap();
     assert_eq!(driver.download::<u32>(words, 30).unwrap(), (0..30).collect::<Vec<u32>>());
 }
 
 #[test]
 fn what_is_not_known_is_refused_by_name() {
-    let driver = Driver::open();
+    let driver = MockSession::open();
     for body in [
         "tex.1d.v4.f32.s32 {%r1, %r2, %r3, %r4}, [%rd1];",
         "call.uni foo;",

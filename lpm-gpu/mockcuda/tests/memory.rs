@@ -2,28 +2,28 @@
 
 mod common;
 
-use common::{Arg, Code, Driver, check, entry};
+use common::{LaunchArg, MockSession, ResultCode, check, entry};
 use mockcuda::api::{device, memory, streams};
 use mockcuda::control;
 
 /// Loads a word from `a` and stores it to `b`.
 const COPY_WORD: &str = "ld.param.u64 %rd1, [k_a]; ld.param.u64 %rd2, [k_b]; ld.global.u32 %r1, [%rd1]; st.global.u32 [%rd2], %r1;";
 
-fn copy_word(driver: &Driver, from: u64, to: u64) -> Result<(), Code> {
+fn copy_word(driver: &MockSession, from: u64, to: u64) -> Result<(), ResultCode> {
     let kernel = driver.kernel(&entry(COPY_WORD));
-    driver.launch(kernel, 1, 1, &[Arg::U64(from), Arg::U64(to), Arg::U32(0)])?;
+    driver.launch(kernel, 1, 1, &[LaunchArg::U64(from), LaunchArg::U64(to), LaunchArg::U32(0)])?;
     driver.finish()
 }
 
 /// Replaces a lost primary context by a fresh one.
-fn again(driver: Driver) -> Driver {
+fn again(driver: MockSession) -> MockSession {
     drop(driver);
-    Driver::open()
+    MockSession::open()
 }
 
 #[test]
 fn fresh_memory_is_poison_and_not_zero() {
-    let driver = Driver::open();
+    let driver = MockSession::open();
     let address = driver.alloc(12).unwrap();
     assert_eq!(driver.download::<u32>(address, 3).unwrap(), [0xa5a5_a5a5; 3]);
     driver.upload(address, &[1_u32, 2, 3]).unwrap();
@@ -34,7 +34,7 @@ fn fresh_memory_is_poison_and_not_zero() {
 
 #[test]
 fn a_word_too_far_ends_the_context() {
-    let mut driver = Driver::open();
+    let mut driver = MockSession::open();
     for (what, from, to, code) in
         [("read behind", 8, 0, 700), ("write behind", 0, 8, 700), ("misaligned", 2, 0, 716)]
     {
@@ -52,7 +52,7 @@ fn a_word_too_far_ends_the_context() {
 
 #[test]
 fn memory_is_gone_when_freed() {
-    let mut driver = Driver::open();
+    let mut driver = MockSession::open();
     let (kept, freed) = (driver.device(&[1_u32]), driver.device(&[2_u32]));
     driver.free(freed).unwrap();
     assert_eq!(driver.upload(freed, &[1_u32]).unwrap_err(), 1);
@@ -64,7 +64,7 @@ fn memory_is_gone_when_freed() {
 
 #[test]
 fn a_device_address_is_no_host_address_and_null_is_none() {
-    let driver = Driver::open();
+    let driver = MockSession::open();
     let to = driver.device(&[0_u32]);
     let host = Box::new(5_u32);
     let address = std::ptr::from_ref(&*host).expose_provenance() as u64;
@@ -76,7 +76,7 @@ fn a_device_address_is_no_host_address_and_null_is_none() {
 
 #[test]
 fn copies_and_fills_are_checked_when_asked_for() {
-    let driver = Driver::open();
+    let driver = MockSession::open();
     let address = driver.device(&[1_u32, 2, 3]);
     assert_eq!(driver.upload(address + 4, &[1_u32, 2, 3]).unwrap_err(), 1);
     assert_eq!(driver.download::<u32>(address, 4).unwrap_err(), 1);
@@ -93,7 +93,7 @@ fn copies_and_fills_are_checked_when_asked_for() {
 
 #[test]
 fn words_that_must_not_be_read_are_counted() {
-    let driver = Driver::open();
+    let driver = MockSession::open();
     let address = driver.device(&[1_u32, 2, 3, 4]);
     control::mockcuda_mark_freed(address + 4, 2);
     copy_word(&driver, address, address + 12).unwrap();
@@ -118,7 +118,7 @@ fn words_that_must_not_be_read_are_counted() {
 
 #[test]
 fn words_are_counted_as_kernels_touch_them() {
-    let driver = Driver::open();
+    let driver = MockSession::open();
     let (read, written) = (control::mockcuda_words_read(), control::mockcuda_words_written());
     let body = "ld.param.u64 %rd1, [k_a]; ld.param.u64 %rd2, [k_b]; mov.u32 %r0, %tid.x; mul.wide.u32 %rd3, %r0, 16; add.s64 %rd1, %rd1, %rd3;\n\
         mul.wide.u32 %rd3, %r0, 8; add.s64 %rd2, %rd2, %rd3; ld.global.cs.v4.u32 {%r1, %r2, %r3, %r4}, [%rd1]; setp.lt.u32 %p1, %r0, 10;\n\
@@ -130,7 +130,7 @@ fn words_are_counted_as_kernels_touch_them() {
 
 #[test]
 fn shared_memory_has_bounds() {
-    let mut driver = Driver::open();
+    let mut driver = MockSession::open();
     let bodies = [
         (".shared .align 8 .b8 s[64]; mov.u64 %rd1, s; st.shared.u64 [%rd1+64], 1;", 700),
         (".shared .align 8 .b8 s[64]; mov.u64 %rd1, s; ld.shared.v2.u32 {%r1, %r2}, [%rd1+4];", 716),
@@ -146,9 +146,9 @@ fn shared_memory_has_bounds() {
 
 #[test]
 fn calls_are_checked() {
-    let driver = Driver::open();
+    let driver = MockSession::open();
     let kernel = driver.kernel(&entry(""));
-    let args = [Arg::U64(0), Arg::U64(0), Arg::U32(0)];
+    let args = [LaunchArg::U64(0), LaunchArg::U64(0), LaunchArg::U32(0)];
     let pinned = driver.pinned(4);
     let (mut stream, mut value) = (0, 0);
     // SAFETY: out pointers to locals, numbers, and memory that is freed once, then refused.
@@ -184,7 +184,7 @@ fn calls_are_checked() {
 
 #[test]
 fn a_thread_without_a_context_has_none() {
-    let driver = Driver::open();
+    let driver = MockSession::open();
     let context = driver.context();
     std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -2,13 +2,13 @@
 
 mod common;
 
-use common::{Arg, Driver, HEAD, check};
+use common::{HEAD, LaunchArg, MockSession, check};
 use mockcuda::api::{memory, streams};
 use mockcuda::control;
 
 #[test]
 fn events_without_a_time_have_none() {
-    let driver = Driver::open();
+    let driver = MockSession::open();
     let stream = driver.stream();
     let (start, end, untimed) = (driver.event(0), driver.event(0), driver.event(2));
     let mut milliseconds = 0_f32;
@@ -29,7 +29,7 @@ fn events_without_a_time_have_none() {
 
 #[test]
 fn pageable_memory_may_change_after_the_call_and_pinned_may_not() {
-    let driver = Driver::open();
+    let driver = MockSession::open();
     let stream = driver.stream();
     let address = driver.alloc(8).unwrap();
     let pinned = driver.pinned(2);
@@ -55,12 +55,12 @@ fn pageable_memory_may_change_after_the_call_and_pinned_may_not() {
 fn a_barrier_does_not_wait_for_a_thread_that_has_exited() {
     let left = "ld.param.u64 %rd1, [k_b]; mov.u32 %r0, %tid.x; setp.gt.u32 %p1, %r0, 39; @%p1 bra $E; bar.sync 0; mul.wide.u32 %rd2, %r0, 4;\n\
         add.s64 %rd2, %rd2, %rd1; st.global.u32 [%rd2], 1; $E:";
-    assert_eq!(Driver::open().run::<u32, u32>(left, 100, &[0], 40), vec![1; 40]);
+    assert_eq!(MockSession::open().run::<u32, u32>(left, 100, &[0], 40), vec![1; 40]);
 }
 
 #[test]
 fn blocks_may_wait_for_each_other() {
-    let driver = Driver::open();
+    let driver = MockSession::open();
     // Each of the 40 blocks waits for the next block's word before it writes its own.
     let text = format!(
         "{HEAD}.visible .entry k(.param .u64 k_a)\n{{\n.reg .b64 %rd<4>;\n.reg .b32 %r<4>;\n.reg .pred %p<2>;\nld.param.u64 %rd1, [k_a];\n\
@@ -71,6 +71,6 @@ fn blocks_may_wait_for_each_other() {
     let mut words = [0_u32; 41];
     words[40] = 7;
     let address = driver.device(&words);
-    driver.launch(kernel, 40, 1, &[Arg::U64(address)]).unwrap();
+    driver.launch(kernel, 40, 1, &[LaunchArg::U64(address)]).unwrap();
     assert_eq!(driver.download::<u32>(address, 41).unwrap(), [7; 41]);
 }

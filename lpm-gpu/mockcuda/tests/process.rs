@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Driver, check};
+use common::{MockSession, check};
 use mockcuda::api::{device, memory};
 use std::collections::BTreeSet;
 use std::ffi::CString;
@@ -121,7 +121,7 @@ fn child_waits() {
     if std::env::var_os("MOCK_CHILD").is_none() {
         return;
     }
-    let driver = Driver::open();
+    let driver = MockSession::open();
     let address = driver.device(&[1_u32]);
     mockcuda::control::mockcuda_set_stalled(1);
     println!("waited {:?}", driver.download::<u32>(address, 1));

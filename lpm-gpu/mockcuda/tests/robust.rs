@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Arg, Driver};
+use common::{LaunchArg, MockSession};
 use mockcuda::control;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
@@ -42,11 +42,17 @@ fn damaged_modules_are_refused_or_run_and_never_panic() {
     let mut random = ChaCha8Rng::seed_from_u64(5);
     let (mut refused, mut faults, mut runs) = (0, 0, 0);
     for _ in 0..150 {
-        let driver = Driver::open();
+        let driver = MockSession::open();
         match driver.load(&damaged(&text, &mut random)) {
             Ok(module) => {
                 let words = driver.device(&[0_u32; 256]);
-                let args = [Arg::U64(words), Arg::U64(words), Arg::U64(words), Arg::U64(words), Arg::U32(40)];
+                let args = [
+                    LaunchArg::U64(words),
+                    LaunchArg::U64(words),
+                    LaunchArg::U64(words),
+                    LaunchArg::U64(words),
+                    LaunchArg::U32(40),
+                ];
                 for name in ["gamt_lookup_v4_flat_live", "gamt_lookup_v6_paper_frozen", "write_words"] {
                     let Ok(kernel) = driver.function(module, name) else { continue };
                     let Ok(()) = driver.launch(kernel, 2, 64, &args) else { continue };

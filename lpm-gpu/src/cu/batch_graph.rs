@@ -1,7 +1,7 @@
 //! A batch as a CUDA graph: keys in, lookup, answers out, by one driver call.
 
 use super::device::{Device, on};
-use super::driver::Handle;
+use super::driver::RawHandle;
 use super::error::GpuError;
 use super::kernel::{Arg, Kernel, Shape, with_parameters};
 use super::memory::{DeviceBuffer, DeviceWords, Plain, within};
@@ -18,15 +18,15 @@ pub struct BatchGraph<K: Plain> {
     raw: Pinned<u32>,
     device_keys: DeviceBuffer<K>,
     device_raw: DeviceWords,
-    made: Option<Made>,
+    made: Option<MadeGraph>,
 }
 
-struct Made {
-    graph: Handle<sys::CUgraph>,
-    exec: Handle<sys::CUgraphExec>,
-    copy_in: Handle<sys::CUgraphNode>,
-    lookup: Handle<sys::CUgraphNode>,
-    copy_out: Handle<sys::CUgraphNode>,
+struct MadeGraph {
+    graph: RawHandle<sys::CUgraph>,
+    exec: RawHandle<sys::CUgraphExec>,
+    copy_in: RawHandle<sys::CUgraphNode>,
+    lookup: RawHandle<sys::CUgraphNode>,
+    copy_out: RawHandle<sys::CUgraphNode>,
     launch: Launch,
     count: u32,
 }
@@ -144,7 +144,7 @@ impl<K: Plain> BatchGraph<K> {
         changed
     }
 
-    fn change(&mut self, made: &mut Made, launch: Launch, count: u32) -> Result<(), GpuError> {
+    fn change(&mut self, made: &mut MadeGraph, launch: Launch, count: u32) -> Result<(), GpuError> {
         let context = self.device.context();
         if made.count != count {
             let (copy_in, copy_out) = (self.copy_in(count), self.copy_out(count));
@@ -179,14 +179,14 @@ impl<K: Plain> BatchGraph<K> {
         Ok(())
     }
 
-    fn make(&mut self, launch: Launch, count: u32) -> Result<Made, GpuError> {
+    fn make(&mut self, launch: Launch, count: u32) -> Result<MadeGraph, GpuError> {
         let mut graph = std::ptr::null_mut();
         // SAFETY: an out pointer for the handle; flags must be 0.
         unsafe { on!(&self.device, cuGraphCreate(&raw mut graph, 0)) }?;
         self.fill(graph, launch, count).inspect_err(|_| destroy_graph(&self.device, graph))
     }
 
-    fn fill(&mut self, graph: sys::CUgraph, launch: Launch, count: u32) -> Result<Made, GpuError> {
+    fn fill(&mut self, graph: sys::CUgraph, launch: Launch, count: u32) -> Result<MadeGraph, GpuError> {
         let context = self.device.context();
         let null = std::ptr::null_mut();
         let (mut copy_in, mut lookup, mut copy_out) = (null, null, null);
@@ -225,12 +225,12 @@ impl<K: Plain> BatchGraph<K> {
         let mut exec = std::ptr::null_mut();
         // SAFETY: an out pointer for the handle, and a complete graph.
         unsafe { on!(&self.device, cuGraphInstantiateWithFlags(&raw mut exec, graph, 0)) }?;
-        Ok(Made {
-            graph: Handle(graph),
-            exec: Handle(exec),
-            copy_in: Handle(copy_in),
-            lookup: Handle(lookup),
-            copy_out: Handle(copy_out),
+        Ok(MadeGraph {
+            graph: RawHandle(graph),
+            exec: RawHandle(exec),
+            copy_in: RawHandle(copy_in),
+            lookup: RawHandle(lookup),
+            copy_out: RawHandle(copy_out),
             launch,
             count,
         })
@@ -319,7 +319,7 @@ fn row(bytes: usize) -> sys::CUDA_MEMCPY3D {
     }
 }
 
-impl Made {
+impl MadeGraph {
     /// Destroys the graph; the driver keeps what a running launch needs.
     fn destroy(&self, device: &Device) {
         if !device.is_lost() {

@@ -1,11 +1,11 @@
 //! One GPU: its context, properties and memory (`reclaim` decides when memory is freed).
 
-use super::driver::{Driver, Handle, NOT_READY, OUT_OF_MEMORY, SUCCESS, call};
+use super::driver::{Driver, NOT_READY, OUT_OF_MEMORY, RawHandle, SUCCESS, call};
 use super::error::GpuError;
 use super::loader::{self, LoadedModule};
 use super::probe;
 use super::progress::StreamProgress;
-use super::reclaim::{Book, Failed, HostMemory, Memory, OpenStream, STREAMS_MAX};
+use super::reclaim::{Book, DriverMemory, Failed, HostMemory, OpenStream, STREAMS_MAX};
 use super::room::Admitted;
 use cudarc::driver::sys;
 use std::cell::Cell;
@@ -56,7 +56,7 @@ pub struct Device(Arc<Context>);
 struct Context {
     driver: &'static Driver,
     index: sys::CUdevice,
-    raw: Handle<sys::CUcontext>,
+    raw: RawHandle<sys::CUcontext>,
     /// Unique in this process, unlike the address of a context.
     id: u64,
     /// The driver's error code that ended the context; 0 while usable.
@@ -123,7 +123,7 @@ impl Device {
         let device = Self(Arc::new(Context {
             driver,
             index: device,
-            raw: Handle(raw),
+            raw: RawHandle(raw),
             id: IDS.fetch_add(1, Ordering::Relaxed),
             lost: AtomicU32::new(0),
             book: book_of(device),
@@ -296,7 +296,7 @@ impl Device {
 
     /// Frees `memory` once no enqueued work can use it; returns at once. Errors are dropped: they mean that the context has ended,
     /// and its memory with it.
-    pub(super) fn free(&self, memory: Memory) {
+    pub(super) fn free(&self, memory: DriverMemory) {
         if self.is_lost() {
             return;
         }
@@ -341,7 +341,7 @@ impl Device {
             }
         };
         poll(self, "an allocation", ALLOCATION_LIMIT, there)
-            .inspect_err(|_| self.free(Memory::Device(pointer, bytes)))?;
+            .inspect_err(|_| self.free(DriverMemory::Device(pointer, bytes)))?;
         Ok(pointer)
     }
 

@@ -17,13 +17,13 @@ pub(super) const NO_DEVICE: u32 = 100;
 pub(super) const NOT_READY: u32 = 600;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Handle<T>(pub(super) T);
+pub(super) struct RawHandle<T>(pub(super) T);
 
 // SAFETY: driver handles are tokens that any thread with the context bound may use. Addresses of page-locked memory are
 // used only by their owners, which hold `Plain` elements (`Send` and `Sync`) and lend them under the rules of `&` and `&mut`.
-unsafe impl<T> Send for Handle<T> {}
+unsafe impl<T> Send for RawHandle<T> {}
 // SAFETY: as for `Send`.
-unsafe impl<T> Sync for Handle<T> {}
+unsafe impl<T> Sync for RawHandle<T> {}
 
 /// Declares [`Driver`]: function pointers, the check of their types against cudarc's, and their look-up.
 macro_rules! functions {

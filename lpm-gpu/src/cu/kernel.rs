@@ -1,7 +1,7 @@
 //! Modules, their kernels, and launch parameters.
 
 use super::device::{Device, on};
-use super::driver::Handle;
+use super::driver::RawHandle;
 use super::error::GpuError;
 use super::loader::{KernelFacts, LoadedKernel, find_kernel};
 use super::memory::{DeviceBuffer, Plain};
@@ -17,7 +17,7 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct Module {
     device: Device,
-    raw: Handle<sys::CUmodule>,
+    raw: RawHandle<sys::CUmodule>,
     name: &'static str,
 }
 
@@ -163,9 +163,9 @@ impl Shape {
 }
 
 /// An argument of a kernel.
-pub struct Arg<'a>(Value<'a>);
+pub struct Arg<'a>(ArgValue<'a>);
 
-enum Value<'a> {
+enum ArgValue<'a> {
     U32(u32),
     Memory(&'a Device, sys::CUdeviceptr),
     Pinned(&'a Device, sys::CUdeviceptr, &'a mut Uses),
@@ -176,14 +176,14 @@ impl<'a> Arg<'a> {
     #[must_use]
     #[inline]
     pub const fn u32(value: u32) -> Self {
-        Self(Value::U32(value))
+        Self(ArgValue::U32(value))
     }
 
     /// An array on the device.
     #[must_use]
     #[inline]
     pub const fn buffer<T: Plain>(buffer: &'a DeviceBuffer<T>) -> Self {
-        Self(Value::Memory(buffer.device(), buffer.address()))
+        Self(ArgValue::Memory(buffer.device(), buffer.address()))
     }
 
     /// An array on the device from element `at` on.
@@ -191,7 +191,7 @@ impl<'a> Arg<'a> {
     /// # Errors
     /// [`GpuError::Range`] for `at` beyond the end.
     pub fn buffer_from<T: Plain>(buffer: &'a DeviceBuffer<T>, at: usize) -> Result<Self, GpuError> {
-        Ok(Self(Value::Memory(buffer.device(), buffer.range(&(at..buffer.len().max(at)))?)))
+        Ok(Self(ArgValue::Memory(buffer.device(), buffer.range(&(at..buffer.len().max(at)))?)))
     }
 
     /// Page-locked memory, which the kernel accesses across the bus. In use until the launch is done.
@@ -199,41 +199,41 @@ impl<'a> Arg<'a> {
     #[inline]
     pub fn pinned<T: Plain>(memory: &'a mut Pinned<T>) -> Self {
         let (device, pointer, uses) = memory.mapped();
-        Self(Value::Pinned(device, pointer, uses))
+        Self(ArgValue::Pinned(device, pointer, uses))
     }
 
     /// Memory that the host may use at the same time.
     #[must_use]
     #[inline]
     pub fn shared<T: Element>(memory: &'a Shared<T>) -> Self {
-        Self(Value::Memory(memory.device(), memory.address()))
+        Self(ArgValue::Memory(memory.device(), memory.address()))
     }
 
     /// Memory of `device` at `address`, whose lifetime the caller ensures.
     pub(super) const fn address(device: &'a Device, address: sys::CUdeviceptr) -> Self {
-        Self(Value::Memory(device, address))
+        Self(ArgValue::Memory(device, address))
     }
 
     pub(super) const fn memory(&self) -> Option<u64> {
         match self.0 {
-            Value::U32(_) => None,
-            Value::Memory(_, pointer) | Value::Pinned(_, pointer, _) => Some(pointer),
+            ArgValue::U32(_) => None,
+            ArgValue::Memory(_, pointer) | ArgValue::Pinned(_, pointer, _) => Some(pointer),
         }
     }
 
     #[inline]
     const fn bytes(&self) -> u8 {
         match self.0 {
-            Value::U32(_) => 4,
-            Value::Memory(..) | Value::Pinned(..) => 8,
+            ArgValue::U32(_) => 4,
+            ArgValue::Memory(..) | ArgValue::Pinned(..) => 8,
         }
     }
 
     #[inline]
     const fn bits(&self) -> u64 {
         match self.0 {
-            Value::U32(value) => value as u64,
-            Value::Memory(_, pointer) | Value::Pinned(_, pointer, _) => pointer,
+            ArgValue::U32(value) => value as u64,
+            ArgValue::Memory(_, pointer) | ArgValue::Pinned(_, pointer, _) => pointer,
         }
     }
 
@@ -246,9 +246,9 @@ impl<'a> Arg<'a> {
         number: u64,
     ) -> Result<(), GpuError> {
         match &mut self.0 {
-            Value::U32(_) => Ok(()),
-            Value::Memory(of, _) if device.is(of) => Ok(()),
-            Value::Pinned(of, _, uses) if device.is(of) => uses.note(progress, number),
+            ArgValue::U32(_) => Ok(()),
+            ArgValue::Memory(of, _) if device.is(of) => Ok(()),
+            ArgValue::Pinned(of, _, uses) if device.is(of) => uses.note(progress, number),
             _ => Err(GpuError::Foreign("an argument")),
         }
     }

@@ -1,6 +1,6 @@
 //! Loads the embedded modules into a context, and finds their kernels.
 
-use super::driver::{Driver, Handle, call};
+use super::driver::{Driver, RawHandle, call};
 use super::error::GpuError;
 use super::ptx::{self, ARGUMENTS_MAX};
 use cudarc::driver::sys;
@@ -8,10 +8,10 @@ use std::ffi::{CString, c_void};
 
 const LOG_BYTES: usize = 8192;
 
-pub(super) type LoadedModule = (&'static str, Handle<sys::CUmodule>);
+pub(super) type LoadedModule = (&'static str, RawHandle<sys::CUmodule>);
 
 pub(super) struct LoadedKernel {
-    pub(super) raw: Handle<sys::CUfunction>,
+    pub(super) raw: RawHandle<sys::CUfunction>,
     /// Size of each parameter, bytes.
     pub(super) parameters: Vec<u8>,
     pub(super) facts: KernelFacts,
@@ -46,7 +46,7 @@ pub(super) fn load_all(driver: &Driver) -> Result<Vec<LoadedModule>, GpuError> {
 }
 
 /// Loads `text` as a module for the lifetime of the context.
-fn load(driver: &Driver, name: &str, text: &str) -> Result<Handle<sys::CUmodule>, GpuError> {
+fn load(driver: &Driver, name: &str, text: &str) -> Result<RawHandle<sys::CUmodule>, GpuError> {
     let refused = |reason: String| GpuError::Ptx { module: name.to_owned(), reason };
     let image = CString::new(text).map_err(|_| refused("it contains a NUL byte".to_owned()))?;
     let mut log = vec![0_u8; LOG_BYTES];
@@ -77,7 +77,7 @@ fn load(driver: &Driver, name: &str, text: &str) -> Result<Handle<sys::CUmodule>
             refused(format!("{other}; {}", log.trim()).trim_end_matches("; ").to_owned())
         }
     })?;
-    Ok(Handle(raw))
+    Ok(RawHandle(raw))
 }
 
 /// Kernel `entry` of a module.
@@ -110,7 +110,7 @@ pub(super) fn find_kernel(
         shared_bytes: attribute(A::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
         threads_block_max: attribute(A::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
     };
-    Ok(LoadedKernel { raw: Handle(raw), parameters, facts })
+    Ok(LoadedKernel { raw: RawHandle(raw), parameters, facts })
 }
 
 #[cfg(all(test, feature = "testing"))]

@@ -2,7 +2,7 @@
 
 use super::device::Device;
 use super::error::GpuError;
-use super::reclaim::Memory;
+use super::reclaim::DriverMemory;
 use crate::host::{PrefixOp, Write};
 use cudarc::driver::sys;
 use fib::NextHopId;
@@ -105,7 +105,7 @@ pub(super) fn within(range: &Range<usize>, len: usize) -> Result<(), GpuError> {
 
 impl<T: Plain> Drop for DeviceBuffer<T> {
     fn drop(&mut self) {
-        self.device.free(Memory::Device(self.pointer, self.len.max(1) * size_of::<T>()));
+        self.device.free(DriverMemory::Device(self.pointer, self.len.max(1) * size_of::<T>()));
     }
 }
 

@@ -1,11 +1,11 @@
 //! Page-locked memory that host and device use in turn.
 
 use super::device::{Device, memory_error, on};
-use super::driver::Handle;
+use super::driver::RawHandle;
 use super::error::GpuError;
 use super::memory::{Plain, within};
 use super::progress::{StreamProgress, Uses};
-use super::reclaim::{HostMemory, Memory};
+use super::reclaim::{DriverMemory, HostMemory};
 use cudarc::driver::sys;
 use std::ffi::c_void;
 use std::ops::Range;
@@ -26,7 +26,7 @@ pub enum HostSide {
 pub struct Pinned<T: Plain> {
     device: Device,
     memory: HostMemory,
-    host: Handle<*mut T>,
+    host: RawHandle<*mut T>,
     len: usize,
     uses: Uses,
 }
@@ -39,7 +39,7 @@ impl<T: Plain> Pinned<T> {
     pub fn new(device: &Device, len: usize, side: HostSide) -> Result<Self, GpuError> {
         let combined = if side == HostSide::Writes { sys::CU_MEMHOSTALLOC_WRITECOMBINED } else { 0 };
         let memory = allocate::<T>(device, len, combined)?;
-        let host = Handle(memory.host.0.cast());
+        let host = RawHandle(memory.host.0.cast());
         Ok(Self { device: device.clone(), memory, host, len, uses: Uses::default() })
     }
 
@@ -142,8 +142,8 @@ fn allocate_new(device: &Device, bytes: usize, flags: u32) -> Result<HostMemory,
     // SAFETY: an out pointer, a size that is not 0, and flags of that call.
     unsafe { on!(device, cuMemHostAlloc(&raw mut host, bytes, flags)) }
         .map_err(|error| memory_error(error, "page-locked host", bytes))?;
-    let memory = |mapped| HostMemory { host: Handle(host), mapped, bytes, flags };
-    device_address(device, host).map(memory).inspect_err(|_| device.free(Memory::Host(memory(0))))
+    let memory = |mapped| HostMemory { host: RawHandle(host), mapped, bytes, flags };
+    device_address(device, host).map(memory).inspect_err(|_| device.free(DriverMemory::Host(memory(0))))
 }
 
 fn device_address(device: &Device, host: *mut c_void) -> Result<sys::CUdeviceptr, GpuError> {
@@ -155,7 +155,7 @@ fn device_address(device: &Device, host: *mut c_void) -> Result<sys::CUdeviceptr
 
 impl<T: Plain> Drop for Pinned<T> {
     fn drop(&mut self) {
-        self.device.free(Memory::Host(self.memory));
+        self.device.free(DriverMemory::Host(self.memory));
     }
 }
 

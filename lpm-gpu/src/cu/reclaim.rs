@@ -19,7 +19,7 @@
 //! Rejected: a cache of freed tables, since growing tables fit no earlier one; stopping persistent kernels at each table swap,
 //! since that interrupts every reader.
 
-use super::driver::{Driver, Handle, NOT_READY, SUCCESS};
+use super::driver::{Driver, NOT_READY, RawHandle, SUCCESS};
 use super::loader::LoadedModule;
 use super::progress::StreamProgress;
 use super::room::Admitted;
@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 /// A driver resource without an owner.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Memory {
+pub(super) enum DriverMemory {
     /// Device memory: address and bytes.
     Device(sys::CUdeviceptr, usize),
     Host(HostMemory),
@@ -37,13 +37,13 @@ pub(super) enum Memory {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct HostMemory {
-    pub(super) host: Handle<*mut c_void>,
+    pub(super) host: RawHandle<*mut c_void>,
     pub(super) mapped: sys::CUdeviceptr,
     pub(super) bytes: usize,
     pub(super) flags: u32,
 }
 
-impl Memory {
+impl DriverMemory {
     fn is_among(&self, arguments: &[u64]) -> bool {
         let (start, bytes) = match *self {
             Self::Device(pointer, bytes) => (pointer, bytes),
@@ -54,7 +54,7 @@ impl Memory {
 }
 
 struct BookedStream {
-    raw: Handle<sys::CUstream>,
+    raw: RawHandle<sys::CUstream>,
     progress: Arc<StreamProgress>,
     /// Arguments of its persistent kernel, from before the launch until the end.
     resident: Option<Vec<u64>>,
@@ -82,7 +82,7 @@ impl BookedStream {
 }
 
 struct Grave {
-    memory: Memory,
+    memory: DriverMemory,
     /// Streams that may use it, each with its last work number at the burial.
     uses: Vec<(Arc<StreamProgress>, u64)>,
 }
@@ -100,12 +100,12 @@ pub(super) struct Book {
     /// Loaded when the device was opened; they go with its context.
     pub(super) modules: Vec<LoadedModule>,
     /// Stream of the pool's allocations and frees; created at first use.
-    pool: Option<Handle<sys::CUstream>>,
+    pool: Option<RawHandle<sys::CUstream>>,
     /// Whether the driver can give [`STREAMS_MAX`] streams without waiting.
     has_streams: bool,
 }
 
-pub(super) type OpenStream = (Handle<sys::CUstream>, Arc<StreamProgress>);
+pub(super) type OpenStream = (RawHandle<sys::CUstream>, Arc<StreamProgress>);
 
 /// Most streams while persistent kernels run. The driver creates streams in lots of 16 or 32, waiting for running kernels; a
 /// destroyed stream stays in its stock.
@@ -129,7 +129,7 @@ impl Book {
             return Ok(stream.0);
         }
         let raw = create_stream(driver, 0)?;
-        self.pool = Some(Handle(raw));
+        self.pool = Some(RawHandle(raw));
         Ok(raw)
     }
 
@@ -159,7 +159,7 @@ impl Book {
         if self.admitted.residents() > 0 && self.lines.len() >= STREAMS_MAX {
             return Ok(None);
         }
-        let (raw, progress) = (Handle(create_stream(driver, priority)?), Arc::default());
+        let (raw, progress) = (RawHandle(create_stream(driver, priority)?), Arc::default());
         let line =
             BookedStream { raw, progress: Arc::clone(&progress), resident: None, orphan: false, first };
         self.lines.push(line);
@@ -193,7 +193,7 @@ impl Book {
         }
     }
 
-    pub(super) fn bury(&mut self, memory: Memory) {
+    pub(super) fn bury(&mut self, memory: DriverMemory) {
         let may_use =
             |line: &&BookedStream| line.resident.as_ref().is_none_or(|arguments| memory.is_among(arguments));
         let uses = self
@@ -209,11 +209,11 @@ impl Book {
     pub(super) fn reuse_host_memory(&mut self, bytes: usize, flags: u32) -> Option<HostMemory> {
         let at = self.graves.iter().position(|grave| {
             let fits = |memory: HostMemory| memory.bytes == bytes && memory.flags == flags;
-            grave.uses.is_empty() && matches!(grave.memory, Memory::Host(memory) if fits(memory))
+            grave.uses.is_empty() && matches!(grave.memory, DriverMemory::Host(memory) if fits(memory))
         })?;
         match self.graves.swap_remove(at).memory {
-            Memory::Host(memory) => Some(memory),
-            Memory::Device(..) => None, // `position` found only host memory
+            DriverMemory::Host(memory) => Some(memory),
+            DriverMemory::Device(..) => None, // `position` found only host memory
         }
     }
 
@@ -245,7 +245,7 @@ impl Book {
         let mut at = 0;
         while at < self.graves.len() {
             let Grave { memory, ref uses } = self.graves[at];
-            let pooled = pools && matches!(memory, Memory::Device(..));
+            let pooled = pools && matches!(memory, DriverMemory::Device(..));
             if uses.is_empty() && (pooled || quiet) {
                 self.graves.swap_remove(at);
                 // Tries twice, in case of a stray error; after that only the end of the context frees it.
@@ -257,17 +257,17 @@ impl Book {
         Ok(())
     }
 
-    fn release(&mut self, driver: &Driver, memory: Memory, pools: bool) -> Result<(), Failed> {
+    fn release(&mut self, driver: &Driver, memory: DriverMemory, pools: bool) -> Result<(), Failed> {
         let (call, code) = match memory {
-            Memory::Device(pointer, _) if pools => {
+            DriverMemory::Device(pointer, _) if pools => {
                 let stream = self.pool(driver)?;
                 // SAFETY: allocated by `cuMemAllocAsync` of this pool, freed once, no longer in use (see `sweep`).
                 ("cuMemFreeAsync", unsafe { (driver.cuMemFreeAsync)(pointer, stream) })
             }
             // SAFETY: allocated by `cuMemAlloc`, freed once, no longer in use.
-            Memory::Device(pointer, _) => ("cuMemFree_v2", unsafe { (driver.cuMemFree_v2)(pointer) }),
+            DriverMemory::Device(pointer, _) => ("cuMemFree_v2", unsafe { (driver.cuMemFree_v2)(pointer) }),
             // SAFETY: allocated by `cuMemHostAlloc`, freed once, no longer in use.
-            Memory::Host(memory) => ("cuMemFreeHost", unsafe { (driver.cuMemFreeHost)(memory.host.0) }),
+            DriverMemory::Host(memory) => ("cuMemFreeHost", unsafe { (driver.cuMemFreeHost)(memory.host.0) }),
         };
         if code == SUCCESS { Ok(()) } else { Err((call, code)) }
     }

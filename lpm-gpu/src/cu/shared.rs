@@ -4,7 +4,7 @@ use super::device::Device;
 use super::error::GpuError;
 use super::memory::within;
 use super::pinned::allocate;
-use super::reclaim::{HostMemory, Memory};
+use super::reclaim::{DriverMemory, HostMemory};
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::marker::PhantomData;
@@ -148,7 +148,7 @@ impl<T: Element> Shared<T> {
 
 impl<T: Element> Drop for SharedArray<T> {
     fn drop(&mut self) {
-        self.device.free(Memory::Host(self.memory));
+        self.device.free(DriverMemory::Host(self.memory));
     }
 }
 

@@ -1,7 +1,7 @@
 //! Streams, their events, and their progress.
 
 use super::device::{Device, on, poll};
-use super::driver::{Handle, NOT_READY};
+use super::driver::{NOT_READY, RawHandle};
 use super::error::GpuError;
 use super::kernel::{Arg, Kernel, Shape, with_parameters};
 use super::memory::{DeviceBuffer, DeviceWords, Plain};
@@ -26,14 +26,14 @@ pub enum Priority {
 /// a time.
 pub struct Stream {
     device: Device,
-    raw: Handle<sys::CUstream>,
+    raw: RawHandle<sys::CUstream>,
     progress: Arc<StreamProgress>,
 }
 
 /// A position in a stream.
 pub struct Event {
     device: Device,
-    raw: Handle<sys::CUevent>,
+    raw: RawHandle<sys::CUevent>,
     progress: Arc<StreamProgress>,
     /// Number of the stream's last work at the recording.
     number: u64,
@@ -66,7 +66,7 @@ impl Stream {
         unsafe { on!(&self.device, cuEventCreate(&raw mut raw, flags)) }?;
         Ok(Event {
             device: self.device.clone(),
-            raw: Handle(raw),
+            raw: RawHandle(raw),
             progress: Arc::clone(&self.progress),
             number: 0,
         })

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Chunk {
+pub(crate) enum ChunkState {
     Free,
     /// Allocated since the last steps: unknown to the device.
     New,
@@ -19,7 +19,7 @@ pub(crate) enum Chunk {
 #[derive(Debug, Default)]
 pub(crate) struct Chunks {
     /// State of each chunk allocated since the last rebuild.
-    states: Vec<Chunk>,
+    states: Vec<ChunkState>,
     free: Vec<u32>,
     unlinked: Vec<u32>,
     limbo: VecDeque<(u64, u32)>,
@@ -30,12 +30,12 @@ pub(crate) struct Chunks {
 
 impl Chunks {
     /// Allocates a chunk: a free one, else the next number from 0.
-    pub(crate) fn take(&mut self) -> u32 {
+    pub(crate) fn allocate(&mut self) -> u32 {
         let number = self.free.pop().unwrap_or_else(|| {
-            self.states.push(Chunk::Free);
+            self.states.push(ChunkState::Free);
             u32::try_from(self.states.len() - 1).unwrap_or(u32::MAX)
         });
-        self.states[number as usize] = Chunk::New;
+        self.states[number as usize] = ChunkState::New;
         self.fresh.push(number);
         self.used += 1;
         number
@@ -45,15 +45,15 @@ impl Chunks {
     pub(crate) fn give_back(&mut self, number: u32) {
         let state = &mut self.states[number as usize];
         match *state {
-            Chunk::New => {
-                *state = Chunk::Free;
+            ChunkState::New => {
+                *state = ChunkState::Free;
                 self.free.push(number);
             }
-            Chunk::Live => {
-                *state = Chunk::Limbo;
+            ChunkState::Live => {
+                *state = ChunkState::Limbo;
                 self.unlinked.push(number);
             }
-            Chunk::Free | Chunk::Limbo => unreachable!("chunk {number} is given back twice"),
+            ChunkState::Free | ChunkState::Limbo => unreachable!("chunk {number} is given back twice"),
         }
         self.used -= 1;
     }
@@ -69,9 +69,9 @@ impl Chunks {
         let mut fresh = std::mem::take(&mut self.fresh);
         fresh.retain(|number| {
             let state = &mut self.states[*number as usize];
-            let new = *state == Chunk::New;
+            let new = *state == ChunkState::New;
             if new {
-                *state = Chunk::Live;
+                *state = ChunkState::Live;
             }
             new
         });
@@ -84,17 +84,17 @@ impl Chunks {
                 return;
             }
             self.limbo.pop_front();
-            self.states[number as usize] = Chunk::Free;
+            self.states[number as usize] = ChunkState::Free;
             self.free.push(number);
         }
     }
 
     pub(crate) fn restart(&mut self, used: u32) {
-        *self = Self { states: vec![Chunk::Live; used as usize], used, ..Self::default() };
+        *self = Self { states: vec![ChunkState::Live; used as usize], used, ..Self::default() };
     }
 
-    pub(crate) fn state(&self, number: u32) -> Chunk {
-        self.states.get(number as usize).copied().unwrap_or(Chunk::Free)
+    pub(crate) fn state(&self, number: u32) -> ChunkState {
+        self.states.get(number as usize).copied().unwrap_or(ChunkState::Free)
     }
 
     pub(crate) const fn used(&self) -> u32 {
@@ -122,11 +122,11 @@ mod tests {
     #[test]
     fn a_chunk_the_device_never_knew_of_is_free_at_once() {
         let mut chunks = Chunks::default();
-        let a = chunks.take();
+        let a = chunks.allocate();
         chunks.give_back(a);
-        assert_eq!(chunks.take(), a);
+        assert_eq!(chunks.allocate(), a);
         chunks.give_back(a);
-        let again = chunks.take();
+        let again = chunks.allocate();
         assert_eq!(chunks.publish(1), [again], "once, though taken three times");
     }
 }

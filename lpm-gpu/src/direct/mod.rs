@@ -7,7 +7,7 @@ mod chunks;
 pub mod unit;
 
 use crate::host::Answers;
-pub(crate) use chunks::{Chunk, Chunks};
+pub(crate) use chunks::{ChunkState, Chunks};
 use fib::{EngineError, Key, Prefix4, RibTable};
 pub use unit::{Draw, Unit};
 

@@ -5,7 +5,7 @@ use super::tables::{DeviceTable, TableStaging};
 use crate::cu::{
     Arg, DeviceBuffer, GpuError, HostSide, Kernel, Pinned, Plain, Priority, ResidentRoom, Shape, Stream,
 };
-use crate::host::{Image, PrefixOp, Step, Write};
+use crate::host::{Image, PrefixOp, UpdateStep, Write};
 use serde::Serialize;
 use std::mem::discriminant;
 use std::time::Duration;
@@ -87,22 +87,22 @@ impl Bubbles {
         &mut self,
         table: &DeviceTable,
         ops: Option<&Kernel>,
-        steps: &[Step],
+        steps: &[UpdateStep],
     ) -> Result<(), GpuError> {
         // Usually one run: a table's steps are of one kind.
         for steps in steps.chunk_by(|one, other| discriminant(one) == discriminant(other)) {
             match &steps[0] {
-                Step::Writes(_) => self.run_writes(table, steps)?,
-                Step::Ops(_) => self.run_ops(table, ops, steps)?,
+                UpdateStep::Writes(_) => self.run_writes(table, steps)?,
+                UpdateStep::Ops(_) => self.run_ops(table, ops, steps)?,
             }
         }
         Ok(())
     }
 
-    fn run_writes(&mut self, table: &DeviceTable, steps: &[Step]) -> Result<(), GpuError> {
+    fn run_writes(&mut self, table: &DeviceTable, steps: &[UpdateStep]) -> Result<(), GpuError> {
         let writes = steps.iter().filter_map(|step| match step {
-            Step::Writes(writes) => Some(writes.as_slice()),
-            Step::Ops(_) => None,
+            UpdateStep::Writes(writes) => Some(writes.as_slice()),
+            UpdateStep::Ops(_) => None,
         });
         let (kernel, done) = (&self.write_words, &mut self.done);
         staged(&mut self.stream, &mut self.writes, writes, |stream, staged, count| {
@@ -121,7 +121,7 @@ impl Bubbles {
         &mut self,
         table: &DeviceTable,
         kernel: Option<&Kernel>,
-        steps: &[Step],
+        steps: &[UpdateStep],
     ) -> Result<(), GpuError> {
         let (Some(kernel), Some(stage)) = (kernel, &mut self.ops) else {
             return Err(GpuError::Kernel {
@@ -131,8 +131,8 @@ impl Bubbles {
             });
         };
         let ops = steps.iter().filter_map(|step| match step {
-            Step::Ops(ops) => Some(ops.as_slice()),
-            Step::Writes(_) => None,
+            UpdateStep::Ops(ops) => Some(ops.as_slice()),
+            UpdateStep::Writes(_) => None,
         });
         let (done, threads) = (&mut self.done, fitting(self.ops_threads, kernel));
         staged(&mut self.stream, stage, ops, |stream, staged, count| {

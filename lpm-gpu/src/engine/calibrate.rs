@@ -58,7 +58,7 @@ pub(super) fn plan(
     let gpu = Gpu::open(name, params.device).map_err(|error| error.into_engine(name))?;
     let mut engine = GpuEngine::assemble(name, params.clone(), host, gpu, plan)?;
     let mut rib = Rib::new();
-    rib.tell(&Routes { v4: routes(ROUTES_V4), v6: routes(ROUTES_V6) });
+    rib.announce(&Routes { v4: routes(ROUTES_V4), v6: routes(ROUTES_V6) });
     rib.commit_to(&mut engine)?;
     let target = Duration::from_micros(target_us);
     let v4 = choose(&engine, params, plan, Family::V4, target)?;

@@ -34,7 +34,7 @@ pub(super) struct BatchNumber(u32);
 impl BatchNumber {
     /// A given number, for tests of the wrap-around.
     #[cfg(any(test, model))]
-    pub(super) const fn at(number: u32) -> Self {
+    pub(super) const fn numbered(number: u32) -> Self {
         Self(number)
     }
 
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn numbers_skip_what_stops_a_kernel_and_what_is_there_at_first() {
         assert_eq!(BatchNumber::default().next(), BatchNumber(1));
-        assert_eq!(BatchNumber::at(STOP - 2).next(), BatchNumber(STOP - 1));
-        assert_eq!(BatchNumber::at(STOP - 1).next(), BatchNumber(1));
+        assert_eq!(BatchNumber::numbered(STOP - 2).next(), BatchNumber(STOP - 1));
+        assert_eq!(BatchNumber::numbered(STOP - 1).next(), BatchNumber(1));
     }
 }

@@ -5,7 +5,7 @@
 
 use crate::cu::testing::{self, Mock, TestDriver};
 use crate::engine::{GAMT, GpuEngine, HostTables, LaunchPlan};
-use crate::host::{Answers, Due, HostTable, Image, KernelNames, Step};
+use crate::host::{Answers, Due, HostTable, Image, KernelNames, UpdateStep};
 use crate::testing::LoadedTable;
 use fib::random::SplitMix64;
 use fib::{
@@ -77,12 +77,12 @@ impl<K: Key> HostTable<K> for WatchedTable<K> {
         self.table.rebuild(words_max)
     }
 
-    fn take_steps(&mut self, update: u64, routes: &RibTable<K>) -> Vec<Step> {
+    fn take_steps(&mut self, update: u64, routes: &RibTable<K>) -> Vec<UpdateStep> {
         let steps = self.table.take_steps(update, routes);
         let mut watch = self.watch.lock().unwrap();
         if let Some(table) = &mut watch.table {
             for step in &steps {
-                let Step::Writes(writes) = step else { panic!("GAMT has writes only") };
+                let UpdateStep::Writes(writes) = step else { panic!("GAMT has writes only") };
                 writes.iter().for_each(|write| table.words[write.at as usize] = write.value);
             }
             watch.update(update);
@@ -156,7 +156,7 @@ impl FreedRig {
     }
 
     fn apply(&mut self, routes: &Routes) {
-        self.rib.tell(routes);
+        self.rib.announce(routes);
         self.rib.commit_to(&mut self.engine).unwrap();
         let tables = [&self.engine.v4.current, &self.engine.v6.current];
         for (watch, table) in self.watches.iter().zip(tables) {

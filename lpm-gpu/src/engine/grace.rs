@@ -15,7 +15,7 @@ use crossbeam_utils::CachePadded;
 type PinWord = CachePadded<AtomicU64>;
 
 #[derive(Debug, Default)]
-pub(crate) struct Grace {
+pub(crate) struct GracePeriods {
     /// The last update that ended on the device.
     finished: CachePadded<AtomicU64>,
     /// Pins of each reader; locked by the control thread only.
@@ -24,11 +24,11 @@ pub(crate) struct Grace {
 
 #[derive(Debug)]
 pub(crate) struct Pins {
-    grace: Arc<Grace>,
+    grace: Arc<GracePeriods>,
     slots: Arc<[PinWord]>,
 }
 
-impl Grace {
+impl GracePeriods {
     pub(crate) fn register(self: &Arc<Self>, slots: u16) -> Pins {
         let pins: Arc<[PinWord]> = (0..slots).map(|_| PinWord::default()).collect();
         let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn a_batch_in_flight_holds_back_the_updates_after_it() {
-        let grace = Arc::new(Grace::default());
+        let grace = Arc::new(GracePeriods::default());
         let pins = grace.register(2);
         assert_eq!(grace.finish(1), 1);
         pins.pin(0); // submitted after the end of 1
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn readers_that_are_gone_hold_nothing_back() {
-        let grace = Arc::new(Grace::default());
+        let grace = Arc::new(GracePeriods::default());
         let pins = grace.register(1);
         pins.pin(0);
         assert_eq!(grace.finish(7), 0);

@@ -51,7 +51,7 @@ use fib::{
     FibDelta, Generation, Isa, Rib,
 };
 use gpu::{Gpu, LaunchPlan, STALL_MAX, persistent_entry};
-use grace::Grace;
+use grace::GracePeriods;
 use params::{GpuParams, Mode};
 use serde::Serialize;
 use side::{Limits, Side};
@@ -71,7 +71,7 @@ struct EngineShared {
     gpu: Gpu,
     plan: LaunchPlan,
     persistent: PersistentKernels,
-    grace: Arc<Grace>,
+    grace: Arc<GracePeriods>,
     v4: ArcSwap<DeviceTable>,
     v6: ArcSwap<DeviceTable>,
 }

@@ -12,7 +12,7 @@ use super::EngineShared;
 use super::gpu::LaunchPlan;
 use super::grace::Pins;
 use super::params::Mode;
-use super::slot::{Residences, Slot, SlotState};
+use super::slot::{GpuSlot, Residences, SlotState};
 use crate::cu::{Device, GpuError, Priority, Stream};
 use crate::host::Answers;
 use fib::{EngineError, EngineReader, Family, Keys, NextHopId, SlotId};
@@ -28,7 +28,7 @@ const PART_MIN: usize = 16 << 10;
 
 pub(super) struct GpuReader {
     // Drop order: slots end persistent kernels, then the streams go.
-    slots: Vec<Slot>,
+    slots: Vec<GpuSlot>,
     /// None with persistent kernels: each stream uses up a connection to the device.
     streams: Vec<Stream>,
     stream_of: Vec<u8>,
@@ -66,7 +66,7 @@ impl GpuReader {
         let residences = Residences::new(&plan, &shared.persistent, slot_count, batch_max)?;
         let make = |(row, stream): (usize, &u8)| {
             let stream = streams.get(usize::from(*stream));
-            Slot::new(device, stream, &plan, (&residences, row), batch_max, reads_low_bits)
+            GpuSlot::new(device, stream, &plan, (&residences, row), batch_max, reads_low_bits)
         };
         let slots = stream_of.iter().enumerate().map(make).collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
@@ -146,7 +146,7 @@ impl GpuReader {
         Ok(true)
     }
 
-    fn take(&mut self, at: usize, out: &mut [NextHopId]) -> Result<(), GpuError> {
+    fn collect_into(&mut self, at: usize, out: &mut [NextHopId]) -> Result<(), GpuError> {
         while !self.poll(at)? {
             self.slots[at].wait(self.plan.stall)?;
         }
@@ -195,7 +195,7 @@ impl GpuReader {
                 (submitted, flying) = (end, flying + 1);
             }
             let end = count.min(taken + part);
-            self.take(self.lookup_slots[tail], &mut out[taken..end])?;
+            self.collect_into(self.lookup_slots[tail], &mut out[taken..end])?;
             tail = if tail + 1 == all { 0 } else { tail + 1 };
             (taken, flying) = (end, flying - 1);
         }

@@ -4,7 +4,7 @@ use super::bubbles::Bubbles;
 use super::gpu::Gpu;
 use super::tables::{DeviceTable, Spares, table_bytes};
 use crate::cu::Kernel;
-use crate::host::{Due, HEADER_WORDS, HostTable, KernelNames, Step};
+use crate::host::{Due, HEADER_WORDS, HostTable, KernelNames, UpdateStep};
 use arc_swap::ArcSwap;
 use fib::{Change, EngineError, Key, Rib, RibTable};
 use std::sync::Arc;
@@ -46,7 +46,7 @@ pub(super) struct Side<K: Key> {
     stale: bool,
     frozen: bool,
     /// Steps of the current delta that have not run yet.
-    steps: Vec<Step>,
+    steps: Vec<UpdateStep>,
     /// Tables rebuilt, and tables put in service.
     pub(super) rebuilds: u64,
     pub(super) swaps: u64,

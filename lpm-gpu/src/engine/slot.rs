@@ -56,7 +56,7 @@ impl Residences {
     }
 }
 
-pub(super) struct Slot {
+pub(super) struct GpuSlot {
     device: Device,
     lane_v4: BatchLane<u32>,
     lane_v6: BatchLane<u64>,
@@ -72,7 +72,7 @@ pub(super) struct Slot {
     table: Option<Arc<DeviceTable>>,
 }
 
-impl Slot {
+impl GpuSlot {
     /// Slot `row` of a reader, for batches of `batch_max` keys on `stream`, or on persistent kernels.
     pub(super) fn new(
         device: &Device,

@@ -57,7 +57,7 @@ impl Spares {
     }
 
     /// Takes a table that no lookup holds and that fits `words` without wasting three quarters; frees the others not held.
-    fn take(&mut self, words: usize) -> Option<DeviceTable> {
+    fn reuse_retired(&mut self, words: usize) -> Option<DeviceTable> {
         let mut found = None;
         let mut held = Vec::with_capacity(self.retired.len());
         for table in self.retired.drain(..) {
@@ -84,7 +84,7 @@ impl Spares {
         kernel: Kernel,
         allowance_bytes: u64,
     ) -> Result<DeviceTable, EngineError> {
-        if let Some(table) = self.take(words) {
+        if let Some(table) = self.reuse_retired(words) {
             return Ok(DeviceTable { words: table.words, header: table.header, kernel, used: words });
         }
         let bytes = table_bytes(words);

@@ -14,7 +14,7 @@
 //! a barrier after each operation.
 //!
 //! ```text
-//! change -> table -> Step::Ops -> the update kernel (`model` in Rust) -> words on the device
+//! change -> table -> UpdateStep::Ops -> the update kernel (`model` in Rust) -> words on the device
 //! many routes -> paint -> Image -> device
 //! ```
 //!

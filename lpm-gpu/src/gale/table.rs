@@ -3,8 +3,8 @@
 use super::DIRECT_UNITS;
 use super::paint::{Long, Painted, units};
 use crate::direct::unit::{DELETE, EXTEND, FOLD, INSERT, MODIFY, operation};
-use crate::direct::{CHUNK_UNITS, Chunk, Chunks, PlainAnswers, Unit, check_words, parent, words_max};
-use crate::host::{Answers, Due, HEADER_WORDS, HostTable, Image, KernelNames, PrefixOp, Step};
+use crate::direct::{CHUNK_UNITS, ChunkState, Chunks, PlainAnswers, Unit, check_words, parent, words_max};
+use crate::host::{Answers, Due, HEADER_WORDS, HostTable, Image, KernelNames, PrefixOp, UpdateStep};
 use fib::{Change, Details, EngineError, IpPrefix, Prefix4, RibTable};
 use serde::Serialize;
 use std::cell::{Cell, OnceCell};
@@ -157,7 +157,7 @@ impl GaleTable {
         }
         let slot = prefix.address() >> 8;
         let chunks = &mut self.chunks;
-        let long = self.longs.entry(slot).or_insert_with(|| Long { routes: 0, chunk: chunks.take() });
+        let long = self.longs.entry(slot).or_insert_with(|| Long { routes: 0, chunk: chunks.allocate() });
         let before = long.routes;
         long.routes = if adds { before + 1 } else { before - 1 };
         if before == 0 {
@@ -195,7 +195,7 @@ impl GaleTable {
         for slot in std::mem::take(&mut self.touched) {
             let Some(Long { routes: 0, chunk }) = self.longs.get(&slot).copied() else { continue };
             self.longs.remove(&slot);
-            if self.chunks.state(chunk) == Chunk::Live {
+            if self.chunks.state(chunk) == ChunkState::Live {
                 folded.push((slot, chunk));
             }
             self.chunks.give_back(chunk);
@@ -321,7 +321,7 @@ impl HostTable<u32> for GaleTable {
     /// In this order each operation changes a lookup's answer to the new one or not at all. While routes are inserted and
     /// modified, a key belongs to its old route, or to its new one if that is longer, which was drawn before. A delete writes
     /// the unit of the route that covers it after the update, which is the new answer.
-    fn take_steps(&mut self, update: u64, routes: &RibTable<u32>) -> Vec<Step> {
+    fn take_steps(&mut self, update: u64, routes: &RibTable<u32>) -> Vec<UpdateStep> {
         self.settle();
         let mut changed = self.take_pending();
         let mut ops = Vec::with_capacity(changed.len());
@@ -329,7 +329,7 @@ impl HostTable<u32> for GaleTable {
             let prefix = Prefix4::truncating(slot << 8, 24);
             match self.longs.get(slot) {
                 // New, so without a chunk on the device. A slot may be listed several times.
-                Some(long) if long.routes != 0 && self.chunks.state(long.chunk) == Chunk::New => {
+                Some(long) if long.routes != 0 && self.chunks.state(long.chunk) == ChunkState::New => {
                     ops.push(operation(EXTEND, prefix, Unit(long.chunk << 8)));
                 }
                 _ => {}
@@ -351,7 +351,7 @@ impl HostTable<u32> for GaleTable {
         }
         self.chunks.publish(update);
         self.count_kinds(&ops);
-        if ops.is_empty() { Vec::new() } else { vec![Step::Ops(ops)] }
+        if ops.is_empty() { Vec::new() } else { vec![UpdateStep::Ops(ops)] }
     }
 
     fn reclaim(&mut self, update: u64) {

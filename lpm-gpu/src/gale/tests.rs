@@ -2,7 +2,7 @@
 
 use super::model::{Accesses, GaleModel};
 use super::{DIRECT_UNITS, GaleOptions, GaleTable};
-use crate::host::{HostTable, PrefixOp, Step};
+use crate::host::{HostTable, PrefixOp, UpdateStep};
 use crate::testing::HostRig;
 use crate::tests::direct::route;
 use fib::{EngineError, Route};
@@ -79,7 +79,7 @@ fn a_table_that_does_not_fit_is_refused_and_the_old_one_stays() {
 }
 
 fn ops(rig: &mut GaleRig) -> Vec<PrefixOp> {
-    let ops = |step| if let Step::Ops(ops) = step { ops } else { panic!("GALE has no single writes") };
+    let ops = |step| if let UpdateStep::Ops(ops) = step { ops } else { panic!("GALE has no single writes") };
     rig.steps().into_iter().flat_map(ops).collect()
 }
 
@@ -100,7 +100,7 @@ fn what_is_taken_back_costs_the_device_nothing() {
 #[test]
 fn an_image_stands_for_the_steps_before_it_and_stays_until_the_next_change() {
     let mut gale = rig(GaleOptions::default(), 1);
-    gale.tell(&[route(0x0a01_0200, 24, 1), route(0x0a01_0203, 32, 2)]);
+    gale.apply_to_host(&[route(0x0a01_0200, 24, 1), route(0x0a01_0203, 32, 2)]);
     let first = gale.table.image(&gale.rib.v4).runs[0].1.as_ptr();
     assert!(ops(&mut gale).is_empty(), "the image has them");
     let image = gale.table.image(&gale.rib.v4);
@@ -118,7 +118,7 @@ fn accesses_are_counted_as_the_device_makes_them() {
     let mut gale = rig(GaleOptions::default(), 1);
     let mut model = GaleModel::new(&gale.table.image(&gale.rib.v4));
     let mut run = |route: Route<u32>| {
-        gale.tell(&[route]);
+        gale.apply_to_host(&[route]);
         let ops = ops(&mut gale);
         let before = model.accesses;
         model.run(&ops);

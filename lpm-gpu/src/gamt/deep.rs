@@ -110,16 +110,16 @@ fn cut(cuts: &mut Vec<(u64, u32)>, start: u64, next_hop: u32) {
     cuts.push((start, next_hop));
 }
 
-type Chunk = Vec<Arc<DeepGroup>>;
+type GroupChunk = Vec<Arc<DeepGroup>>;
 
 #[derive(Debug)]
 pub(super) struct Snapshot {
-    chunks: Vec<Arc<Chunk>>,
+    chunks: Vec<Arc<GroupChunk>>,
     _witness: Witness,
 }
 
-impl From<Vec<Arc<Chunk>>> for Snapshot {
-    fn from(chunks: Vec<Arc<Chunk>>) -> Self {
+impl From<Vec<Arc<GroupChunk>>> for Snapshot {
+    fn from(chunks: Vec<Arc<GroupChunk>>) -> Self {
         Self { chunks, _witness: Witness::of("groups of deep routes") }
     }
 }
@@ -300,7 +300,7 @@ impl Deep {
         let mut chunks = self.shared.place.load().chunks.clone();
         chunks.resize_with(self.groups.len().div_ceil(CHUNK), Arc::default);
         self.dirty.sort_unstable();
-        let mut bytes = (chunks.len() * size_of::<Arc<Chunk>>()) as u64;
+        let mut bytes = (chunks.len() * size_of::<Arc<GroupChunk>>()) as u64;
         for dirty in
             std::mem::take(&mut self.dirty).chunk_by(|a, b| *a as usize / CHUNK == *b as usize / CHUNK)
         {

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! routes -> strides (Algorithm 3) -> build -> GamtTrie -> Image ------------------------> device
-//! changes -> GamtTable -> GamtTrie, Deep, Hops -> bubbles (Algorithm 2) -> Step::Writes --> device
+//! changes -> GamtTable -> GamtTrie, Deep, Hops -> bubbles (Algorithm 2) -> UpdateStep::Writes --> device
 //! raw answers -> GamtAnswers -> next hops
 //! ```
 //!

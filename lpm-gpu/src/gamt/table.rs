@@ -11,7 +11,7 @@ use super::options::{GamtOptions, Layout};
 use super::shape::{TrieShape, plan_bytes};
 use super::strides::{Census, StridePlan};
 use super::trie::{GamtTrie, TrieEntry};
-use crate::host::{Answers, Due, HostTable, Image, KernelNames, Step, Write};
+use crate::host::{Answers, Due, HostTable, Image, KernelNames, UpdateStep, Write};
 use fib::{Change, Details, EngineError, Family, Key, NextHopId, RibTable};
 use std::marker::PhantomData;
 use std::ops::RangeInclusive;
@@ -359,7 +359,7 @@ impl<K: Key> GamtTable<K> {
         usize::try_from(self.routes).unwrap_or(usize::MAX)
     }
 
-    fn writes(&mut self, bubbles: Vec<Bubble>, steps: &mut Vec<Step>) {
+    fn writes(&mut self, bubbles: Vec<Bubble>, steps: &mut Vec<UpdateStep>) {
         if bubbles.is_empty() {
             return;
         }
@@ -369,7 +369,7 @@ impl<K: Key> GamtTable<K> {
             at: bases[bubble.stage as usize - 1] + bubble.location,
             value: bubble.value,
         };
-        steps.push(Step::Writes(bubbles.into_iter().map(write).collect()));
+        steps.push(UpdateStep::Writes(bubbles.into_iter().map(write).collect()));
     }
 }
 
@@ -423,7 +423,7 @@ impl<K: Key> HostTable<K> for GamtTable<K> {
         self.renew()
     }
 
-    fn take_steps(&mut self, update: u64, _: &RibTable<K>) -> Vec<Step> {
+    fn take_steps(&mut self, update: u64, _: &RibTable<K>) -> Vec<UpdateStep> {
         if let Hops::Apart(entries) = &mut self.hops {
             self.figures.next_hop_updates += entries.publish();
         }

@@ -93,7 +93,7 @@ impl GamtTrie {
             }
             node = inf(code);
         }
-        Some(TriePlace { level: target, node, at: self.at(target, key, len) })
+        Some(TriePlace { level: target, node, at: self.offset_of(target, key, len) })
     }
 
     /// The leaf code of a key.
@@ -109,7 +109,7 @@ impl GamtTrie {
         code
     }
 
-    fn at(&self, level: usize, key: u64, len: u8) -> u32 {
+    fn offset_of(&self, level: usize, key: u64, len: u8) -> u32 {
         if len == 0 { 0 } else { self.levels[level].place(key, len) }
     }
 
@@ -132,7 +132,7 @@ impl GamtTrie {
             self.levels[l].count_up(node);
             node = made;
         }
-        Some(TriePlace { level: target, node, at: self.at(target, key, len) })
+        Some(TriePlace { level: target, node, at: self.offset_of(target, key, len) })
     }
 
     /// Adds the nodes that a new route would create, by level from 0.

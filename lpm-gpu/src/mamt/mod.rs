@@ -2,7 +2,7 @@
 //! Trie", section 5.1). It needs no GPU.
 //!
 //! ```text
-//! delta -> GamtTable (trie, codes, bubbles) -> Step::Writes -> stores to `Words` <- lookups
+//! delta -> GamtTable (trie, codes, bubbles) -> UpdateStep::Writes -> stores to `Words` <- lookups
 //! many changes, or a full level -> new GamtTable -> Image -> new `Words`, published whole
 //! ```
 //! The table and the order of its steps are [`crate::gamt`]'s. `table::Words` replaces the device's memory, and the engine shell

@@ -3,7 +3,7 @@
 use super::params::MamtParams;
 use crate::gamt::GamtTable;
 use crate::gamt::answers::GamtAnswers;
-use crate::host::{Due, HEADER_WORDS, HostTable as _, Image, Step};
+use crate::host::{Due, HEADER_WORDS, HostTable as _, Image, UpdateStep};
 use fib::{Change, Details, EngineError, Key, NextHopId, Prefix, Rib, RibTable};
 use lpm_core::engine::{Budget, FibTable, Routes};
 use lpm_core::memory::Array;
@@ -112,7 +112,7 @@ impl<K: Key> FibTable<K> for MamtTable<K> {
         self.update += 1;
         // Steps and stores keep their order: new nodes before pointers to them.
         for step in self.host.take_steps(self.update, routes) {
-            let Step::Writes(writes) = step else { continue };
+            let UpdateStep::Writes(writes) = step else { continue };
             for write in writes {
                 self.shared.words[write.at as usize].publish(write.value);
             }

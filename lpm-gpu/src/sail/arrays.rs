@@ -71,7 +71,7 @@ impl SailArrays {
             WordPlace::Bcn(_) => (&mut self.chunks24, &mut self.bn24),
             WordPlace::Bn24(_) | WordPlace::N32(_) => (&mut self.chunks32, &mut self.n32),
         };
-        let chunk = chunks.take();
+        let chunk = chunks.allocate();
         let first = chunk as usize * CHUNK_UNITS;
         words.resize(words.len().max(first + CHUNK_UNITS), 0);
         words[first..first + CHUNK_UNITS].fill(under.0);

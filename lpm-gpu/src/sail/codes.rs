@@ -22,7 +22,7 @@ impl CodeAnswers {
         let place = &self.0[code as usize];
         place.store(next_hop.get(), Ordering::Release);
         #[cfg(test)]
-        fib::stores::tell(fib::stores::Event::Stored(fib::loads::Place::of(place)));
+        fib::stores::report(fib::stores::Event::Stored(fib::loads::Place::of(place)));
     }
 
     #[inline(always)]
@@ -78,7 +78,7 @@ impl HopCodes {
     /// run out.
     pub(super) fn count(&mut self, changes: &[Change<u32>]) -> Result<(), EngineError> {
         for (at, change) in changes.iter().enumerate() {
-            if !change.withdraws() && !self.take(change.new) {
+            if !change.withdraws() && !self.assign_code(change.new) {
                 changes[..at].iter().for_each(|change| self.release(change.new));
                 let what = "next hops of sail-gpu layout=paper, including those of lookups in flight";
                 return Err(EngineError::Full { what, used: CODE_MAX as u64 + 1, limit: CODE_MAX as u64 });
@@ -88,7 +88,7 @@ impl HopCodes {
         Ok(())
     }
 
-    fn take(&mut self, next_hop: NextHopId) -> bool {
+    fn assign_code(&mut self, next_hop: NextHopId) -> bool {
         if let Some(code) = self.by_id.get(&next_hop) {
             self.uses[*code as usize - 1].routes += 1;
             return true;

@@ -16,7 +16,7 @@
 //! the words that point to them.
 //!
 //! ```text
-//! change -> table -> arrays -> Step::Writes (new chunks, then pointers to them) or Image -> device
+//! change -> table -> arrays -> UpdateStep::Writes (new chunks, then pointers to them) or Image -> device
 //! ```
 //!
 //! | file | contents |

@@ -4,9 +4,11 @@ use super::BCN_UNITS;
 use super::arrays::{SailArrays, WordPlace};
 use super::codes::CODE_MAX;
 use super::layout::{ChunkRoom, PaperParts, WordMap, chunks_max, words};
-use crate::direct::{CHUNK_STEP, Chunk, Chunks, Draw, PlainAnswers, Unit, check_words, parent, words_max};
+use crate::direct::{
+    CHUNK_STEP, ChunkState, Chunks, Draw, PlainAnswers, Unit, check_words, parent, words_max,
+};
 use crate::gamt::Layout;
-use crate::host::{Answers, Due, HEADER_WORDS, HostTable, Image, KernelNames, Step, Write};
+use crate::host::{Answers, Due, HEADER_WORDS, HostTable, Image, KernelNames, UpdateStep, Write};
 use fib::{Change, Details, EngineError, NextHopId, RibTable};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -279,8 +281,8 @@ impl SailTable {
     fn reached(&self, place: WordPlace) -> bool {
         match place {
             WordPlace::Bcn(_) => true,
-            WordPlace::Bn24(_) => self.arrays.chunks24.state(place.chunk()) == Chunk::Live,
-            WordPlace::N32(_) => self.arrays.chunks32.state(place.chunk()) == Chunk::Live,
+            WordPlace::Bn24(_) => self.arrays.chunks24.state(place.chunk()) == ChunkState::Live,
+            WordPlace::N32(_) => self.arrays.chunks32.state(place.chunk()) == ChunkState::Live,
         }
     }
 }
@@ -337,7 +339,7 @@ impl HostTable<u32> for SailTable {
     /// All words get their final value, so each single write moves a key from its old answer to its new one or not at all. An
     /// unlinked chunk keeps its words, and C24 keeps the entry that led there: a lookup that read the earlier 0 in BN24
     /// finds the old chunk through it, or a newer answer.
-    fn take_steps(&mut self, update: u64, _: &RibTable<u32>) -> Vec<Step> {
+    fn take_steps(&mut self, update: u64, _: &RibTable<u32>) -> Vec<UpdateStep> {
         self.settle();
         let mut dirty = std::mem::take(&mut self.dirty);
         dirty.sort_unstable();
@@ -380,7 +382,7 @@ impl HostTable<u32> for SailTable {
         let steps: Vec<_> = steps.into_iter().filter(|writes| !writes.is_empty()).collect();
         self.given.writes += steps.iter().map(|writes| writes.len() as u64).sum::<u64>();
         self.given.steps += steps.len() as u64;
-        steps.into_iter().map(Step::Writes).collect()
+        steps.into_iter().map(UpdateStep::Writes).collect()
     }
 
     fn reclaim(&mut self, update: u64) {

@@ -3,7 +3,7 @@
 use super::{BCN_UNITS, SailOptions, SailTable};
 use crate::direct::CHUNK_UNITS;
 use crate::gamt::Layout;
-use crate::host::{Step, Write};
+use crate::host::{UpdateStep, Write};
 use crate::testing::HostRig;
 use crate::tests::direct::route;
 use fib::EngineError;
@@ -155,15 +155,16 @@ fn the_paper_s_layout_has_the_paper_s_entries() {
 }
 
 fn writes(rig: &mut SailRig) -> Vec<Write> {
-    let writes =
-        |step| if let Step::Writes(writes) = step { writes } else { panic!("SAIL_L has no operations") };
+    let writes = |step| {
+        if let UpdateStep::Writes(writes) = step { writes } else { panic!("SAIL_L has no operations") }
+    };
     rig.steps().into_iter().flat_map(writes).collect()
 }
 
 #[test]
 fn what_is_taken_back_is_as_it_was() {
     let mut sail = rig(SailOptions::default(), 1);
-    sail.tell(&[route(0x0a00_0000, 20, 5)]);
+    sail.apply_to_host(&[route(0x0a00_0000, 20, 5)]);
     assert_eq!(writes(&mut sail).len(), CHUNK_UNITS + 1, "a new chunk and the word that leads there");
     sail.load();
     sail.apply_and_take_back(&[route(0x0a00_0000, 20, 6), route(0x0a00_0001, 32, 6)]);

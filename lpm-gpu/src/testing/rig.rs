@@ -5,7 +5,7 @@
 
 use super::device::resolve;
 use crate::gale::model::{self, OpMemory};
-use crate::host::{Answers, Due, HostTable, Step, reverse};
+use crate::host::{Answers, Due, HostTable, UpdateStep, reverse};
 use crate::model::{LoadedTable, LookupModel, high_bits};
 use fib::conformance::Options;
 use fib::oracle::Oracle;
@@ -143,7 +143,7 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
     }
 
     /// Applies routes to the host table alone.
-    pub fn tell(&mut self, routes: &[Route<K>]) -> Due {
+    pub fn apply_to_host(&mut self, routes: &[Route<K>]) -> Due {
         let changes = self.changes(routes);
         self.put(changes.iter().map(|change| (change.prefix, change.new)));
         changes.iter().for_each(|change| self.oracle.set(change.prefix, change.new));
@@ -151,7 +151,7 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
     }
 
     /// Takes the pending steps without running them.
-    pub fn steps(&mut self) -> Vec<Step> {
+    pub fn steps(&mut self) -> Vec<UpdateStep> {
         self.update += 1;
         self.table.take_steps(self.update, K::part(&self.rib))
     }
@@ -360,11 +360,11 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
         self.collect();
     }
 
-    fn run(&mut self, steps: &[Step], probes: &[Probe<K>]) {
+    fn run(&mut self, steps: &[UpdateStep], probes: &[Probe<K>]) {
         let mut written = BTreeSet::new();
         for step in steps {
             match step {
-                Step::Writes(writes) => {
+                UpdateStep::Writes(writes) => {
                     let mut writes = writes.clone();
                     for end in (1..writes.len()).rev() {
                         writes.swap(end, self.random.below(end + 1));
@@ -374,7 +374,7 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
                         self.store(write.at, write.value, probes);
                     }
                 }
-                Step::Ops(ops) => model::run(ops, &mut StoresBeside { rig: self, probes }),
+                UpdateStep::Ops(ops) => model::run(ops, &mut StoresBeside { rig: self, probes }),
             }
         }
     }

@@ -10,7 +10,7 @@
 use crate::gale::model::{self, OpMemory};
 use crate::gale::{GaleOptions, GaleTable};
 use crate::gamt::Layout;
-use crate::host::{Due, HostTable, Step};
+use crate::host::{Due, HostTable, UpdateStep};
 use crate::sail::{SailOptions, SailTable};
 use crate::testing::{LoadedTable, high_bits};
 use fib::loads::{Loads as _, Place};
@@ -131,7 +131,7 @@ impl<K: Key + 'static, T: HostTable<K>> StoreRig<K, T> {
         }
         for step in steps {
             match step {
-                Step::Writes(mut writes) => {
+                UpdateStep::Writes(mut writes) => {
                     for end in (1..writes.len()).rev() {
                         writes.swap(end, self.random.below(end + 1));
                     }
@@ -139,7 +139,7 @@ impl<K: Key + 'static, T: HostTable<K>> StoreRig<K, T> {
                         self.device.store(write.at as usize, write.value);
                     }
                 }
-                Step::Ops(ops) => model::run(&ops, &mut self.device),
+                UpdateStep::Ops(ops) => model::run(&ops, &mut self.device),
             }
         }
         self.finished = update;

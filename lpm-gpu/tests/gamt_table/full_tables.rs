@@ -14,7 +14,7 @@ fn build_and_check<K: Key>(routes: &[Route<K>], levels: &[Option<u8>]) {
         let next_hops = [NextHops::Together, NextHops::Apart][at / 2 % 2];
         let options = GamtOptions { layout, next_hops, levels: *levels, ..GamtOptions::default() };
         let mut rig = rig::<K>(options, 11);
-        assert_eq!(rig.tell(routes), Due::Image);
+        assert_eq!(rig.apply_to_host(routes), Due::Image);
         assert!(rig.steps().is_empty());
         assert_eq!(rig.table.routes(), routes.len() as u64);
         rig.load();
@@ -37,7 +37,7 @@ fn six_levels_take_about_what_the_paper_says() {
         routes.iter().map(|change| (u64::from(change.prefix.address()) << 32, change.prefix.len()));
     let plan = StridePlan::of_levels(&Census::new(32, prefixes), 6, 32);
     let mut rig = rig::<u32>(GamtOptions { levels: Some(6), ..GamtOptions::default() }, 1);
-    rig.tell(&routes);
+    rig.apply_to_host(&routes);
     let table = rig.table;
     println!(
         "v4-201405, 6 levels {:?}: {:.1} bytes a prefix in rows (the paper, on a table of 2013: 22), {:.1} flat",
@@ -59,7 +59,7 @@ fn replay<K: Key>(routes: &[Route<K>], updates: &[Route<K>], next_hops: NextHops
     let words = rig.device.last().unwrap().words.clone();
     rig.load();
     assert_eq!(words, rig.device.last().unwrap().words);
-    assert_eq!(rig.tell(&K::part(&rig.rib).withdrawn()), Due::Image);
+    assert_eq!(rig.apply_to_host(&K::part(&rig.rib).withdrawn()), Due::Image);
     assert_eq!(rig.table.routes(), 0);
     rig.load();
     let words = &rig.device.last().unwrap().words;

@@ -5,7 +5,7 @@ use crate::random::next_hop;
 use fib::random::Seeded;
 use fib::{EngineError, NextHopId, Prefix, Prefix4, Prefix6, Route};
 use lpm_gpu::gamt::{GamtOptions, GamtTable, Layout, NextHops};
-use lpm_gpu::host::{Due, HostTable as _, Step};
+use lpm_gpu::host::{Due, HostTable as _, UpdateStep};
 use lpm_gpu::testing::HostRig;
 use std::collections::BTreeMap;
 
@@ -22,8 +22,8 @@ fn set(text: &str, next_hop: u32) -> Route<u32> {
     Route { prefix: v4(text), next_hop: NextHopId::from_answer(next_hop) }
 }
 
-fn writes(steps: &[Step]) -> usize {
-    let count = |step: &Step| if let Step::Writes(writes) = step { writes.len() } else { 0 };
+fn writes(steps: &[UpdateStep]) -> usize {
+    let count = |step: &UpdateStep| if let UpdateStep::Writes(writes) = step { writes.len() } else { 0 };
     steps.iter().map(count).sum()
 }
 
@@ -48,7 +48,7 @@ fn next_hops_alone_write_nothing_when_they_are_apart() {
     for (next_hops, expected) in [(NextHops::Apart, false), (NextHops::Together, true)] {
         let mut rig = table_rig(next_hops, 6);
         let mut all = routes(5000, 4);
-        assert_eq!(rig.tell(&all), Due::Image);
+        assert_eq!(rig.apply_to_host(&all), Due::Image);
         rig.steps();
         rig.table.reclaim(1);
         for change in &mut all {
@@ -56,7 +56,7 @@ fn next_hops_alone_write_nothing_when_they_are_apart() {
         }
         let mut bubbles = 0;
         for part in all.chunks(100) {
-            assert_eq!(rig.tell(part), Due::Steps);
+            assert_eq!(rig.apply_to_host(part), Due::Steps);
             bubbles += writes(&rig.steps());
         }
         assert_eq!(bubbles > 0, expected, "{next_hops:?}: {bubbles}");
@@ -80,7 +80,7 @@ fn a_route_that_lost_keys_to_one_beyond_64_bits_is_not_changed_in_place_under_lo
     let options = GamtOptions { next_hops: NextHops::Apart, ..GamtOptions::default() };
     let mut rig = rig::<u128>(options, 1);
     let apply = |rig: &mut HostRig<u128, GamtTable<u128>>, changes: &[Route<u128>]| {
-        rig.tell(changes);
+        rig.apply_to_host(changes);
         rig.steps();
         rig.table.figures().next_hop_updates
     };
@@ -104,28 +104,28 @@ fn a_withdraw_rewrites_the_units_of_its_prefix_only() {
     let mut rig = table_rig(NextHops::Together, 4); // 8-8-8-8 when it is empty
     assert_eq!(rig.table.shape().strides, [8, 8, 8, 8]);
     let first = [set("10.0.0.0/8", 1), set("10.1.0.0/16", 2), set("10.1.16.0/20", 3), set("10.1.18.0/24", 4)];
-    rig.tell(&first);
+    rig.apply_to_host(&first);
     rig.steps();
     let used = rig.table.units_used();
     // A /20 of 16 units, one of which belongs to the /24.
-    rig.tell(&[set("10.1.16.0/20", 0)]);
+    rig.apply_to_host(&[set("10.1.16.0/20", 0)]);
     assert_eq!(writes(&rig.steps()), 15);
-    rig.tell(&[set("10.1.18.0/24", 0)]);
+    rig.apply_to_host(&[set("10.1.18.0/24", 0)]);
     assert_eq!(writes(&rig.steps()), 1);
     assert_eq!(rig.table.units_used(), used, "nodes stay: lazy mode");
-    rig.tell(&[set("10.1.18.0/24", 9)]);
+    rig.apply_to_host(&[set("10.1.18.0/24", 9)]);
     assert_eq!(writes(&rig.steps()), 1, "and are there when the route comes back");
     let again = [set("10.1.18.0/24", 9), set("10.9.0.0/16", 0)];
-    rig.tell(&again);
+    rig.apply_to_host(&again);
     assert!(rig.steps().is_empty(), "announced again, or withdrawn while absent");
 }
 
 #[test]
 fn new_nodes_come_in_a_step_before_the_pointer() {
     let mut rig = table_rig(NextHops::Together, 4);
-    rig.tell(&[set("10.0.0.0/8", 1)]);
+    rig.apply_to_host(&[set("10.0.0.0/8", 1)]);
     rig.steps();
-    rig.tell(&[set("10.1.2.3/32", 2)]);
+    rig.apply_to_host(&[set("10.1.2.3/32", 2)]);
     let steps = rig.steps();
     let sizes: Vec<usize> = steps.iter().map(|step| writes(std::slice::from_ref(step))).collect();
     assert_eq!(sizes, [3 * 256, 1], "three nodes, then the pointer to the first of them");
@@ -135,10 +135,10 @@ fn new_nodes_come_in_a_step_before_the_pointer() {
 fn a_prefix_changed_often_between_two_updates_is_written_once() {
     let mut rig = table_rig(NextHops::Together, 4);
     for next_hop in 1..=10 {
-        rig.tell(&[set("10.0.0.0/8", next_hop)]);
+        rig.apply_to_host(&[set("10.0.0.0/8", next_hop)]);
     }
     let steps = rig.steps();
-    let [Step::Writes(writes)] = steps.as_slice() else { panic!("{steps:?}") };
+    let [UpdateStep::Writes(writes)] = steps.as_slice() else { panic!("{steps:?}") };
     assert_eq!(writes.iter().map(|write| write.value >> 8).collect::<Vec<_>>(), [10]);
 }
 
@@ -191,7 +191,7 @@ fn a_level_that_runs_out_of_offsets_in_the_middle_of_a_delta_is_made_anew() {
             next_hop: id(1),
         })
         .collect();
-    assert_eq!(rig.tell(&base), Due::Image);
+    assert_eq!(rig.apply_to_host(&base), Due::Image);
     rig.steps();
     // Host routes in many places: the level below 24 bits needs a node for each.
     let hosts: Vec<_> = (0..90_000_u32)
@@ -199,7 +199,7 @@ fn a_level_that_runs_out_of_offsets_in_the_middle_of_a_delta_is_made_anew() {
         .collect();
     let stride = *rig.table.shape().strides.last().unwrap();
     assert!(hosts.len() << stride > 1 << 24, "a stride of {stride} leaves room");
-    assert_eq!(rig.tell(&hosts), Due::Image);
+    assert_eq!(rig.apply_to_host(&hosts), Due::Image);
     assert_eq!(rig.table.routes(), (base.len() + hosts.len()) as u64);
     rig.steps();
     rig.load();
@@ -245,7 +245,7 @@ fn many_routes_beyond_64_bits_in_one_64_and_in_many() {
 #[test]
 fn details_name_what_a_bench_wants() {
     let mut rig = table_rig(NextHops::Apart, 5);
-    rig.tell(&routes(5000, 1));
+    rig.apply_to_host(&routes(5000, 1));
     let details = rig.table.details();
     let of = |wanted: &str| details.get(wanted);
     assert_eq!(of("gamt_levels_v4"), Some(5.0));

@@ -16,7 +16,7 @@ pub(crate) enum What {
 
 /// A place in production code with an ordering or a fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Site {
+struct OrderingSite {
     what: What,
     file: &'static str,
     line: u32,
@@ -25,8 +25,8 @@ struct Site {
 
 thread_local! {
     // loom runs all threads of a model on one thread.
-    static SEEN: RefCell<BTreeSet<Site>> = const { RefCell::new(BTreeSet::new()) };
-    static WEAK: Cell<Option<Site>> = const { Cell::new(None) };
+    static SEEN: RefCell<BTreeSet<OrderingSite>> = const { RefCell::new(BTreeSet::new()) };
+    static WEAK: Cell<Option<OrderingSite>> = const { Cell::new(None) };
 }
 
 /// Whether the caller is the place that is being weakened. Places in the models themselves never are.
@@ -36,12 +36,12 @@ pub(crate) fn is_weak(what: What) -> bool {
     if !at.file().contains("/src/") {
         return false;
     }
-    let site = Site { what, file: at.file(), line: at.line(), column: at.column() };
+    let site = OrderingSite { what, file: at.file(), line: at.line(), column: at.column() };
     SEEN.with_borrow_mut(|seen| seen.insert(site));
     WEAK.get() == Some(site)
 }
 
-impl Site {
+impl OrderingSite {
     fn text(&self) -> String {
         let top = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let text = std::fs::read_to_string(top.join(self.file)).unwrap();

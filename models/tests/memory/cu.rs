@@ -10,32 +10,32 @@ pub(crate) use memory::Plain;
 pub(crate) use shared::Shared;
 
 pub(crate) mod device {
-    use super::reclaim::Memory;
+    use super::reclaim::DriverMemory;
 
     /// The only device; it does nothing.
     #[derive(Clone, Debug)]
     pub struct Device;
 
     #[derive(Clone, Copy)]
-    pub(crate) struct Handle<T>(pub(crate) T);
+    pub(crate) struct RawHandle<T>(pub(crate) T);
 
     impl Device {
         /// Memory is freed at the next execution, by [`super::memory::forget_all`].
-        pub(crate) fn free(&self, _: Memory) {}
+        pub(crate) fn free(&self, _: DriverMemory) {}
     }
 }
 
 pub(crate) mod reclaim {
-    use super::device::Handle;
+    use super::device::RawHandle;
 
     #[derive(Clone, Copy)]
     pub(crate) struct HostMemory {
-        pub(crate) host: Handle<*mut std::ffi::c_void>,
+        pub(crate) host: RawHandle<*mut std::ffi::c_void>,
         /// Unused, because models use no addresses.
         pub(crate) mapped: u64,
     }
 
-    pub(crate) enum Memory {
+    pub(crate) enum DriverMemory {
         Host(HostMemory),
     }
 }
@@ -88,12 +88,12 @@ pub(crate) mod memory {
 }
 
 pub(crate) mod pinned {
-    use super::device::Handle;
+    use super::device::RawHandle;
     use super::reclaim::HostMemory;
     use super::{Device, GpuError, Plain};
 
     #[expect(clippy::unnecessary_wraps, reason = "the driver may refuse")]
     pub(crate) fn allocate<T: Plain>(_: &Device, len: usize, _: u32) -> Result<HostMemory, GpuError> {
-        Ok(HostMemory { host: Handle(T::allocate(len).cast()), mapped: 0 })
+        Ok(HostMemory { host: RawHandle(T::allocate(len).cast()), mapped: 0 })
     }
 }

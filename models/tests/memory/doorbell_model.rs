@@ -105,7 +105,7 @@ fn model(parts: usize, batches: u32, first: u32, lacks: Lacks) {
     // not wait for a stop.
     let mut blocks: Vec<_> = if parts == 1 { vec![begin(0)] } else { Vec::new() };
     let (doorbells, mut last) =
-        (Doorbells::new(control.clone(), done.clone(), parts), BatchNumber::at(first));
+        (Doorbells::new(control.clone(), done.clone(), parts), BatchNumber::numbered(first));
     for batch in 1..=batches {
         let mine: Vec<u32> = (0..).take(parts).map(|part| batch * 10 + part).collect();
         keys.write(0, &mine).unwrap();

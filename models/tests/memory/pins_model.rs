@@ -2,7 +2,7 @@
 //! the update was finished has been collected.
 
 use crate::check::{check, check_fails};
-use crate::grace::{Grace, Pins};
+use crate::grace::{GracePeriods, Pins};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Arc, UnsafeCell, thread};
 
@@ -31,8 +31,8 @@ impl PinnedTables {
     }
 }
 
-fn model(readers: usize, batches: usize, updates: usize, over: fn(&Grace, u64) -> u64) {
-    let (grace, tables) = (Arc::new(Grace::default()), Arc::new(PinnedTables::default()));
+fn model(readers: usize, batches: usize, updates: usize, over: fn(&GracePeriods, u64) -> u64) {
+    let (grace, tables) = (Arc::new(GracePeriods::default()), Arc::new(PinnedTables::default()));
     let threads: Vec<_> = (0..readers)
         .map(|_| {
             let (pins, tables) = (grace.register(1), Arc::clone(&tables));
@@ -64,7 +64,7 @@ const SPARE: [(&str, &str); 2] = [
 
 #[test]
 fn memory_is_written_again_under_no_batch() {
-    check(|| model(1, 2, 1, Grace::finish), &SPARE);
+    check(|| model(1, 2, 1, GracePeriods::finish), &SPARE);
 }
 
 #[test]
@@ -74,8 +74,8 @@ fn every_reader_holds_memory_back() {
         "self.slots[slot].store(finished + 1, Ordering::Release)",
         "orders what comes before a second batch",
     );
-    check(|| model(2, 1, 1, Grace::finish), &[own, fence, first]);
-    check(|| model(1, 1, 2, Grace::finish), &[own, fence, first]);
+    check(|| model(2, 1, 1, GracePeriods::finish), &[own, fence, first]);
+    check(|| model(1, 1, 2, GracePeriods::finish), &[own, fence, first]);
 }
 
 #[test]

@@ -14,19 +14,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 type Freed = std::sync::Arc<AtomicUsize>;
 
 /// A value, and who may free it. Loom detects a read that is still in progress then.
-struct Value {
+struct RetiredValue {
     read: UnsafeCell<()>,
     writer: ThreadId,
     freed: Freed,
 }
 
-impl Value {
+impl RetiredValue {
     fn new(freed: &Freed) -> Arc<Self> {
         Arc::new(Self { read: UnsafeCell::new(()), writer: current().id(), freed: Freed::clone(freed) })
     }
 }
 
-impl Drop for Value {
+impl Drop for RetiredValue {
     fn drop(&mut self) {
         self.read.with_mut(|_| ());
         assert_eq!(current().id(), self.writer, "a reader freed a value");
@@ -54,7 +54,7 @@ enum Writes {
 
 fn model(readers: usize, replacements: usize, reads: Reads, writes: Writes) {
     let freed = Freed::default();
-    let place = Arc::new(ArcSwap::new(Value::new(&freed)));
+    let place = Arc::new(ArcSwap::new(RetiredValue::new(&freed)));
     let threads: Vec<_> = (0..readers)
         .map(|_| {
             let place = Arc::clone(&place);
@@ -76,7 +76,7 @@ fn model(readers: usize, replacements: usize, reads: Reads, writes: Writes) {
         .collect();
     let (mut retired, mut later) = (Retired::default(), Vec::new());
     for _ in 0..replacements {
-        let value = Value::new(&freed);
+        let value = RetiredValue::new(&freed);
         match writes {
             Writes::Retires => retired.replace(&place, value, 8),
             Writes::LetsGo => drop(place.swap(value)),

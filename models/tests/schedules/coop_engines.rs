@@ -99,18 +99,18 @@ impl EngineWriter for Engine {
 
     fn reader(&self, slots: u16, batch_max: usize) -> Result<Box<dyn EngineReader>, EngineError> {
         let slots = vec![(Vec::new(), true); usize::from(slots)];
-        Ok(Box::new(Reader { state: Arc::clone(&self.0), slots, batch_max }))
+        Ok(Box::new(FailingReader { state: Arc::clone(&self.0), slots, batch_max }))
     }
 }
 
-struct Reader {
+struct FailingReader {
     state: Arc<EngineState>,
     /// Answers, and whether the device was polled since they were submitted.
     slots: Vec<(Vec<NextHopId>, bool)>,
     batch_max: usize,
 }
 
-impl Reader {
+impl FailingReader {
     fn answers(&self, keys: Keys<'_>) -> Vec<NextHopId> {
         let Keys::V4(keys) = keys else { panic!("keys of IPv6") };
         let table = self.state.table.load(Ordering::SeqCst);
@@ -118,7 +118,7 @@ impl Reader {
     }
 }
 
-impl EngineReader for Reader {
+impl EngineReader for FailingReader {
     fn slots(&self) -> u16 {
         u16::try_from(self.slots.len()).unwrap()
     }

@@ -1,7 +1,7 @@
 //! Reads a file into [`Setting`]s: tables of options by name, and three special forms: `[[port]]`, `[vrf.NAME]` and `sources.prefer`, which
 //! become `--address`, `--vrf` and so on. It only translates values; their options' parsers check them.
 
-use super::place::{self, Place};
+use super::place::{self, FilePlace};
 use super::{COMMANDS, ConfigMistake, Origin, PortPlace, Setting, check, is_flag, is_list, nearest};
 use clap::{Arg, Command};
 use std::ops::Range;
@@ -183,7 +183,7 @@ impl FileReader<'_> {
     fn table(&mut self, table: &str, keys: &DeTable<'_>) -> Result<(), ConfigMistake> {
         for (name, value) in in_order(keys) {
             let (at, key) = (name.span().start, name.get_ref().as_ref());
-            let place = Place { table: table.to_owned(), key: key.to_owned() }.to_string();
+            let place = FilePlace { table: table.to_owned(), key: key.to_owned() }.to_string();
             let Some(arg) = place::find(self.command, table, key) else {
                 if self.all_commands().any(|command| place::find(command, table, key).is_some()) {
                     continue;

@@ -5,12 +5,12 @@ use clap::{Arg, Command};
 use std::fmt;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct FilePlace {
     pub(super) table: String,
     pub(super) key: String,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for FilePlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.table, self.key)
     }
@@ -33,22 +33,24 @@ const PLACES: [(&str, &str, &str); 5] = [
 const OWN_TABLES: [&str; 2] = ["ctl", "metrics"];
 
 /// The place of an option; `None` without a heading.
-pub(super) fn of(arg: &Arg) -> Option<Place> {
+pub(super) fn of(arg: &Arg) -> Option<FilePlace> {
     let name = arg.get_long().unwrap_or(arg.get_id().as_str());
     if let Some((_, table, key)) = PLACES.iter().find(|(known, ..)| *known == name) {
-        return Some(Place { table: (*table).to_owned(), key: (*key).to_owned() });
+        return Some(FilePlace { table: (*table).to_owned(), key: (*key).to_owned() });
     }
     for table in OWN_TABLES {
         match name.strip_prefix(table).map(|rest| (rest, rest.strip_prefix('-'))) {
-            Some(("", _)) => return Some(Place { table: table.to_owned(), key: "address".to_owned() }),
-            Some((_, Some(rest))) => return Some(Place { table: table.to_owned(), key: rest.to_owned() }),
+            Some(("", _)) => return Some(FilePlace { table: table.to_owned(), key: "address".to_owned() }),
+            Some((_, Some(rest))) => {
+                return Some(FilePlace { table: table.to_owned(), key: rest.to_owned() });
+            }
             _ => {}
         }
     }
     let heading = arg.get_help_heading()?;
     let table = TABLES.iter().find(|(known, _)| *known == heading).map(|(_, table)| (*table).to_owned());
     let table = table.unwrap_or_else(|| heading.to_ascii_lowercase().replace(' ', "-"));
-    Some(Place { table, key: name.to_owned() })
+    Some(FilePlace { table, key: name.to_owned() })
 }
 
 pub(super) fn find<'c>(command: &'c Command, table: &str, key: &str) -> Option<&'c Arg> {
@@ -58,7 +60,7 @@ pub(super) fn find<'c>(command: &'c Command, table: &str, key: &str) -> Option<&
 
 pub(super) fn tables(command: &Command) -> Vec<String> {
     let mut tables = Vec::new();
-    for Place { table, .. } in super::options(command).filter_map(of) {
+    for FilePlace { table, .. } in super::options(command).filter_map(of) {
         if !tables.contains(&table) {
             tables.push(table);
         }

@@ -2,7 +2,7 @@
 //!
 //! Both sides are sorted and merged part by part, so that only the file and one part of the list are in memory.
 
-use super::{Forwarder, show};
+use super::{RemoteForwarder, show};
 use crate::commands::tables;
 use crate::console::grammar::RouteDiff;
 use crate::datapath::egress::{Named, find_port};
@@ -27,8 +27,8 @@ pub(super) struct RoutesDiffer {
 /// Prints the differences in order of prefix: `-` for routes of the file, `+` for routes in service.
 ///
 /// # Errors
-/// [`RoutesDiffer`], `FeedError` for the file, and the errors of [`Forwarder::ask`].
-pub(super) fn main(forwarder: &Forwarder, diff: &RouteDiff) -> anyhow::Result<()> {
+/// [`RoutesDiffer`], `FeedError` for the file, and the errors of [`RemoteForwarder::ask`].
+pub(super) fn main(forwarder: &RemoteForwarder, diff: &RouteDiff) -> anyhow::Result<()> {
     let (rib, hops, _) = tables::load_rib(&[PathBuf::from(&diff.file)])?;
     let file = rib.starting_at(IpPrefix::V4(Prefix::DEFAULT));
     let has_ports = hops.iter().any(|(_, hop)| hop.with_ports(&|_| PortRef::ById) != *hop);
@@ -63,7 +63,7 @@ impl Named for KnownPort {
 }
 
 /// The ports of a forwarder, by index.
-fn known_ports(forwarder: &Forwarder) -> anyhow::Result<Vec<KnownPort>> {
+fn known_ports(forwarder: &RemoteForwarder) -> anyhow::Result<Vec<KnownPort>> {
     let mut all = Vec::new();
     let _ = forwarder.ask("show port info all", None, true, &mut |answer| {
         all = serde_json::from_str(answer).context("the forwarder does not list its ports")?;

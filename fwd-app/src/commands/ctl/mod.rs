@@ -7,7 +7,7 @@ mod prompt;
 mod top;
 
 use crate::cli::values;
-use crate::console::grammar::{self, Input};
+use crate::console::grammar::{self, CtlLine};
 use crate::console::server::socket;
 use crate::console::server::wire::{Ask, Reply};
 use crate::console::{Request, capture_file, client};
@@ -36,7 +36,7 @@ Examples:
   fwd-app ctl < commands.txt
   fwd-app ctl help
 
-Words may be abbreviated: `ctl sh po st`. Without words, commands are read from the terminal, with
+CommandWords may be abbreviated: `ctl sh po st`. Without words, commands are read from the terminal, with
 completion and history, or from stdin. Blank lines and comments after # are skipped; the first error
 ends the script.
 
@@ -78,7 +78,7 @@ struct Refused(String);
 pub(crate) fn main(args: &CtlArgs) -> anyhow::Result<()> {
     let line = args.line();
     if line.is_empty() {
-        let forwarder = Forwarder::new(args, Path::new(socket::FOLDER))?;
+        let forwarder = RemoteForwarder::new(args, Path::new(socket::FOLDER))?;
         let stdin = io::stdin();
         if stdin.is_terminal() { prompt::main(&forwarder) } else { script(&forwarder, stdin.lock()) }
     } else {
@@ -100,17 +100,17 @@ impl CtlArgs {
 fn one(args: &CtlArgs, line: &str) -> anyhow::Result<()> {
     let wrong = |error: grammar::WordsError| ConfigError::Invalid(error.to_string());
     match grammar::parse(line).map_err(wrong)? {
-        Input::Help(help) if args.json => show(&serde_json::to_string(&help)?).map(drop),
-        Input::Help(help) => show(&help.to_string()).map(drop),
-        Input::Quit => Ok(()),
-        Input::Ask(_) | Input::RouteDiff(_) | Input::Top { .. } => {
-            Forwarder::new(args, Path::new(socket::FOLDER))?.run(line).map(drop)
+        CtlLine::Help(help) if args.json => show(&serde_json::to_string(&help)?).map(drop),
+        CtlLine::Help(help) => show(&help.to_string()).map(drop),
+        CtlLine::Quit => Ok(()),
+        CtlLine::Ask(_) | CtlLine::RouteDiff(_) | CtlLine::Top { .. } => {
+            RemoteForwarder::new(args, Path::new(socket::FOLDER))?.run(line).map(drop)
         }
     }
 }
 
 /// Runs the commands of `input`, one per line, up to the first error or `quit`.
-fn script(forwarder: &Forwarder, input: impl BufRead) -> anyhow::Result<()> {
+fn script(forwarder: &RemoteForwarder, input: impl BufRead) -> anyhow::Result<()> {
     for (number, line) in (1..).zip(input.lines()) {
         let at = || format!("stdin:{number}");
         let line = line.with_context(at)?;
@@ -137,13 +137,13 @@ fn show(answer: &str) -> anyhow::Result<ControlFlow<()>> {
 
 /// Socket of the forwarder [default: the only one in /run/fwd-app]
 #[derive(Clone, Debug)]
-struct Forwarder {
+struct RemoteForwarder {
     socket: PathBuf,
     json: bool,
     timeout: Option<Duration>,
 }
 
-impl Forwarder {
+impl RemoteForwarder {
     /// The forwarder at `--socket`, or the only one in `folder`.
     ///
     /// # Errors
@@ -163,7 +163,7 @@ impl Forwarder {
     /// `WordsError`, [`ClientError`](client::ClientError), [`Refused`], [`diff::RoutesDiffer`].
     fn run(&self, line: &str) -> anyhow::Result<ControlFlow<()>> {
         match grammar::parse(line)? {
-            Input::Ask(request) => {
+            CtlLine::Ask(request) => {
                 let file = match &request {
                     Request::CaptureDrops { file, .. } => {
                         Some(capture_file::open(file).with_context(|| format!("cannot write {file}"))?)
@@ -172,10 +172,10 @@ impl Forwarder {
                 };
                 let _ = self.ask(line, file.as_ref(), self.json, &mut show)?;
             }
-            Input::RouteDiff(wanted) => diff::main(self, &wanted)?,
-            Input::Top { count } => top::main(self, count)?,
-            Input::Help(help) => drop(show(&help.to_string())?),
-            Input::Quit => return Ok(ControlFlow::Break(())),
+            CtlLine::RouteDiff(wanted) => diff::main(self, &wanted)?,
+            CtlLine::Top { count } => top::main(self, count)?,
+            CtlLine::Help(help) => drop(show(&help.to_string())?),
+            CtlLine::Quit => return Ok(ControlFlow::Break(())),
         }
         Ok(ControlFlow::Continue(()))
     }
@@ -256,7 +256,7 @@ mod tests {
         let path = scratch.path().join("x.sock");
         let (_server, inbox) = Server::start(&path, Limits::default()).unwrap();
         let asked = Mutex::new(Vec::new());
-        let forwarder = Forwarder::new(&args(None), scratch.path()).unwrap();
+        let forwarder = RemoteForwarder::new(&args(None), scratch.path()).unwrap();
         assert_eq!(forwarder.socket, path);
         let result = std::thread::scope(|scope| {
             let script = scope.spawn(|| script(&forwarder, text.as_bytes()));
@@ -286,15 +286,15 @@ mod tests {
     fn the_one_socket_is_the_default_and_several_are_listed() {
         let scratch = tempfile::tempdir().unwrap();
         let path = |name: &str| scratch.path().join(name);
-        assert!(Forwarder::new(&args(None), scratch.path()).is_err());
+        assert!(RemoteForwarder::new(&args(None), scratch.path()).is_err());
         let one = Server::start(&path("one.sock"), Limits::default()).unwrap();
         drop(std::os::unix::net::UnixListener::bind(path("dead.sock")).unwrap());
-        assert_eq!(Forwarder::new(&args(None), scratch.path()).unwrap().socket, path("one.sock"));
+        assert_eq!(RemoteForwarder::new(&args(None), scratch.path()).unwrap().socket, path("one.sock"));
         let _two = Server::start(&path("two.sock"), Limits::default()).unwrap();
-        let Err(error) = Forwarder::new(&args(None), scratch.path()) else { panic!("two sockets") };
+        let Err(error) = RemoteForwarder::new(&args(None), scratch.path()) else { panic!("two sockets") };
         let error = error.to_string();
         assert!(error.contains("one.sock, ") && error.ends_with("two.sock"), "{error}");
-        assert_eq!(Forwarder::new(&args(Some(path("x"))), scratch.path()).unwrap().socket, path("x"));
+        assert_eq!(RemoteForwarder::new(&args(Some(path("x"))), scratch.path()).unwrap().socket, path("x"));
         drop(one);
     }
 }

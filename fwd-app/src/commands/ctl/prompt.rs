@@ -1,6 +1,6 @@
 //! The prompt of `fwd-app ctl`: line editing, completion, and a history across sessions.
 
-use super::Forwarder;
+use super::RemoteForwarder;
 use crate::commands::exit;
 use crate::console::grammar;
 use crate::report::console::say;
@@ -18,7 +18,7 @@ const PROMPT: &str = "fwd-app> ";
 const HISTORY_LINES: usize = 1000;
 
 /// Runs commands until `quit`, Ctrl-D or Ctrl-C; continues after errors.
-pub(super) fn main(forwarder: &Forwarder) -> anyhow::Result<()> {
+pub(super) fn main(forwarder: &RemoteForwarder) -> anyhow::Result<()> {
     let config = Config::builder()
         .completion_type(CompletionType::List)
         .max_history_size(HISTORY_LINES)

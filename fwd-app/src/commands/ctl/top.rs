@@ -3,7 +3,7 @@
 //! On a terminal each answer replaces the last on the alternate screen until q or Ctrl-C, and the terminal is restored on every exit. A
 //! forwarder that does not answer is retried. Elsewhere answers are separated by blank lines, and the first error ends them.
 
-use super::Forwarder;
+use super::RemoteForwarder;
 use crate::commands::exit;
 use crate::report::output::is_broken_pipe;
 use anyhow::Context as _;
@@ -36,8 +36,8 @@ const CTRL_C: u8 = 3;
 ///
 /// # Errors
 /// The first request fails; without a terminal, any request.
-pub(super) fn main(forwarder: &Forwarder, count: Option<NonZeroU64>) -> anyhow::Result<()> {
-    let forwarder = Forwarder { timeout: forwarder.timeout.or(Some(WAIT)), ..forwarder.clone() };
+pub(super) fn main(forwarder: &RemoteForwarder, count: Option<NonZeroU64>) -> anyhow::Result<()> {
+    let forwarder = RemoteForwarder { timeout: forwarder.timeout.or(Some(WAIT)), ..forwarder.clone() };
     let first = ask(&forwarder)?;
     if !forwarder.json && io::stdout().is_terminal() {
         on_terminal(&forwarder, first, count).context("cannot use this terminal")
@@ -49,7 +49,7 @@ pub(super) fn main(forwarder: &Forwarder, count: Option<NonZeroU64>) -> anyhow::
     }
 }
 
-fn ask(forwarder: &Forwarder) -> anyhow::Result<String> {
+fn ask(forwarder: &RemoteForwarder) -> anyhow::Result<String> {
     let mut answer = String::new();
     let mut take = |part: &str| {
         answer.push_str(part);
@@ -60,7 +60,7 @@ fn ask(forwarder: &Forwarder) -> anyhow::Result<String> {
 }
 
 /// Writes successive answers without a terminal.
-fn in_a_row(forwarder: &Forwarder, first: String, count: Option<NonZeroU64>) -> anyhow::Result<()> {
+fn in_a_row(forwarder: &RemoteForwarder, first: String, count: Option<NonZeroU64>) -> anyhow::Result<()> {
     let (mut answer, mut out) = (first, io::stdout().lock());
     for number in 1_u64.. {
         let begun = Instant::now();
@@ -79,7 +79,7 @@ fn in_a_row(forwarder: &Forwarder, first: String, count: Option<NonZeroU64>) -> 
 }
 
 /// Redraws the terminal with each answer.
-fn on_terminal(forwarder: &Forwarder, first: String, count: Option<NonZeroU64>) -> io::Result<()> {
+fn on_terminal(forwarder: &RemoteForwarder, first: String, count: Option<NonZeroU64>) -> io::Result<()> {
     let mut answer = first;
     let screen = Screen::enter()?;
     for number in 1_u64.. {

@@ -25,7 +25,7 @@ use crate::notice;
 use crate::notice::LogLevel;
 use crate::ports::devices::Devices;
 use crate::ports::dpdk::Ended;
-use crate::ports::dpdk::{LINK_WAIT, Link, PortCounts, PortSpec, Ports};
+use crate::ports::dpdk::{LINK_WAIT, PortCounts, PortLink, PortSpec, Ports};
 use crate::ports::taps::{Taps, netns};
 use crate::ports::{PortRecord, PortTable};
 use crate::report::console::line;
@@ -175,7 +175,7 @@ fn forward(
     let mut periodic = Periodic::new(args.forward.stats_period, forwarder.rates());
     let taken = cpus_of(eal, &plan);
     let idle = Idle::new(args.idle_us, plan.lcores.len() > taken.len());
-    let punts = PuntRings::for_interfaces(eal, forwarder.ours().to_vec(), ports.tx_descriptors())?;
+    let punts = PuntRings::for_interfaces(eal, forwarder.punt_addresses().to_vec(), ports.tx_descriptors())?;
     let setup = setup(eal, settings, &plan, &table);
     let steer = console::Site::new(&ports.ports, &plan, setup.clone(), dpdk_ffi::tsc_hz(eal));
     let (router, asked) = RouterHandle::new();
@@ -203,8 +203,8 @@ fn forward(
         if signals.is_stopping() || args.duration.is_some_and(|limit| start.elapsed() >= limit) {
             handle.stop_rx();
         }
-        let router_ended = router.as_ref().is_some_and(RouterThread::has_ended);
-        ends.notice(control.has_panicked(), router_ended);
+        let router = router.as_ref().is_some_and(RouterThread::has_ended);
+        ends.notice(Ends { control: control.has_panicked(), router });
         periodic.tick(&handle, signals.stats_wanted());
     });
     let routed = router.map(RouterThread::stop).transpose();
@@ -260,9 +260,9 @@ fn answers(
 ) -> impl FnMut(&mut Forwarder) -> bool + Send + use<> {
     let mut publisher = metrics.map(|metrics| metrics.publisher(tsc_hz));
     move |forwarder| {
-        heartbeat.turn(forwarder);
+        heartbeat.report(forwarder);
         publisher.iter_mut().for_each(|publisher| publisher.turn(forwarder));
-        console.turn(forwarder)
+        console.serve(forwarder)
     }
 }
 
@@ -271,8 +271,8 @@ fn ecmp_seed(args: &RunArgs) -> u64 {
     args.forward.ecmp_seed.unwrap_or_else(|| RandomState::new().build_hasher().finish())
 }
 
-/// Threads whose end has been reported.
-#[derive(Default)]
+/// Threads that have ended.
+#[derive(Clone, Copy, Default)]
 struct Ends {
     control: bool,
     router: bool,
@@ -280,13 +280,13 @@ struct Ends {
 
 impl Ends {
     /// Warns once per thread that it has ended, which while packets flow means a panic.
-    fn notice(&mut self, control: bool, router: bool) {
-        if control && !std::mem::replace(&mut self.control, true) {
+    fn notice(&mut self, ended: Self) {
+        if ended.control && !std::mem::replace(&mut self.control, true) {
             notice::warn(
                 "the control thread has panicked: forwarding continues, routes and links no longer change",
             );
         }
-        if router && !std::mem::replace(&mut self.router, true) {
+        if ended.router && !std::mem::replace(&mut self.router, true) {
             notice::warn(
                 "the router thread has panicked: forwarding continues, the router no longer answers",
             );
@@ -378,7 +378,7 @@ fn await_links(
     Ok(are_up)
 }
 
-fn set_links(forwarder: &Forwarder, links: &[Link], are_up: &[bool]) {
+fn set_links(forwarder: &Forwarder, links: &[PortLink], are_up: &[bool]) {
     links.iter().for_each(|link| forwarder.set_link(link.index, are_up[link.index]));
 }
 

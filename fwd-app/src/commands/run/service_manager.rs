@@ -126,7 +126,7 @@ impl ControlBeat {
     }
 
     /// Counts a turn, and every second sends the status to the reporting thread. Does not block.
-    pub(super) fn turn(&mut self, forwarder: &Forwarder) {
+    pub(super) fn report(&mut self, forwarder: &Forwarder) {
         self.heartbeat.beat();
         let now = Instant::now();
         let Some(status) = self.status.as_ref().filter(|_| now >= self.due) else { return };
@@ -196,7 +196,7 @@ impl Reporter {
                 Ok(_) => {}
                 Err(RecvTimeoutError::Timeout) => {
                     due = Instant::now() + period;
-                    self.turn();
+                    self.check_heartbeats();
                     if self.is_stuck {
                         shown.clear();
                     }
@@ -228,7 +228,7 @@ impl Reporter {
         }
     }
 
-    fn turn(&mut self) {
+    fn check_heartbeats(&mut self) {
         if self.watched.handle.is_stopping() {
             return self.stop();
         }

@@ -15,12 +15,12 @@ use tempfile::TempDir;
 /// Watchdog time. The tests do not depend on it, since they wait for each message.
 const WATCHDOG: Duration = Duration::from_millis(400);
 
-struct Heard {
+struct HeardDatagrams {
     socket: UnixDatagram,
     folder: File,
 }
 
-impl Heard {
+impl HeardDatagrams {
     fn new(folder: &TempDir) -> Self {
         let folder = File::open(folder.path()).unwrap();
         let socket = UnixDatagram::bind(path_in(&folder)).unwrap();
@@ -60,7 +60,7 @@ fn path_in(folder: &File) -> String {
 #[test]
 fn a_reload_is_told_when_it_begins_and_when_it_ends() {
     let scratch = tempfile::tempdir().unwrap();
-    let heard = Heard::new(&scratch);
+    let heard = HeardDatagrams::new(&scratch);
     let signals = Signals::default();
     let handle = Handle::default();
     let supervised = Supervised::start(Some(heard.manager()), (&handle, None), &signals).unwrap();
@@ -71,7 +71,7 @@ fn a_reload_is_told_when_it_begins_and_when_it_ends() {
             let forwarder = forwarder();
             while !is_over.load(Ordering::Relaxed) {
                 main.beat();
-                control.turn(&forwarder);
+                control.report(&forwarder);
                 std::thread::sleep(WATCHDOG / 100);
             }
             handle.stop_rx();
@@ -94,10 +94,10 @@ fn a_reload_is_told_when_it_begins_and_when_it_ends() {
 
 /// Runs over an idle port with a route that is added and removed in a loop. `listen` reads the messages, and may make the engine fail.
 /// Returns the result of the control thread.
-fn run_with_updates(listen: impl FnOnce(&Heard, &Faults) + Send) -> Option<anyhow::Result<()>> {
+fn run_with_updates(listen: impl FnOnce(&HeardDatagrams, &Faults) + Send) -> Option<anyhow::Result<()>> {
     let eal = dpdk_ffi::testing::eal()?;
     let scratch = tempfile::tempdir().unwrap();
-    let heard = Heard::new(&scratch);
+    let heard = HeardDatagrams::new(&scratch);
     eal.vdev_create("net_null0", "no-rx=1").unwrap();
     let (forwarder, faults) = faulty_forwarder();
     let args = arguments(&["--config", "(0,0,1)"]);
@@ -128,7 +128,7 @@ rusty_fork_test! {
     fn a_service_manager_hears_of_a_start_of_routes_and_of_an_lcore_that_hangs() {
         let Some(eal) = dpdk_ffi::testing::eal() else { return };
         let scratch = tempfile::tempdir().unwrap();
-        let heard = Heard::new(&scratch);
+        let heard = HeardDatagrams::new(&scratch);
         let rx = bundled("mix.pcap");
         // A file per TX queue.
         let [one, two] = ["one", "two"].map(|queue| scratch.path().join(queue));

@@ -25,7 +25,7 @@ use std::num::NonZeroU64;
 pub(crate) const COUNT_OPTION: &str = "--count";
 
 #[derive(Debug)]
-pub(crate) enum Input {
+pub(crate) enum CtlLine {
     /// A request to the forwarder.
     Ask(Request),
     /// `help`, and the answer to it.
@@ -77,14 +77,14 @@ pub(crate) enum WordsError {
 
 /// A cursor over the words of a line, up to a comment.
 #[derive(Clone, Debug)]
-pub(super) struct Words<'a> {
+pub(super) struct CommandWords<'a> {
     words: Vec<&'a str>,
     at: usize,
     /// Whether `vrf NAME` came before the remaining words.
     pub(super) is_about_vrf: bool,
 }
 
-impl<'a> Words<'a> {
+impl<'a> CommandWords<'a> {
     pub(super) fn new(line: &'a str) -> Self {
         let words = line.split_ascii_whitespace().take_while(|word| !word.starts_with('#'));
         Self { words: words.collect(), at: 0, is_about_vrf: false }
@@ -124,7 +124,7 @@ impl<'a> Words<'a> {
     }
 }
 
-impl<'a> Iterator for Words<'a> {
+impl<'a> Iterator for CommandWords<'a> {
     type Item = &'a str;
 
     fn next(&mut self) -> Option<&'a str> {
@@ -157,15 +157,15 @@ pub(super) fn pick(word: &str, choices: &[&'static str]) -> Result<&'static str,
 
 /// Whether a line is blank or a comment.
 pub(crate) fn is_blank(line: &str) -> bool {
-    Words::new(line).next().is_none()
+    CommandWords::new(line).next().is_none()
 }
 
-pub(crate) fn parse(line: &str) -> Result<Input, WordsError> {
-    parse_next(&mut Words::new(line))
+pub(crate) fn parse(line: &str) -> Result<CtlLine, WordsError> {
+    parse_next(&mut CommandWords::new(line))
 }
 
 /// Parses the remaining words.
-pub(super) fn parse_next(words: &mut Words<'_>) -> Result<Input, WordsError> {
+pub(super) fn parse_next(words: &mut CommandWords<'_>) -> Result<CtlLine, WordsError> {
     let (commands, depth) = words.follow()?;
     let [command] = commands[..] else { return Err(ends(words, &commands, depth)) };
     if depth < command.path.len() {
@@ -179,7 +179,7 @@ pub(super) fn parse_next(words: &mut Words<'_>) -> Result<Input, WordsError> {
 }
 
 /// The error for a line that ends before it selects a command.
-fn ends(words: &mut Words<'_>, commands: &[&'static Command], depth: usize) -> WordsError {
+fn ends(words: &mut CommandWords<'_>, commands: &[&'static Command], depth: usize) -> WordsError {
     words.want(&or(&choices(commands, depth))).err().unwrap_or(WordsError::Empty)
 }
 
@@ -236,7 +236,7 @@ impl From<Help> for Answer {
 /// # Errors
 /// No command matches.
 pub(crate) fn help(start: &[&str]) -> Result<Help, WordsError> {
-    let mut words = Words { words: start.to_vec(), at: 0, is_about_vrf: false };
+    let mut words = CommandWords { words: start.to_vec(), at: 0, is_about_vrf: false };
     let (commands, _) = words.follow()?;
     let line = |command: &&Command| HelpLine { usage: usage(command), help: command.help };
     Ok(Help(commands.iter().map(line).collect()))
@@ -256,7 +256,7 @@ pub(crate) fn all() -> impl Iterator<Item = (String, &'static str)> {
 pub(crate) fn complete(line: &str) -> (usize, Vec<&'static str>) {
     let start = line.rfind(|c: char| c.is_ascii_whitespace()).map_or(0, |at| at + 1);
     let (before, last) = line.split_at(start);
-    let mut words = Words::new(before);
+    let mut words = CommandWords::new(before);
     let mut followed = words.follow();
     if let Ok(([command], 1)) = followed.as_ref().map(|(commands, depth)| (&commands[..], *depth))
         && command.path == VRF

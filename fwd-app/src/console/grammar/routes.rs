@@ -1,7 +1,7 @@
 //! Arguments of `route get` and `route list`.
 
 use crate::console::grammar::request::{RouteList, SOURCES};
-use crate::console::grammar::{Words, WordsError, or, pick, wrong};
+use crate::console::grammar::{CommandWords, WordsError, or, pick, wrong};
 use crate::datapath::flow::{Flow, has_ports};
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ const PROTOCOL_NUMBERS: [u8; 5] = [6, 17, 1, 58, 132];
 const TWO_PORTS: &str = "two ports such as 49152,443";
 const LABEL: &str = "a flow label up to 1048575";
 
-pub(super) fn flow(address: IpAddr, words: &mut Words<'_>) -> Result<Option<Flow>, WordsError> {
+pub(super) fn flow(address: IpAddr, words: &mut CommandWords<'_>) -> Result<Option<Flow>, WordsError> {
     let Some(word) = words.next() else { return Ok(None) };
     pick(word, &["from"])?;
     let source = words.want_address()?;
@@ -46,7 +46,7 @@ pub(super) fn flow(address: IpAddr, words: &mut Words<'_>) -> Result<Option<Flow
     Ok(Some(flow))
 }
 
-pub(super) fn route_list(words: &mut Words<'_>) -> Result<RouteList, WordsError> {
+pub(super) fn route_list(words: &mut CommandWords<'_>) -> Result<RouteList, WordsError> {
     let mut list = RouteList::default();
     let mut options = vec!["source", "stale", "after"];
     // A word that is no option is the prefix.
@@ -67,7 +67,7 @@ pub(super) fn route_list(words: &mut Words<'_>) -> Result<RouteList, WordsError>
     Ok(list)
 }
 
-impl Words<'_> {
+impl CommandWords<'_> {
     fn want_source(&mut self) -> Result<&'static str, WordsError> {
         pick(self.want(&or(SOURCES))?, SOURCES)
     }

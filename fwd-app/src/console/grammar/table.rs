@@ -7,7 +7,7 @@ use crate::console::grammar::request::{
 };
 use crate::console::grammar::routes::{PROTOCOL_NAMES, flow, route_list};
 use crate::console::grammar::{
-    self, COUNT_OPTION, Input, RouteDiff, Words, WordsError, address, pick, wrong,
+    self, COUNT_OPTION, CommandWords, CtlLine, RouteDiff, WordsError, address, pick, wrong,
 };
 use crate::datapath::DropReason;
 use crate::engines::ENGINES;
@@ -25,7 +25,7 @@ pub(crate) struct Command {
     pub(super) make: Make,
 }
 
-type Make = fn(&mut Words<'_>) -> Result<Input, WordsError>;
+type Make = fn(&mut CommandWords<'_>) -> Result<CtlLine, WordsError>;
 
 #[derive(Debug)]
 pub(super) struct Arg {
@@ -241,7 +241,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         make: |words| {
             let file = words.want("a route file")?.to_owned();
             let list = RouteList { source: words.source()?, ..RouteList::default() };
-            Ok(Input::RouteDiff(RouteDiff { file, list: Request::RouteList(list) }))
+            Ok(CtlLine::RouteDiff(RouteDiff { file, list: Request::RouteList(list) }))
         },
     },
     Command {
@@ -260,7 +260,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         path: &["neigh", "add"],
         args: &[ADDRESS, Arg::of("lladdr", &["lladdr"]), Arg::new("MAC", &["02:00:00:00:00:01"]), DEV, PORT],
         help: "add a static neighbour, or replace the neighbour with this address",
-        make: |words| Ok(Input::Ask(feed::parse_neighbour(&words.rest())?.into())),
+        make: |words| Ok(CtlLine::Ask(feed::parse_neighbour(&words.rest())?.into())),
     },
     Command {
         path: &["neigh", "del"],
@@ -329,7 +329,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         help: "show rates again each second, until q or Ctrl-C, or N times",
         make: |words| {
             let option = words.next().map(|word| pick(word, &[COUNT_OPTION])).transpose()?;
-            Ok(Input::Top { count: option.map(|_| words.want_count("screens")).transpose()? })
+            Ok(CtlLine::Top { count: option.map(|_| words.want_count("screens")).transpose()? })
         },
     },
     Command {
@@ -349,10 +349,10 @@ pub(crate) const COMMANDS: &[Command] = &[
         help: "list the commands, or the commands that start with these words",
         make: |words| {
             let start: Vec<_> = words.by_ref().collect();
-            Ok(Input::Help(crate::console::grammar::help(&start)?))
+            Ok(CtlLine::Help(crate::console::grammar::help(&start)?))
         },
     },
-    plain(&["quit"], "leave the prompt; the forwarder keeps running", |_| Ok(Input::Quit)),
+    plain(&["quit"], "leave the prompt; the forwarder keeps running", |_| Ok(CtlLine::Quit)),
 ];
 
 /// Usage of an argument whose completions are the engines' names.
@@ -374,20 +374,20 @@ const FILTERS: Arg = Arg {
 const FILTER_WORDS: [&str; 4] = ["port", "vrf", "to", "reason"];
 
 #[expect(clippy::unnecessary_wraps, reason = "the type of `Command::make`")]
-fn ask(request: Request) -> Result<Input, WordsError> {
-    Ok(Input::Ask(request))
+fn ask(request: Request) -> Result<CtlLine, WordsError> {
+    Ok(CtlLine::Ask(request))
 }
 
-fn show_port(what: PortFacts, words: &mut Words<'_>) -> Result<Input, WordsError> {
+fn show_port(what: PortFacts, words: &mut CommandWords<'_>) -> Result<CtlLine, WordsError> {
     ask(Request::ShowPort { what, ports: words.next().map_or(Ports::All, Ports::of) })
 }
 
-fn clear_port(what: PortCounters, words: &mut Words<'_>) -> Result<Input, WordsError> {
+fn clear_port(what: PortCounters, words: &mut CommandWords<'_>) -> Result<CtlLine, WordsError> {
     ask(Request::ClearPort { what, ports: words.next().map_or(Ports::All, Ports::of) })
 }
 
 /// Reads a prefix and a next hop. In route text a word such as `blackhole` precedes the prefix.
-fn route_add(words: &mut Words<'_>) -> Result<Input, WordsError> {
+fn route_add(words: &mut CommandWords<'_>) -> Result<CtlLine, WordsError> {
     let prefix = words.want("a prefix")?;
     if prefix != "default" {
         prefix.parse::<IpPrefix>()?;
@@ -403,15 +403,15 @@ fn route_add(words: &mut Words<'_>) -> Result<Input, WordsError> {
     ask(Request::RouteAdd { prefix, hop })
 }
 
-fn vrf(words: &mut Words<'_>) -> Result<Input, WordsError> {
+fn vrf(words: &mut CommandWords<'_>) -> Result<CtlLine, WordsError> {
     let name = words.want("the name of a VRF")?.to_owned();
     let (is_nested, text) = (std::mem::replace(&mut words.is_about_vrf, true), words.clone().rest());
     let of_vrf = |request| Request::Vrf { name, request: Box::new(request) };
     if !is_nested {
         match grammar::parse_next(words)? {
-            Input::Ask(request) if request.is_about_vrf() => return ask(of_vrf(request)),
-            Input::RouteDiff(diff) => {
-                return Ok(Input::RouteDiff(RouteDiff { list: of_vrf(diff.list), ..diff }));
+            CtlLine::Ask(request) if request.is_about_vrf() => return ask(of_vrf(request)),
+            CtlLine::RouteDiff(diff) => {
+                return Ok(CtlLine::RouteDiff(RouteDiff { list: of_vrf(diff.list), ..diff }));
             }
             _ => {}
         }
@@ -419,7 +419,7 @@ fn vrf(words: &mut Words<'_>) -> Result<Input, WordsError> {
     Err(wrong(&text, "a command about a VRF (help vrf)"))
 }
 
-fn set_engine(words: &mut Words<'_>) -> Result<Input, WordsError> {
+fn set_engine(words: &mut CommandWords<'_>) -> Result<CtlLine, WordsError> {
     let name = words.want("an engine")?.to_owned();
     let (mut parameters, mut force) = (Vec::new(), false);
     for word in words.by_ref() {
@@ -438,7 +438,7 @@ impl Ports {
     }
 }
 
-impl Words<'_> {
+impl CommandWords<'_> {
     pub(super) fn want_prefix(&mut self) -> Result<IpPrefix, WordsError> {
         match self.want("a prefix")? {
             // As in route text, where the rest of the line may select IPv6.

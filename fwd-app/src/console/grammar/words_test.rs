@@ -4,7 +4,7 @@ use crate::console::grammar::request::{
     Clear, PortCounters, PortFacts, Ports, Request, RouteList, SOURCES, Show, WatchFilter,
 };
 use crate::console::grammar::table::{COMMANDS, Command};
-use crate::console::grammar::{Input, complete, help, is_blank, parse};
+use crate::console::grammar::{CtlLine, complete, help, is_blank, parse};
 use crate::datapath::DropReason;
 use crate::datapath::flow::{Flow, has_ports};
 use fib::feed::Hop;
@@ -16,7 +16,7 @@ use std::num::NonZeroU64;
 
 fn request(line: &str) -> Request {
     match parse(line) {
-        Ok(Input::Ask(request)) => request,
+        Ok(CtlLine::Ask(request)) => request,
         other => panic!("{line}: {other:?}"),
     }
 }
@@ -47,12 +47,12 @@ fn every_line_of_help_parses_and_prints_back() {
     let mut parsed = 0;
     for line in COMMANDS.iter().flat_map(lines) {
         match parse(&line) {
-            Ok(Input::Ask(asked)) => assert_eq!(request(&asked.to_string()), asked, "{line}"),
-            Ok(Input::RouteDiff(diff)) => {
+            Ok(CtlLine::Ask(asked)) => assert_eq!(request(&asked.to_string()), asked, "{line}"),
+            Ok(CtlLine::RouteDiff(diff)) => {
                 assert_eq!(request(&diff.list.to_string()), diff.list, "{line}");
                 assert!(!diff.file.is_empty());
             }
-            Ok(Input::Help(_) | Input::Top { .. } | Input::Quit) => {}
+            Ok(CtlLine::Help(_) | CtlLine::Top { .. } | CtlLine::Quit) => {}
             Err(error) => panic!("{line}: {error}"),
         }
         parsed += 1;
@@ -447,7 +447,7 @@ proptest! {
     #[test]
     fn any_text_is_refused_or_understood(text in ".*", words in vec("[a-z/.:#-]{1,8}|[0-9./:]{1,12}|show|route|add|set|via|dev|neigh", 0..8)) {
         for line in [text, words.join(" ")] {
-            if let Ok(Input::Ask(asked)) = parse(&line) {
+            if let Ok(CtlLine::Ask(asked)) = parse(&line) {
                 prop_assert_eq!(request(&asked.to_string()), asked);
             }
             let (start, found) = complete(&line);

@@ -5,7 +5,7 @@
 
 use crate::console::answer::{Answer, Refusal};
 use crate::console::grammar::request::Request;
-use crate::console::grammar::{self, Input};
+use crate::console::grammar::{self, CtlLine};
 use crate::console::server::wire::{self, Ask, LINE_BYTES_MAX};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ enum ConnectionState {
 }
 
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct CtlConnection {
     input: Vec<u8>,
     /// The length of the prefix of `input` without a line end.
     searched: usize,
@@ -31,7 +31,7 @@ pub(crate) struct Connection {
     errors: u64,
 }
 
-impl Connection {
+impl CtlConnection {
     pub(crate) fn new() -> Self {
         Self {
             input: Vec::new(),
@@ -77,19 +77,19 @@ impl Connection {
             }
         };
         match grammar::parse(&ask.line) {
-            Ok(Input::Ask(request)) => {
+            Ok(CtlLine::Ask(request)) => {
                 self.state = ConnectionState::Asked { json: ask.json };
                 return Some(request);
             }
-            Ok(Input::Help(help)) => wire::write_reply(&mut self.output, ask.json, &Ok(help.into())),
-            Ok(Input::RouteDiff(_)) => {
+            Ok(CtlLine::Help(help)) => wire::write_reply(&mut self.output, ask.json, &Ok(help.into())),
+            Ok(CtlLine::RouteDiff(_)) => {
                 self.refuse(&"route diff is a command of fwd-app ctl, which reads the file");
             }
-            Ok(Input::Quit) => {
+            Ok(CtlLine::Quit) => {
                 wire::write_reply(&mut self.output, ask.json, &Ok(Answer::done()));
                 self.state = ConnectionState::Closing;
             }
-            Ok(Input::Top { .. }) => {
+            Ok(CtlLine::Top { .. }) => {
                 self.refuse(&"top is a command of fwd-app ctl; ask for 'show rates' repeatedly")
             }
             Err(error) => self.refuse(&error),
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     /// Takes all pending output as sent.
-    fn sent(connection: &mut Connection) -> String {
+    fn sent(connection: &mut CtlConnection) -> String {
         let text = String::from_utf8(connection.output().to_vec()).unwrap();
         connection.sent(text.len());
         text
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn one_request_at_a_time_and_in_pieces() {
-        let mut client = Connection::new();
+        let mut client = CtlConnection::new();
         for piece in [r#"{"line""#, r#": "start"}"#] {
             client.receive(piece.as_bytes());
             assert_eq!(client.next_request(), None);
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn wrong_lines_are_errors_and_the_next_one_counts() {
-        let mut client = Connection::new();
+        let mut client = CtlConnection::new();
         for (line, part) in [
             (&b"\n"[..], "not a request"),
             (b"\xff\n", "not a request"),
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_line_has_a_limit() {
-        let mut client = Connection::new();
+        let mut client = CtlConnection::new();
         while client.room() > 0 {
             let bytes = client.room().min(1000);
             client.receive(&vec![b'x'; bytes]);

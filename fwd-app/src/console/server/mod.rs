@@ -15,7 +15,7 @@ use crate::console::answer::{Answer, Refusal};
 use crate::console::grammar::request::Request;
 use crate::console::server::access::{ClientRights, ClientUser, CtlGroups, GroupLookups};
 use crate::console::server::closer::Closer;
-use crate::console::server::connection::Connection;
+use crate::console::server::connection::CtlConnection;
 use crate::console::server::inbox::{ClientCommand, Inbox, Replies, WAITING_MAX};
 use crate::console::server::socket::{Socket, SocketError};
 use crate::threads::spawn;
@@ -166,7 +166,7 @@ impl Drop for Server {
 struct Peer {
     id: u64,
     stream: UnixStream,
-    connection: Connection,
+    connection: CtlConnection,
     rights: ClientRights,
     /// Root or the own user.
     is_own: bool,
@@ -330,7 +330,7 @@ impl Serving {
             return self.turn_away(stream, &why);
         }
         self.last_id += 1;
-        let (connection, since) = (Connection::new(), Instant::now());
+        let (connection, since) = (CtlConnection::new(), Instant::now());
         let (id, file) = (self.last_id, None);
         self.peers.push(Peer { id, stream, connection, rights, is_own, file, since, unfinished: false });
     }

@@ -21,7 +21,7 @@ impl Steering<'_> {
     }
 
     /// Counts a slice; answers after the last one. Returns whether it did any work.
-    pub(in crate::console) fn count_turn(&mut self) -> bool {
+    pub(in crate::console) fn count_slice(&mut self) -> bool {
         let Counting { running, current, later } = &mut self.desk.counting;
         let Some(first) = current.first().or(later.first()) else { return false };
         let (key, what) = (first.key(), first.what);
@@ -41,7 +41,7 @@ impl Steering<'_> {
         }
         let is_over = match running {
             Some(CountsSoFar::Routes(counts)) => vrf.count_routes(counts),
-            Some(CountsSoFar::NextHops(counted)) => counted.turn(vrf.hops()),
+            Some(CountsSoFar::NextHops(counted)) => counted.count_slice(vrf.hops()),
             None => true,
         };
         if !is_over {

@@ -116,7 +116,7 @@ impl Sampler {
     }
 
     /// Continues a sample or begins one; returns whether there was work.
-    pub(in crate::forwarder) fn turn(&mut self, forwarder: &Forwarder) -> bool {
+    pub(in crate::forwarder) fn sample_if_due(&mut self, forwarder: &Forwarder) -> bool {
         let now = Instant::now();
         // Every turn, since a pool is often empty for less than a period.
         let empty = self.pools.iter().filter(|(pool, cached)| pool.available() <= *cached);
@@ -264,14 +264,14 @@ mod tests {
         let pool = Mempool::new(eal, "sampled", &config).unwrap();
         let mut sampler =
             Sampler::new([], Box::new(|_| None), Vec::new()).with_pools(vec![(pool.clone(), 3)]);
-        assert!(sampler.turn(&forwarder) && !sampler.turn(&forwarder));
+        assert!(sampler.sample_if_due(&forwarder) && !sampler.sample_if_due(&forwarder));
         let mut taken: Vec<_> = (0..pool.size() - 4).map(|_| pool.alloc().unwrap()).collect();
-        sampler.turn(&forwarder);
+        sampler.sample_if_due(&forwarder);
         taken.push(pool.alloc().unwrap());
-        assert!((0..7).all(|_| !sampler.turn(&forwarder)));
+        assert!((0..7).all(|_| !sampler.sample_if_due(&forwarder)));
         taken.pop();
         sampler.due = Instant::now();
-        assert!(sampler.turn(&forwarder));
+        assert!(sampler.sample_if_due(&forwarder));
         assert_eq!(forwarder.rates().load().empty_pools, 7);
     }
 
@@ -287,8 +287,8 @@ mod tests {
         let mut sampler = Sampler::new(names, Box::new(read), vec![7]);
         assert!(forwarder.rates().load().age().is_none());
         // Two ports, then publication.
-        assert!((0..3).all(|_| sampler.turn(&forwarder)));
-        assert!(!sampler.turn(&forwarder), "the next one is due in a second");
+        assert!((0..3).all(|_| sampler.sample_if_due(&forwarder)));
+        assert!(!sampler.sample_if_due(&forwarder), "the next one is due in a second");
         let first = forwarder.rates().load_full();
         assert!(first.age().is_some() && first.seconds == [None; 2]);
         assert_eq!(first.ports[0].rx_pps, [None; 2]);
@@ -297,7 +297,7 @@ mod tests {
             (Some(100), None)
         );
         sampler.due = Instant::now();
-        assert!((0..3).all(|_| sampler.turn(&forwarder)));
+        assert!((0..3).all(|_| sampler.sample_if_due(&forwarder)));
         let json = serde_json::to_value(&**forwarder.rates().load()).unwrap();
         assert_eq!((&json["ports"][0]["name"], &json["ports"][1]["rx_pps_1s"]), (&"p0".into(), &().into()));
         assert!(json["ports"][0]["rx_pps_1s"].as_f64().unwrap() > 0.0, "{json}");

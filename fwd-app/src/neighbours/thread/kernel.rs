@@ -76,14 +76,14 @@ fn asked_for(on: InterfaceId, frame: &[u8]) -> Option<Key> {
     let layer2 = Layer2::parse(frame).ok()?;
     let address = match layer2.ethertype {
         ARP => {
-            let message = arp::Message::parse(&layer2).filter(|message| message.is_request)?;
+            let message = arp::ArpMessage::parse(&layer2).filter(|message| message.is_request)?;
             message.target.into()
         }
         IPV6 => {
             let packet = V6::parse(layer2.payload, layer2.payload.len()).ok()?;
-            match ndp::Message::parse(&packet)? {
-                ndp::Message::Solicitation { target, .. } => target.into(),
-                ndp::Message::Advertisement { .. } => return None,
+            match ndp::NdpMessage::parse(&packet)? {
+                ndp::NdpMessage::Solicitation { target, .. } => target.into(),
+                ndp::NdpMessage::Advertisement { .. } => return None,
             }
         }
         _ => return None,

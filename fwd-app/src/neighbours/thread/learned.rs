@@ -61,7 +61,7 @@ mod tests {
         Key::untagged(InterfaceId(0), [192, 0, 2, last].into())
     }
 
-    fn told(learned: &mut Learned, now: Duration) -> Vec<(Key, Option<u8>)> {
+    fn taken(learned: &mut Learned, now: Duration) -> Vec<(Key, Option<u8>)> {
         let mut all = Vec::new();
         learned.tell(now, |Resolved { key, mac }| {
             all.push((key, mac.map(|mac| mac.0[5])));
@@ -79,22 +79,22 @@ mod tests {
         let (mut learned, mut count) = (Learned::default(), 0);
         let at = Duration::from_millis;
         learned.set(at(0), key(9), mac(1));
-        assert_eq!(told(&mut learned, at(0)), [(key(9), Some(1))], "at once");
+        assert_eq!(taken(&mut learned, at(0)), [(key(9), Some(1))], "at once");
         learned.set(at(5000), key(9), mac(2));
-        assert_eq!(told(&mut learned, at(5000)), [(key(9), Some(2))], "at once after a while");
+        assert_eq!(taken(&mut learned, at(5000)), [(key(9), Some(2))], "at once after a while");
         for ms in 5001..15_000 {
             learned.set(at(ms), key(9), mac((ms % 7) as u8 + 3));
-            count += told(&mut learned, at(ms)).len();
+            count += taken(&mut learned, at(ms)).len();
         }
         assert_eq!((count, learned.news.len()), (9, 1));
         learned.set(at(15_000), key(9), mac(77));
-        assert_eq!(told(&mut learned, at(15_000)), [(key(9), Some(77))]);
+        assert_eq!(taken(&mut learned, at(15_000)), [(key(9), Some(77))]);
         // Back to the last reported MAC: nothing to report.
         learned.set(at(15_001), key(9), mac(1));
         learned.set(at(15_002), key(9), mac(77));
-        assert!(told(&mut learned, at(99_000)).is_empty() && learned.due.is_empty());
+        assert!(taken(&mut learned, at(99_000)).is_empty() && learned.due.is_empty());
         learned.set(at(99_000), key(9), None);
-        assert_eq!(told(&mut learned, at(99_000)), [(key(9), None)], "a loss does not wait");
+        assert_eq!(taken(&mut learned, at(99_000)), [(key(9), None)], "a loss does not wait");
         assert!(learned.told.is_empty());
     }
 

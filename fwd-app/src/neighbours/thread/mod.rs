@@ -93,7 +93,7 @@ impl RouterThread {
         let (theirs, heartbeat) = (Arc::clone(&is_stopping), Arc::clone(&router.heartbeat));
         let run = move || {
             while !theirs.load(Ordering::Acquire) {
-                if !router.turn() {
+                if !router.run_once() {
                     router.taps.wait(NAP);
                 }
             }
@@ -245,7 +245,7 @@ impl RouterLoop {
     }
 
     /// One iteration of the loop; returns whether it did any work.
-    fn turn(&mut self) -> bool {
+    fn run_once(&mut self) -> bool {
         let heartbeat = Arc::clone(&self.heartbeat);
         heartbeat.beat();
         let mut worked = heartbeat.step("packets of lcores", || self.receive());

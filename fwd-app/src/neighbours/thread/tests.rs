@@ -10,7 +10,7 @@ use crate::neighbours::arp;
 use crate::neighbours::entries::NeighbourState;
 use crate::neighbours::frame::Tags;
 use crate::ports::address::InterfaceAddress;
-use crate::ports::own::ours;
+use crate::ports::own::punt_addresses;
 use crate::ports::{PortRecord, PortTable};
 use crate::topology::punts::waiting_max;
 use dpdk_ffi::{Port, PortConfig, QueueId, RingPort, RingSync, SocketId};
@@ -76,7 +76,10 @@ impl ThreadRig {
         let mut hops = NextHopTable::new();
         assert_eq!(hops.intern(gateway).unwrap(), GATEWAY);
         let egress = Arc::new(ArcSwap::from_pointee(EgressTable::new(&hops, &table.egress()).unwrap()));
-        let ours = table.ports.iter().map(|port| Some(Arc::new(ArcSwap::from_pointee(ours(&table, port)?))));
+        let ours = table
+            .ports
+            .iter()
+            .map(|port| Some(Arc::new(ArcSwap::from_pointee(punt_addresses(&table, port)?))));
         let granted = ports.iter().map(|keeper| keeper.port.granted().unwrap().tx_descriptors);
         let punts = PuntRings::new(eal, ours.collect(), granted).unwrap();
         let queue = |keeper: &Keeper| (keeper.port.take_tx_queue(QueueId(0)).unwrap(), Arc::default());
@@ -146,14 +149,14 @@ rusty_fork_test! {
         assert_eq!(counters.lost.get(PuntClass::Local), 4096 - u64::from(RING_SLOTS - 1));
         assert_eq!(counters.drops.get(DropReason::PuntFull), counters.lost.get(PuntClass::Local));
         assert!(!punts.have_lost_answers[0].load(Ordering::Relaxed));
-        router.turn();
+        router.run_once();
         let entry = router.router.neighbour(key).unwrap();
         assert_eq!(entry.mac, Some(MacAddr([2, 0, 0, 0, 0, 9])));
         // An overflow of the resolution class is noticed.
         punt(&mut tx, eal, &pool, (&answer, 2048), &mut counters);
         assert!(counters.lost.get(PuntClass::Resolution) > 0);
         assert!(punts.have_lost_answers[0].load(Ordering::Relaxed));
-        router.turn();
+        router.run_once();
         assert!(!punts.have_lost_answers[0].load(Ordering::Relaxed));
     }
 

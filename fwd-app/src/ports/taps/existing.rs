@@ -57,7 +57,7 @@ fn number(attribute: &InfoTun, wanted: u16) -> Option<u32> {
 }
 
 /// The addresses set by the forwarder.
-pub(super) fn ours(addresses: &[AddressMessage]) -> Vec<InterfaceAddress> {
+pub(super) fn own_addresses(addresses: &[AddressMessage]) -> Vec<InterfaceAddress> {
     let is_ours = |at: &&AddressMessage| at.attributes.contains(&AddressAttribute::Protocol(OURS));
     let address = |at: &AddressMessage| {
         let local = at.attributes.iter().find_map(|attribute| match attribute {
@@ -122,6 +122,6 @@ mod tests {
         let all =
             [address(&ours_v4, 24), address(&ours_v6, 64), address(&others, 64), address(&others[..1], 64)];
         let wanted = [InterfaceAddress::new(v4, 24).unwrap(), InterfaceAddress::new(v6, 64).unwrap()];
-        assert_eq!(ours(&all), wanted);
+        assert_eq!(own_addresses(&all), wanted);
     }
 }

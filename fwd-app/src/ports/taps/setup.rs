@@ -61,7 +61,8 @@ pub(super) fn make(name: &str, interface: &PortRecord) -> anyhow::Result<Tap> {
     // The kernel adds the link-local address of the MAC itself.
     let own = IpAddr::V6(interface.link_local());
     let wanted: Vec<_> = interface.addresses().iter().copied().filter(|at| at.address() != own).collect();
-    let before = existing::ours(&kernel.addresses(index).context("cannot list the addresses of the TAP")?);
+    let before =
+        existing::own_addresses(&kernel.addresses(index).context("cannot list the addresses of the TAP")?);
     set_addresses(&mut kernel, index, &before, &wanted)?;
     Ok(tap)
 }

@@ -63,7 +63,7 @@ impl Interfaces {
         Self { names, tap_names, ..Self::default() }
     }
 
-    pub(super) fn take(&mut self, event: &FeedEvent) {
+    pub(super) fn apply(&mut self, event: &FeedEvent) {
         match event {
             FeedEvent::Link(link) => self.set_link(link),
             FeedEvent::LinkGone(ifindex) => self.remove_link(*ifindex),
@@ -209,15 +209,15 @@ mod tests {
         Link { ifindex, name: name.into(), is_up: true, is_running, is_local: false }
     }
 
-    fn news(interfaces: &mut Interfaces, event: &FeedEvent) -> InterfaceNews {
-        interfaces.take(event);
+    fn taken_by(interfaces: &mut Interfaces, event: &FeedEvent) -> InterfaceNews {
+        interfaces.apply(event);
         std::mem::take(&mut interfaces.news)
     }
 
     /// Sends an event twice; only the first may have consequences, which are returned.
     fn news_of_two(interfaces: &mut Interfaces, event: &FeedEvent) -> InterfaceNews {
-        let first = news(interfaces, event);
-        assert_eq!(news(interfaces, event), InterfaceNews::default());
+        let first = taken_by(interfaces, event);
+        assert_eq!(taken_by(interfaces, event), InterfaceNews::default());
         first
     }
 
@@ -225,9 +225,9 @@ mod tests {
     fn addresses_of_taps_are_for_the_router() {
         let ports = crate::ports::table::tests::configured(2, &[], &[("0", "tap0")]).unwrap();
         let mut interfaces = Interfaces::of(&ports.ports);
-        news(&mut interfaces, &FeedEvent::Link(link(5, "tap0", true)));
-        news(&mut interfaces, &FeedEvent::Link(link(6, "other", true)));
-        news(&mut interfaces, &FeedEvent::Link(link(7, "p1", true)));
+        taken_by(&mut interfaces, &FeedEvent::Link(link(5, "tap0", true)));
+        taken_by(&mut interfaces, &FeedEvent::Link(link(6, "other", true)));
+        taken_by(&mut interfaces, &FeedEvent::Link(link(7, "p1", true)));
         let names = [6, 99].map(|ifindex| interfaces.name_of_other(ifindex));
         assert_eq!(names, ["other", "interface 99"]);
         for (ifindex, is_ours) in [(5, true), (6, false), (7, false)] {
@@ -252,7 +252,7 @@ mod tests {
         let mut hops = NextHopTable::new();
         let moved = InterfaceNews { has_moved: true, has_addresses: true, ..InterfaceNews::default() };
         let state = InterfaceNews { has_neighbours: true, ..InterfaceNews::default() };
-        let set_link = |interfaces: &mut Interfaces, link| news(interfaces, &FeedEvent::Link(link));
+        let set_link = |interfaces: &mut Interfaces, link| taken_by(interfaces, &FeedEvent::Link(link));
         let gateway: IpAddr = "2001:db8::1".parse().unwrap();
         let path = |ifindex| Path { gateway: Some(gateway), ifindex, weight: 1 };
         let route = |paths: &[Path]| Route::Paths(paths.into());
@@ -296,9 +296,9 @@ mod tests {
         }
         assert_eq!(interfaces.next_hop(&Route::Local, &hops), None);
         let neighbour = LinkNeighbour { address: gateway, ifindex: 8, mac: MacAddr([4; 6]) };
-        assert_eq!(news(&mut interfaces, &FeedEvent::Neighbour(neighbour)), state);
+        assert_eq!(taken_by(&mut interfaces, &FeedEvent::Neighbour(neighbour)), state);
         assert_eq!(interfaces.neighbours().next().unwrap().1, 1);
-        assert_eq!(news(&mut interfaces, &FeedEvent::LinkGone(8)), moved);
+        assert_eq!(taken_by(&mut interfaces, &FeedEvent::LinkGone(8)), moved);
         assert!(interfaces.neighbours().next().is_none());
     }
 }

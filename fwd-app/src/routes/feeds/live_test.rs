@@ -9,7 +9,7 @@
 
 use super::fpm::FpmOptions;
 use super::fpm::listener::listen;
-use super::heard::Heard;
+use super::heard::HeardRoutes;
 use super::kernel::KernelOptions;
 use super::kernel::socket::watch;
 use super::thread::FeedThread;
@@ -31,7 +31,7 @@ const INSIDE: &str = "FWD_FEEDS_LIVE";
 const BGP_ROUTES: u32 = 50_000;
 
 /// Treatment of a prefix, in a form common to zebra, the kernel and the feed.
-type Shown = BTreeMap<String, BTreeSet<String>>;
+type ShownRoutes = BTreeMap<String, BTreeSet<String>>;
 
 /// Runs the test `name` again in a separate network namespace. Returns whether this is the inner run.
 fn inside(name: &str) -> bool {
@@ -99,7 +99,7 @@ fn interfaces() {
 
 struct Consumer {
     receiver: Receiver<ChangeSet>,
-    table: Heard,
+    table: HeardRoutes,
     changes: usize,
     withdrawn: usize,
     feed: FeedThread,
@@ -107,7 +107,7 @@ struct Consumer {
 
 impl Consumer {
     fn new(feed: FeedThread, receiver: Receiver<ChangeSet>) -> Self {
-        Self { receiver, table: Heard::default(), changes: 0, withdrawn: 0, feed }
+        Self { receiver, table: HeardRoutes::default(), changes: 0, withdrawn: 0, feed }
     }
 
     /// Consumes events until `until`, or until `is_last` accepts one. Returns whether it did.
@@ -124,14 +124,14 @@ impl Consumer {
         false
     }
 
-    fn shown(&self) -> Shown {
+    fn shown(&self) -> ShownRoutes {
         let is_link_local = |text: &str| text.starts_with("fe80:") || text.starts_with("ff00:");
         let held = self.table.all().into_iter();
         let held = held.map(|(prefix, route)| (prefix.to_string(), shown_of(route)));
         held.filter(|(prefix, _)| !is_link_local(prefix)).collect()
     }
 
-    fn becomes(&mut self, what: &str, wanted: impl Fn() -> Shown) {
+    fn becomes(&mut self, what: &str, wanted: impl Fn() -> ShownRoutes) {
         let start = Instant::now();
         loop {
             self.take(Instant::now() + Duration::from_millis(300), |_| false);
@@ -218,8 +218,8 @@ impl Drop for Frr {
     }
 }
 
-fn zebra_shows(frr: &Frr) -> Shown {
-    let mut shown = Shown::new();
+fn zebra_shows(frr: &Frr) -> ShownRoutes {
+    let mut shown = ShownRoutes::new();
     for family in ["ip", "ipv6"] {
         let text = sh(&frr.vtysh(&format!("-c 'show {family} route json'")));
         let Ok(Value::Object(routes)) = serde_json::from_str(&text) else { continue };
@@ -352,8 +352,8 @@ ip route 10.5.0.0/16 192.0.2.7\nipv6 route 2001:db8:1::/48 2001:db8::2\nipv6 rou
     assert!(!consumer.shown().contains_key("10.5.0.0/16"));
 }
 
-fn kernel_shows() -> Shown {
-    let mut shown = Shown::new();
+fn kernel_shows() -> ShownRoutes {
+    let mut shown = ShownRoutes::new();
     let links: Value = serde_json::from_str(&sh("ip -j link")).unwrap();
     let index = |name: &Value| {
         let link = links.as_array().unwrap().iter().find(|link| link["ifname"] == *name);

@@ -337,7 +337,7 @@ impl ObjectEntry {
 
 #[cfg(test)]
 mod tests {
-    use super::super::heard::Heard;
+    use super::super::heard::HeardRoutes;
     use super::*;
 
     const FEED: FeedId = FeedId(2);
@@ -355,7 +355,7 @@ mod tests {
     }
 
     /// Consumes the events; returns the numbers of announced routes and of resolved objects.
-    fn hear(heard: &mut Heard, out: &mut Vec<FeedEvent>) -> (usize, usize) {
+    fn hear(heard: &mut HeardRoutes, out: &mut Vec<FeedEvent>) -> (usize, usize) {
         let events = std::mem::take(out);
         heard.take(&events);
         let count = |is: fn(&FeedEvent) -> bool| events.iter().filter(|event| is(event)).count();
@@ -367,7 +367,7 @@ mod tests {
 
     #[test]
     fn routes_wait_for_their_group_and_follow_it() {
-        let (mut hops, mut out, mut heard) = (NextHops::new(FEED, 10), Vec::new(), Heard::default());
+        let (mut hops, mut out, mut heard) = (NextHops::new(FEED, 10), Vec::new(), HeardRoutes::default());
         let [prefix, v6]: [IpPrefix; 2] = ["10.0.0.0/8", "2001:db8::/32"].map(|text| text.parse().unwrap());
         hops.set_route((0, prefix, 0), 7, &mut out).unwrap();
         hops.set(7, NextHopObject::Group(vec![(1, 1), (2, 3)]), &mut out).unwrap();

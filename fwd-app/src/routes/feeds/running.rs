@@ -236,7 +236,7 @@ impl Feeds {
     /// work.
     pub(crate) fn give(&mut self, vrfs: &mut [Vrf], ports: &SharedPorts) -> bool {
         let sets: Vec<ChangeSet> = self.receiver.try_iter().take(SETS_PER_COMMIT).collect();
-        sets.iter().flat_map(|set| &set.events).for_each(|event| self.interfaces.take(event));
+        sets.iter().flat_map(|set| &set.events).for_each(|event| self.interfaces.apply(event));
         let news = &mut self.interfaces.news;
         let has_moved = std::mem::take(&mut news.has_moved);
         let has_neighbours = std::mem::take(&mut news.has_neighbours);
@@ -264,7 +264,7 @@ impl Feeds {
                         if let Some(vrf) = vrfs.get_mut(*vrf) {
                             let (prefix, metric) = (*prefix, *metric);
                             let gone = Said { source, prefix, metric, route: None };
-                            vrf.candidates.say(&gone, || NextHopId::NONE);
+                            vrf.candidates.set_and_mark(&gone, || NextHopId::NONE);
                         }
                     }
                     FeedEvent::Object { object, route } => {

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 /// The announced routes, with whether they are stale, and the resolved objects.
 #[derive(Default)]
-pub(super) struct Heard(BTreeMap<(IpPrefix, u32), (Arc<Route>, bool)>, BTreeMap<ObjectId, Arc<Route>>);
+pub(super) struct HeardRoutes(BTreeMap<(IpPrefix, u32), (Arc<Route>, bool)>, BTreeMap<ObjectId, Arc<Route>>);
 
-impl Heard {
+impl HeardRoutes {
     pub(super) fn take(&mut self, events: &[FeedEvent]) {
         for event in events {
             match event {

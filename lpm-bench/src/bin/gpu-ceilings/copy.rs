@@ -13,7 +13,7 @@ use std::time::Instant;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Direction {
+pub(crate) enum CopyDirection {
     Up,
     Down,
     /// Both at the same time, each on separate streams.
@@ -57,13 +57,15 @@ pub(crate) fn measure(bench: &mut DeviceBench, plan: &CeilingsPlan) -> Result<Ve
     }
     let bar = progress("copies", 3 * plan.streams.len() * plan.copy_bytes.len());
     let mut rows = Vec::new();
-    for direction in [Direction::Up, Direction::Down, Direction::Both] {
+    for direction in [CopyDirection::Up, CopyDirection::Down, CopyDirection::Both] {
         for &streams in &plan.streams {
             for &bytes in &plan.copy_bytes {
                 let mut lanes: Vec<&mut CopyLane> = lanes
                     .iter_mut()
                     .flat_map(|side| side.iter_mut().take(usize::from(streams)))
-                    .filter(|lane| direction == Direction::Both || lane.up == (direction == Direction::Up))
+                    .filter(|lane| {
+                        direction == CopyDirection::Both || lane.up == (direction == CopyDirection::Up)
+                    })
                     .collect();
                 let copied = 8 * words(bytes) as u64;
                 let rounds = plan.copy_total_bytes.div_ceil(copied * u64::from(streams)).max(1);

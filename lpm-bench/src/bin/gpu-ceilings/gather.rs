@@ -37,7 +37,7 @@ pub(crate) fn measure_rate(bench: &mut DeviceBench, plan: &CeilingsPlan) -> Resu
                 bench,
                 plan,
                 (&kernel, shape),
-                &Loads { words: &words, index_bits: bits, rounds: plan.gather_rounds },
+                &LaunchLoads { words: &words, index_bits: bits, rounds: plan.gather_rounds },
                 &sums,
                 &mut seed,
             )?;
@@ -70,7 +70,7 @@ pub(crate) fn measure_time(bench: &mut DeviceBench, plan: &CeilingsPlan) -> Resu
             bench,
             plan,
             launch,
-            &Loads { words: &words, index_bits: bits, rounds: plan.chase_steps },
+            &LaunchLoads { words: &words, index_bits: bits, rounds: plan.chase_steps },
             &sums,
             &mut seed,
         )?;
@@ -94,7 +94,7 @@ fn memory(
 }
 
 /// The loads of a launch: `rounds` rounds or steps a thread over 2^`index_bits` of `words`.
-struct Loads<'a> {
+struct LaunchLoads<'a> {
     words: &'a DeviceWords,
     index_bits: u32,
     rounds: u32,
@@ -105,7 +105,7 @@ fn timed(
     bench: &mut DeviceBench,
     plan: &CeilingsPlan,
     (kernel, shape): (&Kernel, Shape),
-    loads: &Loads<'_>,
+    loads: &LaunchLoads<'_>,
     sums: &DeviceWords,
     seed: &mut u32,
 ) -> Result<Vec<f64>, GpuError> {

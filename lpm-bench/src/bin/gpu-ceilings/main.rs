@@ -23,7 +23,7 @@ mod report;
 use anyhow::Context as _;
 use clap::Parser as _;
 use lpm_gpu::cu::GpuError;
-use options::{CeilingsPlan, Options, Part};
+use options::{CeilingOptions, CeilingsPlan, Part};
 use report::CeilingsReport;
 use std::process::ExitCode;
 
@@ -31,7 +31,7 @@ const EXIT_NO_DEVICE: u8 = 3;
 
 fn main() -> ExitCode {
     lpm_gpu::cu::ask_for_connections(); // while there is one thread: it sets an environment variable
-    let options = Options::parse();
+    let options = CeilingOptions::parse();
     match run(&options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -42,7 +42,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(options: &Options) -> anyhow::Result<()> {
+fn run(options: &CeilingOptions) -> anyhow::Result<()> {
     let mut bench = bench::DeviceBench::open(options.device)?;
     let plan = CeilingsPlan::new(options, bench.device.facts(), bench.device.free_bytes()?);
     let mut report = CeilingsReport::new(&bench.device, plan.seed, plan.repeat);

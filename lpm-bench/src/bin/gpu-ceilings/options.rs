@@ -18,7 +18,7 @@ Exit codes: 0 success, 1 failure, 2 bad usage, 3 no driver or no device.";
 /// Measures the limits of this host's GPU: copies, random loads, and round trips.
 #[derive(Debug, Parser)]
 #[command(name = "gpu-ceilings", version, after_help = EXAMPLES)]
-pub(crate) struct Options {
+pub(crate) struct CeilingOptions {
     /// The device, numbered from 0 as the driver does.
     #[arg(long, value_name = "INDEX", default_value_t = 0)]
     pub(crate) device: u32,
@@ -105,7 +105,7 @@ const MIB: u64 = 1 << 20;
 
 impl CeilingsPlan {
     /// The plan of `options` for a device with `facts` and `free_bytes` of memory. Footprints that do not fit are left out.
-    pub(crate) fn new(options: &Options, facts: &Facts, free_bytes: u64) -> Self {
+    pub(crate) fn new(options: &CeilingOptions, facts: &Facts, free_bytes: u64) -> Self {
         let quick = options.quick;
         // From within L1 to far beyond L2; 4 GiB is the largest table that 32-bit words can index.
         let footprints = if quick { 16..=18 } else { 20..=32 };
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn options_hold_together() {
-        Options::command().debug_assert();
+        CeilingOptions::command().debug_assert();
     }
 
     #[test]

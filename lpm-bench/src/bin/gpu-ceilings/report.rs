@@ -1,6 +1,6 @@
 //! The figures, as JSON and as a table.
 
-use crate::copy::Direction;
+use crate::copy::CopyDirection;
 use crate::options::Mode;
 use anyhow::Context as _;
 use fib::output::write_json;
@@ -44,7 +44,7 @@ pub(crate) struct KernelRow {
 
 #[derive(Debug, Serialize)]
 pub(crate) struct CopyRow {
-    pub(crate) direction: Direction,
+    pub(crate) direction: CopyDirection,
     /// In each direction.
     pub(crate) streams: u16,
     /// Of one copy.

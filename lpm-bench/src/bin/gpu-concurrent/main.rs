@@ -35,7 +35,7 @@ Exit codes: 0 all answers right, 1 a wrong answer or a failed device, 2 bad usag
 /// Looks up and updates at the same time, and checks every answer.
 #[derive(Debug, Parser)]
 #[command(name = "gpu-concurrent", version, after_help = EXAMPLES)]
-struct Options {
+struct ConcurrentOptions {
     /// Engines.
     #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = lpm_gpu::engine::GAMT,
           value_parser = clap::builder::PossibleValuesParser::new(fib::Registry::new(&[lpm_gpu::ENGINES]).device_names()))]
@@ -73,7 +73,7 @@ struct Options {
 
 fn main() -> ExitCode {
     lpm_gpu::cu::ask_for_connections(); // while there is one thread: it sets an environment variable
-    let options = Options::parse();
+    let options = ConcurrentOptions::parse();
     if let Err(error) = lpm_gpu::cu::probe() {
         eprintln!("gpu-concurrent: {error}");
         return if error.is_absent() { ExitCode::from(3) } else { ExitCode::FAILURE };
@@ -89,7 +89,7 @@ fn main() -> ExitCode {
 }
 
 /// Returns whether everything was right.
-fn run(options: &Options) -> anyhow::Result<bool> {
+fn run(options: &ConcurrentOptions) -> anyhow::Result<bool> {
     let cycle = Cycle::new(options.seed, options.routes, options.batch as usize);
     let mut report = ConcurrencyReport::new(options.json.as_deref(), options.seed);
     for name in &options.engines {

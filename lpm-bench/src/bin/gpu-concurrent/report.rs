@@ -16,7 +16,7 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    pub(crate) fn of(&mut self, mut values: Vec<u64>) {
+    pub(crate) fn summarise(&mut self, mut values: Vec<u64>) {
         values.sort_unstable();
         let at = |per_mille: usize| values.get(values.len().saturating_sub(1) * per_mille / 1000).copied();
         let [p50, p99, p99_9, max] = [500, 990, 999, 1000].map(|share| at(share).unwrap_or(0));
@@ -145,9 +145,9 @@ mod tests {
     #[test]
     fn times_are_those_that_were_taken() {
         let mut times = Times::default();
-        times.of((1..=1000).rev().collect());
+        times.summarise((1..=1000).rev().collect());
         assert_eq!((times.count, times.p50, times.p99, times.p99_9, times.max), (1000, 500, 990, 999, 1000));
-        times.of(Vec::new());
+        times.summarise(Vec::new());
         assert_eq!((times.count, times.max), (0, 0));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::cycle::Cycle;
 use super::report::Row;
-use super::{Options, used_bytes};
+use super::{ConcurrentOptions, used_bytes};
 use fib::random::Seeded;
 use fib::{EngineError, EngineOptions, EngineReader, EngineWriter, FibDelta, NextHopId, Rib, SlotId};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,7 +31,7 @@ struct ReaderCounts {
 }
 
 /// Runs the engine, mode and readers of `row` over `cycle`, and records the results there.
-pub(crate) fn run(row: &mut Row, options: &Options, cycle: &Cycle) -> Result<(), EngineError> {
+pub(crate) fn run(row: &mut Row, options: &ConcurrentOptions, cycle: &Cycle) -> Result<(), EngineError> {
     let parameters =
         EngineOptions::of(&[("mode", &row.mode), ("headroom", "0"), ("device", &row.device.to_string())]);
     let mut writer = fib::Registry::new(&[lpm_gpu::ENGINES]).make(&row.engine, &parameters)?;
@@ -78,7 +78,7 @@ pub(crate) fn run(row: &mut Row, options: &Options, cycle: &Cycle) -> Result<(),
             Err(_panic) => row.wrong += 1, // it has said why
         }
     }
-    row.submit_ns.of(submit_ns);
+    row.submit_ns.summarise(submit_ns);
     let figure = |name| writer.stats().details.get(name).unwrap_or(0.0);
     (row.rebuilds, row.swaps) = (figure("rebuilds"), figure("swaps"));
     failed.map_or(Ok(()), Err)
@@ -135,7 +135,7 @@ fn write(
         }
     }
     row.deltas = applied as u64;
-    row.apply_us.of(apply_us);
+    row.apply_us.summarise(apply_us);
     result
 }
 

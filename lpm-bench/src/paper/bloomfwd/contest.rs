@@ -22,14 +22,14 @@ use std::time::Instant;
 pub(super) const CALL: usize = 256;
 
 #[derive(Clone, Debug)]
-pub(super) struct Subject {
+pub(super) struct ContestSubject {
     pub(super) name: String,
     pub(super) engine: &'static str,
     isa: Isa,
     parameters: Vec<(String, String)>,
 }
 
-impl Subject {
+impl ContestSubject {
     pub(super) fn new(name: String, engine: &'static str, isa: Isa, parameters: &[(&str, &str)]) -> Self {
         Self { name, engine, isa, parameters: EngineOptions::of(parameters).parameters }
     }
@@ -112,7 +112,7 @@ impl Subject {
 /// The lines that figures compare with others: Bloomfwd on the first of `isas`, and `bloom` on the best of this CPU.
 pub(super) fn leaders(bench: &Bench, isas: &[Isa]) -> [String; 2] {
     let first = isas.first().copied().unwrap_or(Isa::Scalar);
-    [Subject::bloomfwd(first).name, Subject::bloom(bench, Isa::detect()).name]
+    [ContestSubject::bloomfwd(first).name, ContestSubject::bloom(bench, Isa::detect()).name]
 }
 
 pub(super) struct FilledEngine {
@@ -137,11 +137,11 @@ pub(super) fn build(
     figure: &mut Figure,
     tables: &RouteSet,
     family: Family,
-    subjects: &[Subject],
+    subjects: &[ContestSubject],
 ) -> Result<Vec<FilledEngine>> {
     let delta = tables.routes_of(family);
     let limit = bench.args.table_memory();
-    let one = |subject: &Subject| -> Result<FilledEngine> {
+    let one = |subject: &ContestSubject| -> Result<FilledEngine> {
         let start = Instant::now();
         let table = Fed::filled(subject.engine(limit)?, &delta)?;
         // Others may have been built at the same time.
@@ -288,7 +288,7 @@ impl Contestant {
     }
 
     fn rate(&self) -> LookupRate {
-        let on_cpu = Spread::of(&self.on_cpu).median;
-        LookupRate { mlps: Spread::of(&self.mlps), on_cpu, threads: self.threads.threads() }
+        let on_cpu = Spread::of_rounds(&self.on_cpu).median;
+        LookupRate { mlps: Spread::of_rounds(&self.mlps), on_cpu, threads: self.threads.threads() }
     }
 }

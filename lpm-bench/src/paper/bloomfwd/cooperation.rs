@@ -3,7 +3,7 @@
 //! The paper pairs a Xeon Phi behind PCIe with a CPU. Here the first engine is a helper thread with a separate AVX-512 unit over the same
 //! table, and the second the calling thread. With a GPU there is a second pair: GPU and CPU.
 
-use super::contest::Subject;
+use super::contest::ContestSubject;
 use crate::keys::KeySet;
 use crate::paper::bench::{
     Bench, DataSet, Family, Fault, Fed, Figure, Isa, Result, Spread, Stream, Traffic, json, most, over,
@@ -45,7 +45,7 @@ fn ready(
     bench: &Bench,
     figure: &mut Figure,
     (set, keys): (&DataSet, &Stream),
-    subject: &Subject,
+    subject: &ContestSubject,
     batch: usize,
 ) -> Result<Fed> {
     let engine = subject.engine(bench.args.table_memory())?;
@@ -63,7 +63,7 @@ fn coop(
     split: Option<f64>,
 ) -> Result<Fed> {
     bench.show_progress(format!("builds coop, {}", pair.name));
-    let coop = Subject::new("coop".into(), CoopEngine::NAME, Isa::detect(), &[]);
+    let coop = ContestSubject::new("coop".into(), CoopEngine::NAME, Isa::detect(), &[]);
     let mut subject = coop.with("first", &pair.first);
     if let Some(split) = split {
         subject = subject.with("split", &split);
@@ -98,7 +98,7 @@ fn take_turns(bench: &Bench, keys: &Stream, engines: &mut [Fed], turns: &[Turn])
             mean_us.push(driven.mean_us);
         }
     }
-    Ok(rounds.iter().map(|rounds| rounds.each_ref().map(|rounds| Spread::of(rounds))).collect())
+    Ok(rounds.iter().map(|rounds| rounds.each_ref().map(|rounds| Spread::of_rounds(rounds))).collect())
 }
 
 impl Turn {
@@ -146,12 +146,17 @@ pub(super) fn figure_9(bench: &Bench, figure: &mut Figure) -> Result<()> {
         let (speed, latency) = (&figure.panels[0], &figure.panels[1]);
         let best = speed.best_x(&both).map(|size| size / f64::from(1 << 20));
         let gained = most(&speed.ratios(&both, &sync));
-        let [two, four] = [2 << 20, 4 << 20].map(|size| latency.at(&both, size));
-        figure.own("the best buffer (there 4)", pair.name, "Mi keys", best);
-        figure.ours_of("async over sync, at most", pair.name, gained);
-        figure.own("time of a buffer of 2 Mi (there 28)", pair.name, "ms", two.map(|us| us / 1e3));
+        let [two, four] = [2 << 20, 4 << 20].map(|size| latency.value_at(&both, size));
+        figure.record_unclaimed("the best buffer (there 4)", pair.name, "Mi keys", best);
+        figure.record_of("async over sync, at most", pair.name, gained);
+        figure.record_unclaimed(
+            "time of a buffer of 2 Mi (there 28)",
+            pair.name,
+            "ms",
+            two.map(|us| us / 1e3),
+        );
         let times = over(four, two);
-        figure.ours_of("time of a buffer of 4 Mi over one of 2 Mi (nearly)", pair.name, times);
+        figure.record_of("time of a buffer of 4 Mi over one of 2 Mi (nearly)", pair.name, times);
     }
     Ok(())
 }
@@ -175,7 +180,7 @@ pub(super) fn figure_10(bench: &Bench, figure: &mut Figure) -> Result<()> {
             turns.push(Turn { name, x, engine, batch, slots, threads: None });
         }
         if pair.first == CoopEngine::GROUP {
-            let bloom = Subject::bloom(bench, Isa::detect());
+            let bloom = ContestSubject::bloom(bench, Isa::detect());
             engines.push(ready(bench, figure, (set, &keys), &bloom, pair.batch)?);
             for threads in 1..=bench.host.cpus.min(2) {
                 let (name, engine) = (format!("bloom by itself, threads: {threads}"), engines.len() - 1);
@@ -196,9 +201,9 @@ pub(super) fn figure_10(bench: &Bench, figure: &mut Figure) -> Result<()> {
             }));
         }
         let (panel, name) = (figure.panels[0].clone(), pair.name);
-        let (best, first) = (panel.most(name), panel.at(name, 100.0));
+        let (best, first) = (panel.most(name), panel.value_at(name, 100.0));
         let two = panel.most("bloom by itself, threads: 2").filter(|_| pair.first == CoopEngine::GROUP);
-        figure.own("best share of the first (there 80)", name, "percent", panel.best_x(name));
+        figure.record_unclaimed("best share of the first (there 80)", name, "percent", panel.best_x(name));
         for (what, times) in [
             ("the best split over the first alone (there 1.18)", over(best, first)),
             (
@@ -208,7 +213,7 @@ pub(super) fn figure_10(bench: &Bench, figure: &mut Figure) -> Result<()> {
             ("split by its profile over the best split", over(panel.most(&by_itself), best)),
             ("the best split over two threads by themselves", over(best, two)),
         ] {
-            figure.own(what, name, "times", times);
+            figure.record_unclaimed(what, name, "times", times);
         }
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! Table 3: IPv4 prefixes before and after expansion. Table 5: m and k of the filters by false-positive rate. Figure 1: lookup time by
 //! hash function and rate.
 
-use super::contest::{Subject, build, run_counts};
+use super::contest::{ContestSubject, build, run_counts};
 use super::{isas, rows_of, stand_in};
 use crate::paper::bench::{
     Bench, Claim, Family, Figure, Isa, Panel, Result, RouteSet, Traffic, json, over, with,
@@ -35,7 +35,7 @@ pub(super) fn table_3(bench: &Bench, figure: &mut Figure) -> Result<()> {
     if bench.main_set(Family::V4).is_none() {
         return figure.without(Family::V4);
     }
-    let subjects = [Subject::bloomfwd(Isa::Scalar)];
+    let subjects = [ContestSubject::bloomfwd(Isa::Scalar)];
     let mut all = Vec::new();
     for (x, set) in (0_u32..).zip(bench.sets(Family::V4)) {
         bench.show_progress(&set.name);
@@ -129,11 +129,11 @@ pub(super) fn figure_1(bench: &Bench, figure: &mut Figure) -> Result<()> {
                 });
                 figure.rows.push(with(one.row(rate), more));
                 if *percent == 30.0 && [KNUTH, KNUTH_ODD, H2].contains(&name.as_str()) {
-                    figure.own("buckets in use", &format!("{name}, {isa}"), "percent", used);
+                    figure.record_unclaimed("buckets in use", &format!("{name}, {isa}"), "percent", used);
                 }
             }
         }
-        ours(figure, &panel, isa, percents);
+        record_best(figure, &panel, isa, percents);
         figure.panels.push(panel);
     }
     Ok(())
@@ -144,13 +144,13 @@ const KNUTH_ODD: &str = "Knuth + Knuth, odd buckets";
 const H2: &str = "H2 + H2";
 
 /// Every pair of hash functions, two of them also in our form, and the engine `bloom`.
-fn subjects(bench: &Bench, isa: Isa, percent: f64) -> Vec<Subject> {
+fn subjects(bench: &Bench, isa: Isa, percent: f64) -> Vec<ContestSubject> {
     let vectorised = HashName::ALL.into_iter().filter(|hash| hash.is_vectorised());
     // In a quick run, scalar code has only the pairs of a function with itself.
     let few = bench.args.quick && isa == Isa::Scalar;
     let pair = |filter: HashName, table: HashName| {
         let name = format!("{} + {}", word(filter), word(table));
-        Subject::bloomfwd(isa).with("hash", &filter).with("table-hash", &table).named(name)
+        ContestSubject::bloomfwd(isa).with("hash", &filter).with("table-hash", &table).named(name)
     };
     let pairs = vectorised.clone().flat_map(|filter| vectorised.clone().map(move |table| (filter, table)));
     let pairs = pairs.filter(|(filter, table)| !few || filter == table);
@@ -160,7 +160,7 @@ fn subjects(bench: &Bench, isa: Isa, percent: f64) -> Vec<Subject> {
         pair(HashName::H2, HashName::H2)
             .with("filters", &"exact")
             .named("H2 + H2, filters of the exact rate"),
-        Subject::bloom(bench, isa),
+        ContestSubject::bloom(bench, isa),
     ]);
     subjects.into_iter().map(|subject| subject.with("fpr", &(percent / 100.0))).collect()
 }
@@ -174,21 +174,22 @@ fn word(hash: HashName) -> &'static str {
     }
 }
 
-fn ours(figure: &mut Figure, panel: &Panel, isa: Isa, percents: &[f64]) {
+fn record_best(figure: &mut Figure, panel: &Panel, isa: Isa, percents: &[f64]) {
     let names = panel.series.iter().map(|line| line.name.as_str());
     let pairs: Vec<_> = names.filter(|name| name.contains(" + ") && !name.contains(',')).collect();
     let mean = |percent: f64| {
-        pairs.iter().filter_map(|name| panel.at(name, percent)).sum::<f64>() / pairs.len().max(1) as f64
+        pairs.iter().filter_map(|name| panel.value_at(name, percent)).sum::<f64>() / pairs.len().max(1) as f64
     };
     let best = percents.iter().copied().min_by(|a, b| mean(*a).total_cmp(&mean(*b)));
-    figure.ours_of("least average time at", &isa.to_string(), best);
-    let h2 = panel.at(H2, 30.0);
-    let faster = |own: f64| pairs.iter().filter(|name| panel.at(name, 30.0).is_some_and(|s| s < own)).count();
+    figure.record_of("least average time at", &isa.to_string(), best);
+    let h2 = panel.value_at(H2, 30.0);
+    let faster =
+        |own: f64| pairs.iter().filter(|name| panel.value_at(name, 30.0).is_some_and(|s| s < own)).count();
     let place = h2.map(|own| 1.0 + faster(own) as f64);
-    figure.ours_of("place of H2 + H2 at 30 %", &isa.to_string(), place);
+    figure.record_of("place of H2 + H2 at 30 %", &isa.to_string(), place);
     for name in [KNUTH, KNUTH_ODD] {
-        let times = over(panel.at(name, 30.0), h2);
-        figure.own("time at 30 % over H2 + H2", &format!("{name}, {isa}"), "times", times);
+        let times = over(panel.value_at(name, 30.0), h2);
+        figure.record_unclaimed("time at 30 % over H2 + H2", &format!("{name}, {isa}"), "times", times);
     }
 }
 

@@ -28,7 +28,7 @@ pub(super) struct Space {
 }
 
 impl Space {
-    pub(super) fn of(routes: &[(Prefix4, NextHopId)]) -> Self {
+    pub(super) fn around(routes: &[(Prefix4, NextHopId)]) -> Self {
         let reserved = reserved();
         let routes: Vec<_> = routes.iter().map(|(prefix, _)| *prefix).filter(|one| one.len() > 0).collect();
         let mut taken: Vec<_> =
@@ -76,7 +76,7 @@ impl Space {
             }
         };
         let keys = (0..count).map(draw).collect();
-        Some(KeySet::of(format!("{percent} % matching"), keys))
+        Some(KeySet::from_keys(format!("{percent} % matching"), keys))
     }
 }
 
@@ -96,7 +96,7 @@ mod tests {
             "255.0.0.0/8 5",
         ];
         let tables = RouteSet::of_routes(&lines);
-        let space = Space::of(&tables.v4);
+        let space = Space::around(&tables.v4);
         let reserved = reserved();
         assert_eq!(reserved.len(), RESERVED.split(' ').count());
         // 10/8 is reserved, 100/8 has reserved addresses within, 255/8 is in 240/4.
@@ -115,14 +115,16 @@ mod tests {
 
     #[test]
     fn every_address_of_every_gap_is_drawn() {
-        let space = Space::of(&RouteSet::of_routes(&["0.0.0.0/1 1", "128.0.0.0/2 1", "192.0.0.0/3 1"]).v4);
+        let space =
+            Space::around(&RouteSet::of_routes(&["0.0.0.0/1 1", "128.0.0.0/2 1", "192.0.0.0/3 1"]).v4);
         assert_eq!((space.unmatched(), space.keys(50, 1, 1).is_none()), (0, true), "nothing is left");
-        let space = Space::of(&RouteSet::of_routes(&["0.0.0.0/1 1", "128.0.0.2/31 1", "128.0.0.8/29 1"]).v4);
+        let space =
+            Space::around(&RouteSet::of_routes(&["0.0.0.0/1 1", "128.0.0.2/31 1", "128.0.0.8/29 1"]).v4);
         let first: Vec<_> = (0..7).map(|at| space.gap_address(at) - 0x8000_0000).collect();
         assert_eq!(first, [0, 1, 4, 5, 6, 7, 16]);
         let last = space.gap_address(space.unmatched() - 1);
         assert_eq!(last, 0xdfff_ffff, "multicast begins after it");
-        let none = Space::of(&[]);
+        let none = Space::around(&[]);
         assert!(none.keys(100, 1, 1).is_none() && none.keys(0, 9, 1).is_some());
     }
 }

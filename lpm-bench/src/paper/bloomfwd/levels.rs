@@ -5,7 +5,7 @@
 //! the optimum is no worse than the greedy choice, and greedy levels include the levels for fewer. For figures 7 and 8 tables of these levels
 //! are built and their answers checked.
 
-use super::contest::{FilledEngine, Subject, build, leaders, show};
+use super::contest::{ContestSubject, FilledEngine, build, leaders, show};
 use super::{MLPS, PAPER_V6, isas, rows_of, stand_in};
 use crate::paper::bench::{
     Bench, Claim, DataSet, Family, Fault, Figure, Isa, Panel, Result, Stream, Traffic, json, median, most,
@@ -30,13 +30,13 @@ const LEVELS_MORE: usize = 12;
 const SEARCHES: [(LevelSearch, &str); 2] =
     [(LevelSearch::Greedy, "greedy"), (LevelSearch::Optimum, "optimum")];
 
-struct Made {
+struct ExpandedLevels {
     levels: Levels,
     actual: u64,
     refused: Option<CpeError>,
 }
 
-type Expansions = [Vec<Made>; 2];
+type Expansions = [Vec<ExpandedLevels>; 2];
 
 pub(super) fn table_4(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let Some(main) = bench.main_set(Family::V6) else { return figure.without(Family::V6) };
@@ -58,10 +58,10 @@ pub(super) fn table_4(bench: &Bench, figure: &mut Figure) -> Result<()> {
         let ratios: Vec<_> = made.map(|one| one.levels.estimate as f64 / one.actual as f64).collect();
         let of_main = of(main).into_iter().flat_map(|(_, made)| &made[at]);
         let fewest = of_main.filter(|one| one.refused.is_none()).map(|one| one.levels.lengths.len()).next();
-        figure.ours_of("estimated over actual prefixes, most configurations", search, median(&ratios));
+        figure.record_of("estimated over actual prefixes, most configurations", search, median(&ratios));
         let bound = "estimated over actual prefixes, a lower bound of what is made";
-        figure.ours_of(bound, search, most(&ratios));
-        figure.ours_of("the fewest levels that fit the memory", search, fewest.map(|levels| levels as f64));
+        figure.record_of(bound, search, most(&ratios));
+        figure.record_of("the fewest levels that fit the memory", search, fewest.map(|levels| levels as f64));
     }
     figure.fill("memory", &(layout.table_bytes_max >> 20));
     figure.fill("entries", &layout.entries_max());
@@ -82,7 +82,8 @@ fn expansions(
         let solved = Dpcpe::solve(search, &histogram);
         let line = format!("{}, {name}", set.name);
         for number in LEVELS_MIN..=if bench.args.quick { LEVELS_MAX } else { LEVELS_MORE } {
-            let one = Made::of(set, solved.levels(number).map_err(fault)?, layout.entries_max());
+            let one =
+                ExpandedLevels::expand(set, solved.levels(number).map_err(fault)?, layout.entries_max());
             if one.refused.is_none() {
                 figure.add(0, &line, number as f64, one.actual as f64);
             }
@@ -103,8 +104,8 @@ fn expansions(
     Ok(expansions)
 }
 
-impl Made {
-    fn of(set: &DataSet, levels: Levels, limit: u64) -> Self {
+impl ExpandedLevels {
+    fn expand(set: &DataSet, levels: Levels, limit: u64) -> Self {
         let actual =
             expand::actual(&set.tables.v6, 1, &levels.lengths).into_iter().fold(0, u64::saturating_add);
         let refused = (actual > limit).then(|| levels.clone().within(limit).err()).flatten();
@@ -115,7 +116,7 @@ impl Made {
 fn cells(figure: &mut Figure, (name, row): (&str, &[Vec<u64>]), (ours, made): (&str, &Expansions)) {
     let [lengths, estimated, actual] = row else { return };
     let of = |what| format!("{name} ({ours} here), CPE{} {lengths:?}, {what}", lengths.len());
-    let both = |number: &dyn Fn(&Made) -> Option<f64>| {
+    let both = |number: &dyn Fn(&ExpandedLevels) -> Option<f64>| {
         let mut both = SEARCHES.map(|(_, search)| (search, None));
         for ((_, value), made) in both.iter_mut().zip(made) {
             *value = made.iter().find(|made| made.levels.lengths.len() == lengths.len()).and_then(number);
@@ -127,8 +128,9 @@ fn cells(figure: &mut Figure, (name, row): (&str, &[Vec<u64>]), (ours, made): (&
         figure.cell(Claim::of_table("table 4", of(what), paper as f64, unit, Rule::Data), ours);
     };
     let thousands = |prefixes: u64| (prefixes as f64 / 1e3).round();
-    let is_ours = |one: &Made, len: &u64| one.levels.lengths.iter().any(|own| u64::from(*own) == *len);
-    let same = |one: &Made| lengths.iter().filter(|len| is_ours(one, len)).count() as f64;
+    let is_ours =
+        |one: &ExpandedLevels, len: &u64| one.levels.lengths.iter().any(|own| u64::from(*own) == *len);
+    let same = |one: &ExpandedLevels| lengths.iter().filter(|len| is_ours(one, len)).count() as f64;
     cell("levels that are ours, too", lengths.len() as u64, "levels", both(&|one| Some(same(one))));
     let here = both(&|one| Some(thousands(one.levels.estimate)));
     cell("estimated", estimated[0], "thousand prefixes", here);
@@ -136,7 +138,7 @@ fn cells(figure: &mut Figure, (name, row): (&str, &[Vec<u64>]), (ours, made): (&
     match actual.as_slice() {
         [actual] => cell("actual", *actual, "thousand prefixes", made),
         _ => made.into_iter().for_each(|(search, value)| {
-            figure.own(&of("actual, not possible there"), search, "thousand prefixes", value);
+            figure.record_unclaimed(&of("actual, not possible there"), search, "thousand prefixes", value);
         }),
     }
 }
@@ -180,15 +182,15 @@ fn best_levels(bench: &Bench, panel: &Panel, name: &str) -> Option<f64> {
     places(bench).iter().find(|levels| place(bench, **levels) == Some(x)).copied().flatten().map(f64::from)
 }
 
-fn bloomfwd(isa: Isa, levels: Option<u32>) -> Subject {
+fn bloomfwd(isa: Isa, levels: Option<u32>) -> ContestSubject {
     match levels {
-        None => Subject::naive(isa),
-        Some(levels) => Subject::bloomfwd(isa).with("levels", &levels),
+        None => ContestSubject::naive(isa),
+        Some(levels) => ContestSubject::bloomfwd(isa).with("levels", &levels),
     }
 }
 
 /// The same with optimal levels instead of the paper's, if there is an expansion.
-fn with_optimum(isa: Isa, levels: Option<u32>) -> Option<Subject> {
+fn with_optimum(isa: Isa, levels: Option<u32>) -> Option<ContestSubject> {
     levels.map(|_| bloomfwd(isa, levels).with("dpcpe", &"optimum"))
 }
 
@@ -197,8 +199,8 @@ fn by_levels(
     bench: &Bench,
     figure: &mut Figure,
     (set, streams): (&DataSet, &[Stream]),
-    always: &[Subject],
-    of: impl Fn(Option<u32>) -> Vec<Subject>,
+    always: &[ContestSubject],
+    of: impl Fn(Option<u32>) -> Vec<ContestSubject>,
 ) -> Result<()> {
     let name = |levels: &Option<u32>| levels.map_or("no CPE".into(), |levels| format!("CPE{levels}"));
     figure.name_places(places(bench).iter().map(name));
@@ -226,10 +228,10 @@ pub(super) fn figure_7(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let streams = [Traffic::Random, bench.trace()].map(|traffic| bench.stream(set, Family::V6, &traffic));
     let streams = streams.into_iter().collect::<Result<Vec<_>, _>>()?;
     figure.panels = streams.iter().map(|keys| Panel::log(format!("{MLPS}, {}", keys.traffic()))).collect();
-    let mut always = Subject::blooms(bench, &isas);
-    always.extend(Subject::mihts());
+    let mut always = ContestSubject::blooms(bench, &isas);
+    always.extend(ContestSubject::mihts());
     by_levels(bench, figure, (set, &streams), &always, |levels| {
-        let named = |isa: &Isa| bloomfwd(*isa, levels).named(Subject::bloomfwd(*isa).name);
+        let named = |isa: &Isa| bloomfwd(*isa, levels).named(ContestSubject::bloomfwd(*isa).name);
         let optimum = with_optimum(isas[0], levels);
         let optimum = optimum.map(|one| one.named(format!("Bloomfwd, {}, optimum levels", isas[0])));
         isas.iter().map(named).chain(optimum).collect()
@@ -243,23 +245,23 @@ pub(super) fn figure_7(bench: &Bench, figure: &mut Figure) -> Result<()> {
 fn ours_7(bench: &Bench, figure: &mut Figure, leaders: &[String; 2]) {
     let [random, trace] = &figure.panels.clone()[..] else { return };
     let [bloomfwd, _] = leaders;
-    let at = |panel: &Panel, name: &str, levels| panel.at(name, place(bench, levels)?);
+    let at = |panel: &Panel, name: &str, levels| panel.value_at(name, place(bench, levels)?);
     let none = at(random, bloomfwd, None);
-    figure.ours("Bloomfwd-v6, 5 levels over no CPE", over(at(random, bloomfwd, Some(5)), none));
-    figure.ours("Bloomfwd-v6, most over no CPE", over(random.most(bloomfwd), none));
+    figure.record("Bloomfwd-v6, 5 levels over no CPE", over(at(random, bloomfwd, Some(5)), none));
+    figure.record("Bloomfwd-v6, most over no CPE", over(random.most(bloomfwd), none));
     for name in leaders {
         let times = over(at(random, name, Some(5)), at(random, "MIHT", Some(5)));
-        figure.ours_of("over MIHT-v6, 5 levels", name, times);
-        figure.ours_of("Bloomfwd-v6, most over MIHT-v6", name, most(&random.ratios(name, "MIHT")));
+        figure.record_of("over MIHT-v6, 5 levels", name, times);
+        figure.record_of("Bloomfwd-v6, most over MIHT-v6", name, most(&random.ratios(name, "MIHT")));
     }
-    figure.ours("AS65000-V6: the most lookups are with", best_levels(bench, random, bloomfwd));
+    figure.record("AS65000-V6: the most lookups are with", best_levels(bench, random, bloomfwd));
     let fastest = random.most(bloomfwd);
-    figure.ours("Bloomfwd-v6, at most (Phi 7250)", fastest);
+    figure.record("Bloomfwd-v6, at most (Phi 7250)", fastest);
     let gbit_s = fastest.map(|mlps| mlps * 84.0 * 8.0 / 1e3);
-    figure.ours("Bloomfwd-v6, at most, as packets of 84 bytes", gbit_s);
-    figure.ours("MIHT-v6, real addresses (Phi 7120P)", at(trace, "MIHT", Some(5)));
+    figure.record("Bloomfwd-v6, at most, as packets of 84 bytes", gbit_s);
+    figure.record("MIHT-v6, real addresses (Phi 7120P)", at(trace, "MIHT", Some(5)));
     for processor in ["Phi 7120P", "Phi 7250"] {
-        figure.ours(&format!("Bloomfwd-v6, real addresses ({processor})"), trace.most(bloomfwd));
+        figure.record(&format!("Bloomfwd-v6, real addresses ({processor})"), trace.most(bloomfwd));
     }
 }
 
@@ -283,7 +285,7 @@ pub(super) fn figure_8(bench: &Bench, figure: &mut Figure) -> Result<()> {
             std::iter::once(bloomfwd(isa, levels).named(&set.name)).chain(optimum).collect()
         })?;
         let best = best_levels(bench, &figure.panels[0], &set.name);
-        figure.ours_of("the most lookups are with", &set.name, best);
+        figure.record_of("the most lookups are with", &set.name, best);
     }
     Ok(())
 }
@@ -313,12 +315,12 @@ mod tests {
 
     #[test]
     fn a_violated_property_is_counted() {
-        let made = |lengths: &[u8], estimate, actual| Made {
+        let made = |lengths: &[u8], estimate, actual| ExpandedLevels {
             levels: Levels { lengths: lengths.to_vec(), estimate },
             actual,
             refused: None,
         };
-        let count = |greedy: Vec<Made>, optimum: Vec<Made>| {
+        let count = |greedy: Vec<ExpandedLevels>, optimum: Vec<ExpandedLevels>| {
             let mut figure = Figure::default();
             check_table(&mut figure, &[greedy, optimum]);
             (figure.checked, figure.wrong)

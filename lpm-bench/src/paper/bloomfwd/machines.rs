@@ -1,6 +1,6 @@
 //! Table 1: the machines. Table 2: rates of other systems, next to ours for those that are engines here.
 
-use super::contest::{Subject, build, run_counts};
+use super::contest::{ContestSubject, build, run_counts};
 use super::isas;
 use crate::paper::bench::{Bench, Family, Figure, Result, Spread, Traffic, json};
 use std::time::Instant;
@@ -14,7 +14,7 @@ pub(super) fn table_1(bench: &Bench, figure: &mut Figure) -> Result<()> {
     bench.show_progress("measures the memory bandwidth");
     let elements = bench.args.keys().min(ELEMENTS_MAX);
     let (rounds, wrong) = triads_gb_s(elements, bench.threads_max(), bench.args.rounds());
-    let gb_s = Spread::of(&rounds);
+    let gb_s = Spread::of_rounds(&rounds);
     (figure.checked, figure.wrong) = (elements as u64, wrong);
     bench.name_traffic(format!("STREAM's triad over three arrays of {elements} numbers of 8 bytes"));
     let (cpus, ghz) = (bench.host.cpus as f64, bench.host.clock_ghz_estimated);
@@ -22,7 +22,7 @@ pub(super) fn table_1(bench: &Bench, figure: &mut Figure) -> Result<()> {
     for (panel, (what, value)) in measured.into_iter().enumerate() {
         figure.add(panel, "this host", 0.0, value);
         for phi in ["7120P", "7250"] {
-            figure.ours(&format!("Phi {phi}, {what}"), value.median);
+            figure.record(&format!("Phi {phi}, {what}"), value.median);
         }
     }
     figure.rows.push(json!({
@@ -64,9 +64,9 @@ pub(super) fn table_2(bench: &Bench, figure: &mut Figure) -> Result<()> {
     figure.name_places(ALGORITHMS);
     let isa = isas(figure)[0];
     let subjects = [
-        Subject::new("SAIL_L".into(), lpm_cpu::sail_l::NAME, isa, &[]),
-        Subject::new("GAMT".into(), lpm_gpu::mamt::NAME, isa, &[]),
-        Subject::bloomfwd(isa).named("Bloomfwd"),
+        ContestSubject::new("SAIL_L".into(), lpm_cpu::sail_l::NAME, isa, &[]),
+        ContestSubject::new("GAMT".into(), lpm_gpu::mamt::NAME, isa, &[]),
+        ContestSubject::bloomfwd(isa).named("Bloomfwd"),
     ];
     let place = |name: &str| ALGORITHMS.iter().position(|other| *other == name).unwrap_or(0) as f64;
     for (panel, (family, word)) in [(Family::V4, "IPv4"), (Family::V6, "IPv6")].into_iter().enumerate() {
@@ -81,10 +81,10 @@ pub(super) fn table_2(bench: &Bench, figure: &mut Figure) -> Result<()> {
                 figure.rows.push(one.row(rate));
             }
         }
-        for Subject { name, engine, .. } in subjects {
+        for ContestSubject { name, engine, .. } in subjects {
             let processor = if name == "Bloomfwd" { "Phi 7250" } else { "Tesla C2075" };
-            let ours = figure.panels[panel].at(LINE, place(name));
-            figure.ours_of(&format!("{name}, {processor}, {word}"), &format!("{engine} on {LINE}"), ours);
+            let ours = figure.panels[panel].value_at(LINE, place(name));
+            figure.record_of(&format!("{name}, {processor}, {word}"), &format!("{engine} on {LINE}"), ours);
         }
     }
     Ok(())

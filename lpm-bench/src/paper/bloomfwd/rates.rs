@@ -1,6 +1,6 @@
 //! Figures 2 to 6: the lookup rate of the IPv4 algorithms by threads, by keys, and by table.
 
-use super::contest::{FilledEngine, Subject, build, leaders, run_counts, show};
+use super::contest::{ContestSubject, FilledEngine, build, leaders, run_counts, show};
 use super::isas;
 use super::keys::Space;
 use crate::paper::bench::{
@@ -18,8 +18,8 @@ const PARTS: [u32; 5] = [1, 2, 4, 8, 16];
 pub(super) fn figure_2(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let Some(set) = bench.main_set(Family::V4) else { return figure.without(Family::V4) };
     let isas = isas(figure);
-    let mut subjects = Subject::both_and_mihts(bench, &isas);
-    subjects.extend([Subject::baseline(), Subject::naive(isas[0])]);
+    let mut subjects = ContestSubject::both_and_mihts(bench, &isas);
+    subjects.extend([ContestSubject::baseline(), ContestSubject::naive(isas[0])]);
     let mut built = build(bench, figure, &set.tables, Family::V4, &subjects)?;
     let keys = bench.stream(set, Family::V4, &Traffic::Random)?;
     let threads = bench.threads();
@@ -28,7 +28,7 @@ pub(super) fn figure_2(bench: &Bench, figure: &mut Figure) -> Result<()> {
         for rate in measured {
             let (name, x) = (&one.name, rate.threads as f64);
             figure.add(0, name, x, rate.mlps);
-            let alone = figure.panels[0].at(name, 1.0).unwrap_or(rate.mlps.median);
+            let alone = figure.panels[0].value_at(name, 1.0).unwrap_or(rate.mlps.median);
             figure.add(1, name, x, rate.mlps.map(|mlps| mlps / alone));
             figure.rows.push(one.row(rate));
         }
@@ -37,15 +37,15 @@ pub(super) fn figure_2(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let most = threads.last().copied().unwrap_or(1) as f64;
     let [bloomfwd, bloom] = leaders(bench, &isas);
     for name in ["MIHT", "Baseline"] {
-        figure.ours(&format!("{name}, one thread"), rates.at(name, 1.0));
+        figure.record(&format!("{name}, one thread"), rates.value_at(name, 1.0));
     }
     for (name, line) in [("Baseline", "Baseline"), ("MIHT", "MIHT"), ("Bloomfwd", &bloomfwd)] {
-        figure.ours(&format!("{name}, most threads over one"), speedups.at(line, most));
+        figure.record(&format!("{name}, most threads over one"), speedups.value_at(line, most));
     }
     for name in [bloomfwd, bloom] {
-        let ratio = |other: &&str| over(rates.at(&name, most), rates.at(other, most));
+        let ratio = |other: &&str| over(rates.value_at(&name, most), rates.value_at(other, most));
         let ratios: Vec<_> = ["Baseline", "MIHT"].iter().filter_map(ratio).collect();
-        figure.ours_of("Bloomfwd over Baseline and MIHT, most threads, at least", &name, least(&ratios));
+        figure.record_of("Bloomfwd over Baseline and MIHT, most threads, at least", &name, least(&ratios));
     }
     Ok(())
 }
@@ -55,7 +55,7 @@ fn by_keys(
     bench: &Bench,
     figure: &mut Figure,
     set: &DataSet,
-    subjects: &[Subject],
+    subjects: &[ContestSubject],
     streams: impl Iterator<Item = (f64, Result<Stream>)>,
 ) -> Result<()> {
     let mut built = build(bench, figure, &set.tables, Family::V4, subjects)?;
@@ -69,8 +69,8 @@ fn by_keys(
 
 pub(super) fn figure_3(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let Some(set) = bench.main_set(Family::V4) else { return figure.without(Family::V4) };
-    let subjects = Subject::both(bench, &isas(figure));
-    let space = Space::of(&set.tables.v4);
+    let subjects = ContestSubject::both(bench, &isas(figure));
+    let space = Space::around(&set.tables.v4);
     let ratios = if bench.args.quick { &[0, 40, 80, 100][..] } else { &RATIOS };
     let streams = ratios.iter().filter_map(|percent| {
         bench.show_progress(format!("draws keys, {percent} % matching"));
@@ -81,7 +81,7 @@ pub(super) fn figure_3(bench: &Bench, figure: &mut Figure) -> Result<()> {
     by_keys(bench, figure, set, &subjects, streams)?;
     for line in &figure.panels[0].clone().series {
         let rates: Vec<_> = line.points.iter().map(|point| point.y.median).collect();
-        figure.own("most over least", &line.name, "times", over(most(&rates), least(&rates)));
+        figure.record_unclaimed("most over least", &line.name, "times", over(most(&rates), least(&rates)));
     }
     Ok(())
 }
@@ -94,12 +94,12 @@ pub(super) fn figure_4(bench: &Bench, figure: &mut Figure) -> Result<()> {
     figure.name_places(&traffic);
     let streams = traffic.iter().map(|traffic| bench.stream(set, Family::V4, traffic));
     let streams = streams.enumerate().map(|(x, keys)| (x as f64, keys));
-    by_keys(bench, figure, set, &Subject::both_and_mihts(bench, &isas), streams)?;
+    by_keys(bench, figure, set, &ContestSubject::both_and_mihts(bench, &isas), streams)?;
     let (panel, real) = (figure.panels[0].clone(), traffic.len() as f64 - 1.0);
     for name in leaders(bench, &isas) {
-        let random = panel.at(&name, 0.0);
-        figure.ours_of("real over random addresses", &name, over(panel.at(&name, real), random));
-        figure.ours_of("over MIHT, random addresses", &name, over(random, panel.at("MIHT", 0.0)));
+        let random = panel.value_at(&name, 0.0);
+        figure.record_of("real over random addresses", &name, over(panel.value_at(&name, real), random));
+        figure.record_of("over MIHT, random addresses", &name, over(random, panel.value_at("MIHT", 0.0)));
     }
     Ok(())
 }
@@ -109,7 +109,7 @@ fn by_table<T: Borrow<RouteSet>>(
     bench: &Bench,
     figure: &mut Figure,
     main: &DataSet,
-    subjects: &[Subject],
+    subjects: &[ContestSubject],
     tables: impl Iterator<Item = (String, T)>,
 ) -> Result<()> {
     let keys = bench.stream(main, Family::V4, &Traffic::Random)?;
@@ -130,13 +130,13 @@ pub(super) fn figure_5(bench: &Bench, figure: &mut Figure) -> Result<()> {
         let name = if part == 1 { "all".into() } else { format!("1/{part}") };
         (name, thinned(&set.tables, part, bench.args.table.seed))
     });
-    by_table(bench, figure, set, &Subject::both(bench, &isas), tables)?;
+    by_table(bench, figure, set, &ContestSubject::both(bench, &isas), tables)?;
     let last = figure.x_names.len() as f64 - 1.0;
     for name in leaders(bench, &isas) {
-        let [all, few] = [0.0, last].map(|x| figure.panels[0].at(&name, x));
-        figure.ours_of("all prefixes", &name, all);
-        figure.ours_of("1/16 of them", &name, few);
-        figure.ours_of("1/16 of them over all", &name, over(few, all));
+        let [all, few] = [0.0, last].map(|x| figure.panels[0].value_at(&name, x));
+        figure.record_of("all prefixes", &name, all);
+        figure.record_of("1/16 of them", &name, few);
+        figure.record_of("1/16 of them over all", &name, over(few, all));
     }
     Ok(())
 }
@@ -156,21 +156,21 @@ pub(super) fn figure_6(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let Some(main) = bench.main_set(Family::V4) else { return figure.without(Family::V4) };
     let isas = isas(figure);
     let tables = bench.sets(Family::V4).map(|set| (set.name.clone(), &set.tables));
-    by_table(bench, figure, main, &Subject::both_and_mihts(bench, &isas), tables)?;
+    by_table(bench, figure, main, &ContestSubject::both_and_mihts(bench, &isas), tables)?;
     let panel = figure.panels[0].clone();
     let ratio = |one: &str, other: &str| {
         Some(panel.ratios(one, other)).filter(|ratios| !ratios.is_empty()).map(|ratios| median(&ratios))
     };
     let leaders = leaders(bench, &isas);
     for name in &leaders {
-        figure.ours_of("over MIHT", name, ratio(name, "MIHT"));
-        figure.ours_of("at most", name, panel.most(name));
+        figure.record_of("over MIHT", name, ratio(name, "MIHT"));
+        figure.record_of("at most", name, panel.most(name));
         let gbit_s = panel.most(name).map(|mlps| mlps * 64.0 * 8.0 / 1e3);
-        figure.ours_of("Bloomfwd, at most, as packets of 64 bytes", name, gbit_s);
+        figure.record_of("Bloomfwd, at most, as packets of 64 bytes", name, gbit_s);
     }
     if let [vectors, scalar] = isas.as_slice() {
-        let times = ratio(&Subject::bloomfwd(*vectors).name, &Subject::bloomfwd(*scalar).name);
-        figure.own("vectors over scalar code", &leaders[0], "times", times);
+        let times = ratio(&ContestSubject::bloomfwd(*vectors).name, &ContestSubject::bloomfwd(*scalar).name);
+        figure.record_unclaimed("vectors over scalar code", &leaders[0], "times", times);
     }
     Ok(())
 }

@@ -4,7 +4,8 @@
 
 use super::host_tables::{TableKind, load};
 use crate::paper::bench::{
-    Bench, DataSet, Family, Fault, Figure, Hops, KeySet, Result, Spread, Start, Stream, Traffic, json, over,
+    Bench, DataSet, Family, Fault, Figure, HopSource, KeySet, Result, Spread, Start, Stream, Traffic, json,
+    over,
 };
 use lpm_gpu::gale::model::{GaleModel, search_by};
 use lpm_gpu::gale::{GaleOptions, GaleTable};
@@ -18,7 +19,7 @@ const BYTES: [usize; 2] = [32, 128];
 /// Limit of the keys of a stream: 8,192 warps.
 const KEYS: usize = 256 << 10;
 
-struct Loads {
+struct WarpLoads {
     /// Mean transactions of a warp, by size, then by step.
     by_step: [Vec<f64>; 2],
     accesses: f64,
@@ -26,7 +27,7 @@ struct Loads {
     touched_mb: f64,
 }
 
-impl Loads {
+impl WarpLoads {
     /// Each 32 neighbours of `keys` form a warp, as in Algorithm 1.
     fn count(table: &LoadedTable, keys: &[u32]) -> Self {
         let (mut by_step, mut accesses) = ([Vec::new(), Vec::new()], 0);
@@ -62,7 +63,7 @@ fn streams(bench: &Bench, set: &DataSet) -> Result<[Stream; 4]> {
     let sorted = table.all().map(|keys| {
         let mut sorted = keys.v4().to_vec();
         sorted.sort_unstable();
-        KeySet::of("sorted table".into(), sorted.into())
+        KeySet::from_keys("sorted table".into(), sorted.into())
     });
     let sorted = bench.stream_of(sorted.collect());
     Ok([draw(Traffic::Random)?, table, draw(bench.trace())?, sorted])
@@ -71,11 +72,11 @@ fn streams(bench: &Bench, set: &DataSet) -> Result<[Stream; 4]> {
 struct StreamLoads {
     table: &'static str,
     traffic: String,
-    seeds: Vec<Loads>,
+    seeds: Vec<WarpLoads>,
 }
 
 impl StreamLoads {
-    fn spread(&self, of: impl Fn(&Loads) -> f64) -> Spread {
+    fn spread(&self, of: impl Fn(&WarpLoads) -> f64) -> Spread {
         self.seeds.iter().map(of).collect()
     }
 
@@ -96,16 +97,16 @@ pub(super) fn figure_6(bench: &Bench, figure: &mut Figure) -> Result<()> {
         for kind in [TableKind::GamtT, TableKind::Gale, TableKind::Sail] {
             let name = if kind == TableKind::GamtT { "GAMT" } else { kind.name() };
             bench.show_progress(format!("counts the transactions of {name}, {}", set.name));
-            let table = kind.subject(set.start(Family::V4, Hops::Origin, Start::Table))?;
+            let table = kind.subject(set.start(Family::V4, HopSource::Origin, Start::Table))?;
             let table = LoadedTable::new(&*table.table, &table.rib.v4);
             for stream in &streams {
-                let seeds = stream.all().map(|keys| Loads::count(&table, keys.v4())).collect();
+                let seeds = stream.all().map(|keys| WarpLoads::count(&table, keys.v4())).collect();
                 let loads = StreamLoads { table: name, traffic: stream.traffic().to_owned(), seeds };
                 let line = format!("{name}, {}", loads.traffic);
                 for size in (0..BYTES.len()).filter(|_| at == 0) {
                     let steps = loads.seeds.iter().map(|one| one.by_step[size].len()).max().unwrap_or(0);
                     for step in 0..steps {
-                        let of_step = |one: &Loads| one.by_step[size].get(step).copied().unwrap_or(0.0);
+                        let of_step = |one: &WarpLoads| one.by_step[size].get(step).copied().unwrap_or(0.0);
                         figure.add(size, &line, step as f64 + 1.0, loads.spread(of_step));
                     }
                 }
@@ -119,10 +120,10 @@ pub(super) fn figure_6(bench: &Bench, figure: &mut Figure) -> Result<()> {
                 let what = format!("{}, {} traffic", set.name, loads.traffic);
                 if loads.traffic == "random" {
                     let words = format!("{name}, memory that {} keys touch", stream.len());
-                    figure.own(&words, &what, "MB", touched.median);
+                    figure.record_unclaimed(&words, &what, "MB", touched.median);
                 }
                 if name == "GALE" {
-                    figure.ours_of("GALE, accesses of a lookup", &what, accesses.median);
+                    figure.record_of("GALE, accesses of a lookup", &what, accesses.median);
                 }
                 all.push(loads);
             }
@@ -144,9 +145,9 @@ fn compare(figure: &mut Figure, set: &str, all: &[StreamLoads]) -> String {
         for (gamt, gale) in gamt.filter_map(|gamt| Some((gamt, find("GALE", &gamt.traffic)?))) {
             let what = format!("{set}, {} traffic, {bytes} bytes", gamt.traffic);
             let (ours, theirs) = (gamt.all(size), gale.all(size));
-            figure.ours_of("GAMT over GALE, transactions of a warp, all steps", &what, ours / theirs);
+            figure.record_of("GAMT over GALE, transactions of a warp, all steps", &what, ours / theirs);
             let step = gamt.most(size) / gale.most(size);
-            figure.ours_of("GAMT over GALE, transactions of a warp in a step, at most", &what, step);
+            figure.record_of("GAMT over GALE, transactions of a warp in a step, at most", &what, step);
             if size == BYTES.len() - 1 {
                 numbers.push(format!("{} {ours:.1} against {theirs:.1}", gamt.traffic));
                 fewer += usize::from(ours < theirs);
@@ -155,7 +156,7 @@ fn compare(figure: &mut Figure, set: &str, all: &[StreamLoads]) -> String {
         for name in ["GAMT", "GALE"] {
             let of = |traffic: &str| find(name, traffic).map(|one| one.all(size));
             let what = format!("{name}, transactions of table traffic over those of random traffic");
-            figure.ours_of(&what, &format!("{set}, {bytes} bytes"), over(of("table"), of("random")));
+            figure.record_of(&what, &format!("{set}, {bytes} bytes"), over(of("table"), of("random")));
         }
     }
     format!(
@@ -181,13 +182,13 @@ fn measured(set: &DataSet, stages: u8) -> Result<Stages> {
     let options = GaleOptions { stages, rebuild_turns: u64::MAX, ..GaleOptions::default() };
     let refused = Fault::refused_by("gale");
     let mut table = GaleTable::new(options).map_err(&refused)?;
-    let mut rib = set.start(Family::V4, Hops::Peer, Start::Table);
+    let mut rib = set.start(Family::V4, HopSource::Peer, Start::Table);
     load(&mut table, &rib.v4).map_err(&refused)?;
     let (device, bytes) = (GaleModel::new(&table.image(&rib.v4)), details(&table, "bytes"));
     table.take_steps(0, &rib.v4);
-    let deltas = set.deltas(Family::V4, Some(UPDATES_A_DELTA), Hops::Peer, Start::Table);
+    let deltas = set.deltas(Family::V4, Some(UPDATES_A_DELTA), HopSource::Peer, Start::Table);
     for (update, delta) in (1..).zip(&deltas.forward) {
-        rib.tell(delta);
+        rib.announce(delta);
         let changes = rib.take_delta().v4;
         table.apply(&changes, &rib.v4, usize::MAX).map_err(&refused)?;
         table.take_steps(update, &rib.v4);
@@ -231,7 +232,7 @@ pub(super) fn stages(bench: &Bench, figure: &mut Figure) -> Result<()> {
                 }));
                 if stages == 1 {
                     let of = format!("{}, {}", set.name, stream.traffic());
-                    figure.own("GALE, accesses of a lookup", &of, "accesses", loads.max);
+                    figure.record_unclaimed("GALE, accesses of a lookup", &of, "accesses", loads.max);
                 }
             }
         }
@@ -258,7 +259,7 @@ mod tests {
         for (kind, name) in
             [(TableKind::GamtT, "GAMT"), (TableKind::Gale, "GALE"), (TableKind::Sail, "SAIL_L")]
         {
-            let table = kind.subject(set.start(Family::V4, Hops::Origin, Start::Table)).unwrap();
+            let table = kind.subject(set.start(Family::V4, HopSource::Origin, Start::Table)).unwrap();
             let table = LoadedTable::new(&*table.table, &table.rib.v4);
             let mut totals = [0.0; 2];
             for (size, bytes) in BYTES.into_iter().enumerate() {

@@ -37,22 +37,23 @@ pub(super) fn figure_9(bench: &Bench, figure: &mut Figure) -> Result<()> {
     }
     let panel = figure.panels[0].clone();
     for subject in [GAMT, GALE, MAMT, GAMT6] {
-        figure.ours(&format!("{}, at most", subject.name), panel.most(subject.name));
+        figure.record(&format!("{}, at most", subject.name), panel.most(subject.name));
     }
-    figure.ours_of("MAMT, at most", "avx512f", panel.most(MAMT_VECTORS.name));
-    figure.ours("GAMT, IPv4, exceeded", panel.most(GAMT.name));
-    figure.ours("GAMT, IPv6, exceeded", panel.most(GAMT6.name));
+    figure.record_of("MAMT, at most", "avx512f", panel.most(MAMT_VECTORS.name));
+    figure.record("GAMT, IPv4, exceeded", panel.most(GAMT.name));
+    figure.record("GAMT, IPv6, exceeded", panel.most(GAMT6.name));
     let largest = |one: FigureEngine, other: FigureEngine| panel.ratios(one.name, other.name).last().copied();
     for (of, gamt, gale) in FORMS {
-        figure.ours_of("GAMT over GALE, random traffic, large batches", of, largest(gamt, gale));
+        figure.record_of("GAMT over GALE, random traffic, large batches", of, largest(gamt, gale));
     }
-    figure.ours("GAMT over MAMT, random traffic, large batches", largest(GAMT, MAMT));
+    figure.record("GAMT over MAMT, random traffic, large batches", largest(GAMT, MAMT));
     let points = panel.points(GAMT.name);
-    let is_slower = |point: &Point| panel.at(MAMT.name, point.x).is_some_and(|mamt| mamt > point.y.median);
+    let is_slower =
+        |point: &Point| panel.value_at(MAMT.name, point.x).is_some_and(|mamt| mamt > point.y.median);
     let crossing = points.iter().rposition(is_slower).and_then(|last| points.get(last + 1));
-    figure.ours("batch size below which MAMT is the fastest, IPv4", crossing.map(|point| point.x));
+    figure.record("batch size below which MAMT is the fastest, IPv4", crossing.map(|point| point.x));
     let gale = rises_slowly(panel.points(GALE.name));
-    figure.ours("batch size from which GALE's speed rises slowly", gale);
+    figure.record("batch size from which GALE's speed rises slowly", gale);
     Ok(())
 }
 
@@ -89,15 +90,15 @@ pub(super) fn figure_10(bench: &Bench, figure: &mut Figure) -> Result<()> {
     for (of, gamt, gale) in FORMS {
         let over = both.each_ref().map(|traffic| panel.ratios(&name(gamt, traffic), &name(gale, traffic)));
         for (traffic, ratios) in both.iter().zip(&over) {
-            figure.ours_of(&format!("GAMT over GALE, {traffic} traffic, at most"), of, most(ratios));
+            figure.record_of(&format!("GAMT over GALE, {traffic} traffic, at most"), of, most(ratios));
         }
-        figure.ours_of("GAMT over GALE, each table and traffic, always better", of, least(&over.concat()));
+        figure.record_of("GAMT over GALE, each table and traffic, always better", of, least(&over.concat()));
         for (words, subject) in [
             ("GAMT, lost from table to random traffic", gamt),
             ("GALE, lost from table to random traffic (almost)", gale),
         ] {
             let kept = panel.ratios(&name(subject, &both[0]), &name(subject, &both[1]));
-            figure.ours_of(words, of, (!kept.is_empty()).then(|| 100.0 * (1.0 - median(&kept))));
+            figure.record_of(words, of, (!kept.is_empty()).then(|| 100.0 * (1.0 - median(&kept))));
         }
     }
     Ok(())
@@ -140,19 +141,21 @@ pub(super) fn figure_12(bench: &Bench, figure: &mut Figure) -> Result<()> {
         }
     }
     let [one, two] = by_streams.each_ref().map(|speeds| most(speeds));
-    figure.ours("two streams, at most", two);
-    figure.ours("two streams over one, at most", over(two, one));
+    figure.record("two streams, at most", two);
+    figure.record("two streams over one, at most", over(two, one));
     let named = [("one stream", &by_streams[0]), ("two streams", &by_streams[1])];
     for ((streams, speeds), from) in [(named[0], 300), (named[1], 400), (named[1], 500)] {
         let words = format!("{streams}, share of configurations at {from} to {} Mlps", from + 100);
-        figure.ours_of(&words, "with the fastest at 522", share(speeds, two, from.into()));
+        figure.record_of(&words, "with the fastest at 522", share(speeds, two, from.into()));
     }
     for (streams, speeds) in named {
-        figure.ours_of(&format!("{streams}, where most configurations lie"), "median", median(speeds));
+        figure.record_of(&format!("{streams}, where most configurations lie"), "median", median(speeds));
     }
     let light = over(most(&light), two).map(|share| 100.0 * share);
-    figure
-        .ours("under 32 blocks of under 256 threads, of the fastest configuration's speed, less than", light);
+    figure.record(
+        "under 32 blocks of under 256 threads, of the fastest configuration's speed, less than",
+        light,
+    );
     Ok(())
 }
 
@@ -177,8 +180,8 @@ fn under_updates(bench: &Bench, figure: &mut Figure, subjects: &[FigureEngine], 
                 lookups.push(driven);
                 updates_per_s.push(applied_per_s);
             }
-            let more = json!({"rate": rate, "updates_per_s": Spread::of(&updates_per_s)});
-            let lookups = Driven::of(&lookups);
+            let more = json!({"rate": rate, "updates_per_s": Spread::of_rounds(&updates_per_s)});
+            let lookups = Driven::spread_of(&lookups);
             show(figure, (subject.name, *rate), Measured { set, subject: *subject, batch }, &lookups, more);
         }
     }
@@ -187,7 +190,7 @@ fn under_updates(bench: &Bench, figure: &mut Figure, subjects: &[FigureEngine], 
 
 /// The lookup speed lost at `rate`, in percent of the speed without updates.
 fn lost(panel: &Panel, subject: FigureEngine, rate: f64) -> Option<f64> {
-    Some(100.0 * (1.0 - panel.at(subject.name, rate)? / panel.at(subject.name, 0.0)?))
+    Some(100.0 * (1.0 - panel.value_at(subject.name, rate)? / panel.value_at(subject.name, 0.0)?))
 }
 
 pub(super) fn figure_16(bench: &Bench, figure: &mut Figure) -> Result<()> {
@@ -197,14 +200,14 @@ pub(super) fn figure_16(bench: &Bench, figure: &mut Figure) -> Result<()> {
     under_updates(bench, figure, &lines, rates)?;
     let panel = figure.panels[0].clone();
     for (of, gamt, gale) in FORMS {
-        figure.ours_of("GAMT, IPv4, lost at 70,000 a second", of, lost(&panel, gamt, 7e4));
-        figure.ours_of("GALE, lost at 70,000 a second, more than", of, lost(&panel, gale, 7e4));
+        figure.record_of("GAMT, IPv4, lost at 70,000 a second", of, lost(&panel, gamt, 7e4));
+        figure.record_of("GALE, lost at 70,000 a second, more than", of, lost(&panel, gale, 7e4));
     }
-    figure.ours("GAMT, IPv6, lost at 70,000 a second", lost(&panel, GAMT6, 7e4));
-    figure.ours("GAMT, IPv4, at 70,000 a second", panel.at(GAMT.name, 7e4));
+    figure.record("GAMT, IPv6, lost at 70,000 a second", lost(&panel, GAMT6, 7e4));
+    figure.record("GAMT, IPv4, at 70,000 a second", panel.value_at(GAMT.name, 7e4));
     for subject in [GAMT, GAMT6] {
         let words = format!("{}, at 70,000 a second, batch of 16 Mi", subject.name);
-        figure.ours(&words, panel.at(subject.name, 7e4));
+        figure.record(&words, panel.value_at(subject.name, 7e4));
     }
     Ok(())
 }
@@ -240,13 +243,13 @@ pub(super) fn figure_18(bench: &Bench, figure: &mut Figure) -> Result<()> {
     {
         // The fastest number of streams whose mean latency stays below the paper's limit.
         let quick = latency.points(name).iter().filter(|point| point.y.median < 100.0);
-        let fast = quick.filter_map(|point| Some((point.x, speed.at(name, point.x)?)));
+        let fast = quick.filter_map(|point| Some((point.x, speed.value_at(name, point.x)?)));
         let best = fast.max_by(|a, b| a.1.total_cmp(&b.1));
-        figure.ours(&format!("{name}, below 100 microseconds"), best.map(|(_, mlps)| mlps));
+        figure.record(&format!("{name}, below 100 microseconds"), best.map(|(_, mlps)| mlps));
         let words = format!("{name}, streams that keep the latency below 100 microseconds");
-        figure.ours(&words, best.map(|(streams, _)| streams));
+        figure.record(&words, best.map(|(streams, _)| streams));
         let words = format!("{name}, mean latency with {streams} streams{below}");
-        figure.ours(&words, latency.at(name, streams));
+        figure.record(&words, latency.value_at(name, streams));
     }
     Ok(())
 }

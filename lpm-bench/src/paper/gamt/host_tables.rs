@@ -1,15 +1,15 @@
 //! Updates of the tables on the host: off line (figure 13), and accesses on the device (figure 14, with the device's kernels in plain Rust).
 
 use crate::paper::bench::{
-    Bench, DataSet, EngineError, Family, Fault, Figure, Hops, NextHopId, Result, Rib, Spread, Start, Value,
-    json, median, with,
+    Bench, DataSet, EngineError, Family, Fault, Figure, HopSource, NextHopId, Result, Rib, Spread, Start,
+    Value, json, median, with,
 };
 use crate::updates::Deltas;
 use fib::{Change, Key, RibTable};
 use lpm_gpu::gale::model::{Accesses, GaleModel};
 use lpm_gpu::gale::{GaleOptions, GaleTable};
 use lpm_gpu::gamt::{GamtOptions, GamtTable, NextHops};
-use lpm_gpu::host::{Due, HostTable, Image, Step};
+use lpm_gpu::host::{Due, HostTable, Image, UpdateStep};
 use lpm_gpu::sail::{SailOptions, SailTable};
 use std::time::{Duration, Instant};
 
@@ -41,7 +41,7 @@ impl TableKind {
     }
 
     /// The table with the routes of `rib`, in the state just after an upload.
-    pub(super) fn subject(self, rib: Rib) -> Result<LoadedTable> {
+    pub(super) fn subject(self, rib: Rib) -> Result<UpdatedTable> {
         let gamt = |next_hops| GamtOptions { next_hops, levels: Some(LEVELS), ..GamtOptions::default() };
         // The paper's GALE never uploads a rebuilt table: every update is an operation on the device.
         let gale = GaleOptions { rebuild_turns: u64::MAX, ..GaleOptions::default() };
@@ -54,17 +54,17 @@ impl TableKind {
         let mut table = table.map_err(Fault::refused_by(self.name()))?;
         table.take_steps(0, &rib.v4);
         table.reclaim(0);
-        Ok(LoadedTable { kind: self, table, rib })
+        Ok(UpdatedTable { kind: self, table, rib })
     }
 }
 
-pub(super) struct LoadedTable {
+pub(super) struct UpdatedTable {
     kind: TableKind,
     pub(super) table: Box<dyn HostTable<u32>>,
     pub(super) rib: Rib,
 }
 
-impl LoadedTable {
+impl UpdatedTable {
     /// Updates the routes, as a router's RIB does, for a table that reads them.
     fn update_routes(&mut self, changes: &[Change<u32>]) {
         if self.table.reads_routes() {
@@ -81,7 +81,7 @@ impl LoadedTable {
     }
 
     /// Takes the steps of update `update` and completes it.
-    fn take_steps(&mut self, update: u64) -> Vec<Step> {
+    fn take_steps(&mut self, update: u64) -> Vec<UpdateStep> {
         let steps = self.table.take_steps(update, &self.rib.v4);
         self.table.reclaim(update);
         steps
@@ -116,7 +116,7 @@ fn loaded<T: HostTable<u32> + 'static>(
 /// A data set with a choice of next hops and start: a position on the axis of figures 13 and 14.
 pub(super) struct Case<'a> {
     pub(super) set: &'a DataSet,
-    pub(super) hops: Hops,
+    pub(super) hops: HopSource,
     pub(super) start: Start,
     pub(super) name: String,
 }
@@ -127,7 +127,7 @@ impl Case<'_> {
         let mut all = Vec::new();
         for set in bench.sets(Family::V4) {
             for (start, from) in Start::ALL {
-                for (hops, by) in Hops::ALL {
+                for (hops, by) in HopSource::ALL {
                     all.push(Case { set, hops, start, name: format!("{}, {from}, {by}", set.name) });
                 }
             }
@@ -175,7 +175,7 @@ pub(super) fn figure_13(bench: &Bench, figure: &mut Figure) -> Result<()> {
             figure.rows.push(with(case.fields(&deltas), own));
         }
     }
-    figure.ours("GAMT_S, at most", figure.panels[0].most(TableKind::GamtS.name()));
+    figure.record("GAMT_S, at most", figure.panels[0].most(TableKind::GamtS.name()));
     Ok(())
 }
 
@@ -238,15 +238,15 @@ pub(super) fn figure_14(bench: &Bench, figure: &mut Figure) -> Result<()> {
         let [[_, s], [_, t], [gale_loads, gale_writes], _] =
             [of(KINDS[0])?, of(KINDS[1])?, of(KINDS[2])?, of(KINDS[3])?];
         // The paper's case: the updates of a router's own peers.
-        if (case.hops, case.start) == (Hops::Peer, Start::OwnState) {
+        if (case.hops, case.start) == (HopSource::Peer, Start::OwnState) {
             reductions.push(100.0 * (1.0 - t / (gale_loads + gale_writes)));
             of_writes.push(100.0 * (1.0 - t / gale_writes));
             further.push(100.0 * (1.0 - s / t));
         }
     }
-    figure.ours("GAMT_T against GALE", median(&reductions));
-    figure.ours("GAMT_T against GALE's writes alone", median(&of_writes));
-    figure.ours("GAMT_S against GAMT_T", median(&further));
+    figure.record("GAMT_T against GALE", median(&reductions));
+    figure.record("GAMT_T against GALE's writes alone", median(&of_writes));
+    figure.record("GAMT_S against GAMT_T", median(&further));
     Ok(())
 }
 
@@ -276,9 +276,9 @@ fn on_line(kind: TableKind, case: &Case<'_>, deltas: &[Vec<Change<u32>>]) -> Res
         }
         for step in &steps {
             match (step, &mut model) {
-                (Step::Writes(writes), _) => online.accesses.writes += writes.len() as u64,
-                (Step::Ops(ops), Some(model)) => model.run(ops),
-                (Step::Ops(_), None) => {}
+                (UpdateStep::Writes(writes), _) => online.accesses.writes += writes.len() as u64,
+                (UpdateStep::Ops(ops), Some(model)) => model.run(ops),
+                (UpdateStep::Ops(_), None) => {}
             }
         }
     }
@@ -345,7 +345,7 @@ mod tests {
         assert!(at("the table, by peer", "GAMT_S") < at("the table, by peer", "GAMT_T"));
         let x = figure.x_names.iter().position(|name| name.ends_with("the table, by peer")).unwrap() as f64;
         let [an_update, a_change] =
-            [0, 1].map(|panel: usize| figure.panels[panel].at("GALE loads", x).unwrap());
+            [0, 1].map(|panel: usize| figure.panels[panel].value_at("GALE loads", x).unwrap());
         assert!((an_update - loads / 5.0).abs() < 1e-6 && (a_change - loads / 3.0).abs() < 1e-6);
         // The paper's reductions are for the stream's own peers on their own state.
         let case = "own state, by peer";

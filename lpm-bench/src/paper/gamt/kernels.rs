@@ -4,7 +4,7 @@
 use super::host_tables::load;
 use crate::keys::KeySet;
 use crate::paper::bench::{
-    Bench, DataSet, EngineError, Family, Fault, Figure, Hops, Result, Rib, Spread, Start, Traffic, json,
+    Bench, DataSet, EngineError, Family, Fault, Figure, HopSource, Result, Rib, Spread, Start, Traffic, json,
 };
 use fib::{Key, Keys, RibTable};
 use lpm_bench::launch::time_us;
@@ -125,7 +125,7 @@ impl Launcher {
             let mut args = [words, header, keys, Arg::buffer(&raw), Arg::u32(number)];
             glps.push(count as f64 / time_us(&mut self.stream, &kernel, shape, &mut args)? / 1e3);
         }
-        Ok(Timed { glps: Spread::of(&glps[1..]), keys: count, table_bytes: 4 * on.words.len() as u64 })
+        Ok(Timed { glps: Spread::of_rounds(&glps[1..]), keys: count, table_bytes: 4 * on.words.len() as u64 })
     }
 }
 
@@ -177,7 +177,7 @@ pub(super) fn by_block_size(bench: &Bench, figure: &mut Figure) -> Result<()> {
 
 /// The tables of a family on the device: GAMT with its chosen levels, and with the paper's best.
 fn load_all(launcher: &mut Launcher, set: &DataSet, family: Family) -> Result<Vec<(String, OnDevice)>> {
-    let rib = set.start(family, Hops::Origin, Start::Table);
+    let rib = set.start(family, HopSource::Origin, Start::Table);
     let best = if family == Family::V4 { 6 } else { 20 };
     let levels = |levels| GamtOptions { levels, ..GamtOptions::default() };
     let paper = GamtOptions { layout: Layout::Paper, ..levels(Some(best)) };
@@ -194,7 +194,7 @@ fn load_all(launcher: &mut Launcher, set: &DataSet, family: Family) -> Result<Ve
     }
     let gale = launcher.load(GaleTable::new(GaleOptions::default()), &rib.v4)?;
     let one_stage = GaleTable::new(GaleOptions { stages: 1, ..GaleOptions::default() });
-    let up_to_24 = set.up_to_24().start(family, Hops::Origin, Start::Table);
+    let up_to_24 = set.up_to_24().start(family, HopSource::Origin, Start::Table);
     let one_stage = launcher.load(one_stage, &up_to_24.v4)?;
     let sail = |layout| SailTable::new(SailOptions { layout, ..SailOptions::default() });
     let flat = launcher.load(sail(Layout::Flat), &rib.v4)?;

@@ -8,7 +8,7 @@ use super::subjects::{
     subjects,
 };
 use crate::clock::cpu_s;
-use crate::paper::bench::{Bench, DataSet, Family, Fault, Figure, Hops, Result, Start, Traffic, json};
+use crate::paper::bench::{Bench, DataSet, Family, Fault, Figure, HopSource, Result, Start, Traffic, json};
 use lpm_gpu::gamt::GamtOptions;
 use lpm_gpu::gamt::strides::{Census, StridePlan};
 use std::ops::RangeInclusive;
@@ -88,7 +88,7 @@ fn by_levels(
         return Ok(());
     }
     let mut launcher = Launcher::open(bench.args.device())?;
-    let routes = set.start(family, Hops::Origin, Start::Table);
+    let routes = set.start(family, HopSource::Origin, Start::Table);
     for levels in bench.some(&all) {
         let options = GamtOptions { levels: Some(levels), ..GamtOptions::default() };
         let on = launcher.gamt(options, &routes, family)?;
@@ -106,21 +106,21 @@ fn by_levels(
 pub(super) fn figure_11(bench: &Bench, figure: &mut Figure) -> Result<()> {
     by_levels(bench, figure, (GAMT, "levels"), 4..=20, &[MAMT, MAMT_VECTORS])?;
     let [speed, memory, alone] = &figure.panels.clone()[..] else { return Ok(()) };
-    figure.ours("6 levels", memory.at(PAPER_BYTES, 6.0));
-    figure.ours("IPv4, the smallest trie has, about", memory.least_x(PAPER_BYTES));
-    figure.ours("the fastest trie has", speed.best_x("GAMT"));
-    figure.ours_of("the fastest trie has", "the kernel alone", alone.best_x("GAMT"));
-    figure.ours("the fastest trie on the CPU has", speed.best_x(MAMT.name));
-    figure.ours_of("the fastest trie on the CPU has", "avx512f", speed.best_x(MAMT_VECTORS.name));
+    figure.record("6 levels", memory.value_at(PAPER_BYTES, 6.0));
+    figure.record("IPv4, the smallest trie has, about", memory.least_x(PAPER_BYTES));
+    figure.record("the fastest trie has", speed.best_x("GAMT"));
+    figure.record_of("the fastest trie has", "the kernel alone", alone.best_x("GAMT"));
+    figure.record("the fastest trie on the CPU has", speed.best_x(MAMT.name));
+    figure.record_of("the fastest trie on the CPU has", "avx512f", speed.best_x(MAMT_VECTORS.name));
     Ok(())
 }
 
 pub(super) fn figure_15(bench: &Bench, figure: &mut Figure) -> Result<()> {
     by_levels(bench, figure, (GAMT6, "levels6"), 8..=30, &[MAMT6, MAMT6_VECTORS])?;
     let [speed, memory, _] = &figure.panels.clone()[..] else { return Ok(()) };
-    figure.ours("IPv6, the smallest trie has, about", memory.least_x(PAPER_BYTES));
-    figure.ours("the fastest trie has", speed.best_x("GAMT"));
-    figure.ours("20 levels", speed.at("GAMT", 20.0));
+    figure.record("IPv6, the smallest trie has, about", memory.least_x(PAPER_BYTES));
+    figure.record("the fastest trie has", speed.best_x("GAMT"));
+    figure.record("20 levels", speed.value_at("GAMT", 20.0));
     Ok(())
 }
 
@@ -151,8 +151,8 @@ mod tests {
             (PAPER.make("fig15", &bench).unwrap(), 8..=30, Family::V6),
         ] {
             let memory = &figure.panels[1];
-            let at = |name: &str, levels: u8| memory.at(name, levels).unwrap();
-            let rib = set.start(family, Hops::Origin, Start::Table);
+            let at = |name: &str, levels: u8| memory.value_at(name, levels).unwrap();
+            let rib = set.start(family, HopSource::Origin, Start::Table);
             let mut width_before = f64::INFINITY;
             for levels in levels.clone() {
                 let found = [PAPER_BYTES, "levels behind each other"].map(|name| at(name, levels));

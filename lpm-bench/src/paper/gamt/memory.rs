@@ -1,7 +1,7 @@
 //! Memory on the device during the updates (figure 19).
 
 use super::host_tables::{Case, LEVELS, TableKind, load};
-use crate::paper::bench::{Bench, Family, Fault, Figure, Hops, Result, Start, json, with};
+use crate::paper::bench::{Bench, Family, Fault, Figure, HopSource, Result, Start, json, with};
 use crate::updates::Deltas;
 use lpm_gpu::gale::DIRECT_UNITS;
 use lpm_gpu::gamt::{GamtOptions, GamtTable, Layout};
@@ -11,11 +11,11 @@ pub(super) fn figure_19(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let Some(set) = bench.main_set(Family::V4) else { return figure.without(Family::V4) };
     // The paper's GALE is the direct table alone, without prefixes longer than 24 bits.
     let gale_mb = mb(DIRECT_UNITS as f64);
-    let gale = TableKind::Gale.subject(set.start(Family::V4, Hops::Peer, Start::Table))?;
-    figure.ours_of("GALE", "the direct table", gale_mb);
-    figure.ours_of("GALE", "with what longer prefixes take", mb(gale.image().words as f64));
+    let gale = TableKind::Gale.subject(set.start(Family::V4, HopSource::Peer, Start::Table))?;
+    figure.record_of("GALE", "the direct table", gale_mb);
+    figure.record_of("GALE", "with what longer prefixes take", mb(gale.image().words as f64));
     for (start, from) in Start::ALL {
-        let case = Case { set, hops: Hops::Peer, start, name: from.into() };
+        let case = Case { set, hops: HopSource::Peer, start, name: from.into() };
         let deltas = case.deltas(None);
         for (layout, name) in [(Layout::Paper, "paper's layout"), (Layout::Flat, "flat layout")] {
             let name = format!("GAMT, {LEVELS} levels, {name}, from {from}");
@@ -24,7 +24,7 @@ pub(super) fn figure_19(bench: &Bench, figure: &mut Figure) -> Result<()> {
             if (layout, start) == (Layout::Paper, Start::Table) {
                 // One trie has 22 bytes a prefix, 85 % less than GALE; the paper's 70.3 % are for two tries with head room.
                 let less = |mb: f64| 100.0 * (1.0 - mb / gale_mb);
-                figure.ours("GAMT, 6 levels", grown.bytes_a_prefix);
+                figure.record("GAMT, 6 levels", grown.bytes_a_prefix);
                 for (what, of, value) in [
                     ("GAMT, 6 levels, head room and backup", "a quarter of head room", twice_mb),
                     ("GAMT, 6 levels, head room and backup", "none", 2.0 * one_mb),
@@ -32,11 +32,11 @@ pub(super) fn figure_19(bench: &Bench, figure: &mut Figure) -> Result<()> {
                     ("GAMT, 6 levels, less than GALE by", "two with head room", less(twice_mb)),
                     ("GAMT, 6 levels, less than GALE by", "one without", less(one_mb)),
                 ] {
-                    figure.ours_of(what, of, value);
+                    figure.record_of(what, of, value);
                 }
             }
             if layout == Layout::Paper {
-                figure.ours_of("array width grown over the updates, less than", from, grown.percent);
+                figure.record_of("array width grown over the updates, less than", from, grown.percent);
             }
             let own = json!({
                 "table": name, "routes": grown.routes, "width_units": grown.width, "grown_percent": grown.percent,

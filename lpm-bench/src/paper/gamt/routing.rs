@@ -10,7 +10,7 @@ const COLLECTORS: [&str; 4] = ["rrc11", "rrc12", "rrc13", "rrc14"];
 pub(super) fn table_1(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let sets = bench.sets.iter().flat_map(|set| [(set, Family::V4, "IPv4"), (set, Family::V6, "IPv6")]);
     for (set, family, name) in sets.filter(|(set, family, _)| set.tables.routes(*family) > 0) {
-        let counts = UpdateCounts::of(set, family);
+        let counts = UpdateCounts::count(set, family);
         let longest = set.tables.lens(family).into_iter().max().unwrap_or(0);
         let columns = [
             ("prefixes", set.tables.routes(family) as f64),
@@ -22,10 +22,10 @@ pub(super) fn table_1(bench: &Bench, figure: &mut Figure) -> Result<()> {
         ];
         for collector in COLLECTORS {
             for (column, value) in columns {
-                figure.ours_of(&format!("{collector}, {name}: {column}"), &set.name, value);
+                figure.record_of(&format!("{collector}, {name}: {column}"), &set.name, value);
             }
         }
-        figure.ours_of("minutes of the day of updates, 0:00 to 23:55", &set.name, counts.minutes);
+        figure.record_of("minutes of the day of updates, 0:00 to 23:55", &set.name, counts.minutes);
         let named = columns.map(|(column, value)| (column.to_owned(), json!(value)));
         let row = json!({ "name": set.name, "family": name, "minutes": counts.minutes });
         figure.rows.push(with(row, named.into_iter().collect()));
@@ -41,7 +41,7 @@ struct UpdateCounts {
 }
 
 impl UpdateCounts {
-    fn of(set: &DataSet, family: Family) -> Self {
+    fn count(set: &DataSet, family: Family) -> Self {
         let mut stamps: BTreeMap<i64, u64> = BTreeMap::new();
         for update in set.updates_of(family) {
             #[expect(clippy::cast_possible_truncation, reason = "seconds since 1970")]
@@ -61,11 +61,11 @@ pub(super) fn table_2(bench: &Bench, figure: &mut Figure) -> Result<()> {
         "platform": "this host", "cpu": bench.host.cpu_model, "cpus": bench.host.cpus, "ram": kib,
         "gpu": bench.device.as_ref().ok(), "no_gpu": bench.device.as_ref().err(),
     }));
-    figure.ours("server, CPU clock (Xeon E5-2630)", bench.host.clock_ghz_estimated);
-    figure.ours("server, CPU cores", bench.host.cpus as f64);
+    figure.record("server, CPU clock (Xeon E5-2630)", bench.host.clock_ghz_estimated);
+    figure.record("server, CPU cores", bench.host.cpus as f64);
     let device = bench.device.is_ok().then(|| Device::open(bench.args.device()).ok()).flatten();
     let mut ours = |what: &str, of: fn(&Facts) -> Option<f64>| {
-        figure.ours(&format!("server, GPU {what}"), device.as_ref().and_then(|device| of(device.facts())));
+        figure.record(&format!("server, GPU {what}"), device.as_ref().and_then(|device| of(device.facts())));
     };
     ours("clock (Tesla C2075)", |facts| Some(f64::from(facts.clock_khz?) / 1e6));
     ours("memory", |facts| Some(facts.memory_bytes? as f64 / f64::from(1 << 20)));

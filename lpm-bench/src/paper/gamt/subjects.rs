@@ -1,7 +1,7 @@
 //! The engines of the figures over a device, and a measurement of one: batches in flight, on a number of threads that depends on the batch.
 
 use crate::paper::bench::{
-    Bench, CHECKED, DataSet, EngineError, Family, Fault, Fed, Figure, Hops, Isa, KeySet, Result, Spread,
+    Bench, CHECKED, DataSet, EngineError, Family, Fault, Fed, Figure, HopSource, Isa, KeySet, Result, Spread,
     Stream, Value, json, with,
 };
 use crate::paper::drive::{Driven, Load, drive};
@@ -75,9 +75,9 @@ impl FigureEngine {
         (self.name == GALE_PAPER.name).then(|| set.up_to_24())
     }
 
-    pub(super) fn hops(self) -> Hops {
+    pub(super) fn hops(self) -> HopSource {
         // The paper's entries of 8 bits cannot name all pairs of origin and peer.
-        if self.name == SAIL_PAPER.name { Hops::Origin } else { Hops::Peer }
+        if self.name == SAIL_PAPER.name { HopSource::Origin } else { HopSource::Peer }
     }
 
     pub(super) fn with_parameters(
@@ -173,7 +173,7 @@ pub(in crate::paper) fn measure(
         let load = group.load(bench, keys.of_round(round));
         drive(&mut group.readers, load).map_err(|source| fed.refused(source))
     };
-    Ok(Driven::of(&(0..bench.args.rounds()).map(round).collect::<Result<Vec<_>, _>>()?))
+    Ok(Driven::spread_of(&(0..bench.args.rounds()).map(round).collect::<Result<Vec<_>, _>>()?))
 }
 
 #[derive(Clone, Copy)]

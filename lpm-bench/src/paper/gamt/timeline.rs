@@ -2,7 +2,7 @@
 
 use super::host_tables::LEVELS;
 use super::kernels::{Launcher, OnDevice, fault};
-use crate::paper::bench::{Bench, Family, Figure, Hops, Panel, Result, Start, Traffic, json};
+use crate::paper::bench::{Bench, Family, Figure, HopSource, Panel, Result, Start, Traffic, json};
 use lpm_bench::launch::LIMIT;
 use lpm_gpu::cu::{
     Arg, DeviceBuffer, DeviceWords, Event, GpuError, HostSide, Kernel, Module, Pinned, Priority, Shape,
@@ -116,8 +116,8 @@ fn draw(figure: &mut Figure, streams: usize, batches: &[StepTimes]) -> f64 {
     }
     let what = format!("{streams} streams");
     // The clock's resolution is half a microsecond.
-    figure.own("steps under way at once, mean", &what, "steps", busy / end.max(0.5));
-    figure.own("all batches", &what, "microseconds", end);
+    figure.record_unclaimed("steps under way at once, mean", &what, "steps", busy / end.max(0.5));
+    figure.record_unclaimed("all batches", &what, "microseconds", end);
     figure.panels.push(panel);
     end
 }
@@ -129,13 +129,13 @@ pub(super) fn figure_8(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let keys = &keys[..keys.len().min(KEYS)];
     let mut launcher = Launcher::open(bench.args.device())?;
     let options = GamtOptions { levels: Some(LEVELS), ..GamtOptions::default() };
-    let on = launcher.gamt(options, &set.start(Family::V4, Hops::Origin, Start::Table), Family::V4)?;
+    let on = launcher.gamt(options, &set.start(Family::V4, HopSource::Origin, Start::Table), Family::V4)?;
     let mut ends = Vec::new();
     for streams in [1, STREAMS] {
         let batches = run(&launcher, &on, streams, keys).map_err(fault)?;
         ends.push(draw(figure, streams, &batches));
     }
-    figure.own("one stream's time over that of 4", "", "times", ends[0] / ends[1].max(0.5));
+    figure.record_unclaimed("one stream's time over that of 4", "", "times", ends[0] / ends[1].max(0.5));
     figure.fill("batches", &BATCHES);
     figure.fill("keys", &keys.len());
     Ok(())

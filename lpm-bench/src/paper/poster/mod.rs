@@ -99,15 +99,15 @@ fn table_1(bench: &Bench, figure: &mut Figure) -> Result<()> {
             }
             let line = format!("{system}({name})");
             for (x, (operation, rates)) in (0_u32..).zip(OPERATIONS.iter().zip(&rates)) {
-                figure.add(0, &line, x, Spread::of(rates));
+                figure.add(0, &line, x, Spread::of_rounds(rates));
                 let mean = rates.iter().sum::<f64>() / RUNS.0 as f64;
                 let (mean, unit) = if x == 0 { (mean / 1e3, "a millisecond") } else { (mean, "a second") };
                 let what = format!("{line}, {operation}");
                 if *system == "GR" {
-                    figure.ours(&what, mean);
+                    figure.record(&what, mean);
                     of_gr.extend((x == 0).then_some(mean));
                 } else {
-                    figure.own(&what, engine, unit, mean);
+                    figure.record_unclaimed(&what, engine, unit, mean);
                 }
                 figure
                     .rows
@@ -115,7 +115,7 @@ fn table_1(bench: &Bench, figure: &mut Figure) -> Result<()> {
             }
         }
     }
-    figure.ours("GR, lookups, either table, over", least(&of_gr));
+    figure.record("GR, lookups, either table, over", least(&of_gr));
     Ok(())
 }
 
@@ -178,12 +178,12 @@ fn layout(bench: &Bench, figure: &mut Figure) -> Result<()> {
             }
             for ((order, _), means) in ORDERS.iter().zip(&means) {
                 for (panel, means) in means.iter().enumerate() {
-                    figure.add(panel, &format!("{order}, {name}"), x, Spread::of(means));
+                    figure.add(panel, &format!("{order}, {name}"), x, Spread::of_rounds(means));
                 }
             }
         }
     }
-    figure.ours("GR, accesses of a lookup", steps_most as f64);
+    figure.record("GR, accesses of a lookup", steps_most as f64);
     Ok(())
 }
 
@@ -262,21 +262,21 @@ fn drawings(bench: &Bench, figure: &mut Figure) -> Result<()> {
         let is_square = rectangles(entries(*first, square_hash)).iter().all(|[wide, high]| wide == high);
         oblong += if is_square { 0 } else { of_len.len() };
         for (name, line) in LINES.iter().zip(&lines) {
-            figure.add(0, name, len, Spread::of(line));
+            figure.add(0, name, len, Spread::of_rounds(line));
         }
         for ((name, _), [drawn, loaded]) in ORDERS.iter().zip(&shapes) {
-            figure.add(1, name, len, Spread::of(drawn));
-            figure.add(2, name, len, Spread::of(loaded));
+            figure.add(1, name, len, Spread::of_rounds(drawn));
+            figure.add(2, name, len, Spread::of_rounds(loaded));
         }
     }
     for (name, _) in ORDERS {
-        figure.ours_of("GR, squares drawn for an insertion", name, figure.panels[1].most(name));
+        figure.record_of("GR, squares drawn for an insertion", name, figure.panels[1].most(name));
     }
     for (name, passes) in ["the poster's", "the engine's"].into_iter().zip(passes) {
-        figure.ours_of("GR, passes of a deletion", name, passes as f64);
+        figure.record_of("GR, passes of a deletion", name, passes as f64);
     }
     let oblong = 100.0 * oblong as f64 / tables.v4.len() as f64;
-    figure.own("routes whose entries are no square", "square hash", "percent", oblong);
+    figure.record_unclaimed("routes whose entries are no square", "square hash", "percent", oblong);
     Ok(())
 }
 
@@ -353,7 +353,7 @@ mod tests {
             };
             let mean = |keys: &[u32]| keys.chunks(LANES).map(pieces).sum::<usize>() as f64 / 64.0;
             let means: Vec<_> = keys.all().map(|keys| mean(keys.v4())).collect();
-            assert_eq!(panel.at(&format!("{name}, RIS"), 0.0), Some(Spread::of(&means).median));
+            assert_eq!(panel.value_at(&format!("{name}, RIS"), 0.0), Some(Spread::of_rounds(&means).median));
         }
         assert_eq!(figure.ours_at("GR, accesses of a lookup", ""), Some(1.0));
         let figure = PAPER.make("drawings", &bench).unwrap();

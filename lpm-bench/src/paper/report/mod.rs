@@ -176,7 +176,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<u8> {
     (report.checked, report.wrong) = (sum("checked"), sum("wrong"));
     let path = args.out.join("report.json");
     write_json(&path, &report).map_err(|source| write_fault(&path, source))?;
-    let (path, page) = (args.out.join("index.html"), page::of(&report).into_string());
+    let (path, page) = (args.out.join("index.html"), page::render(&report).into_string());
     for (path, text) in [(&args.out.join("report.schema.json"), SCHEMA_TEXT), (&path, &page)] {
         write_whole(path, |out| out.write_all(text.as_bytes()))
             .map_err(|source| write_fault(path, source))?;

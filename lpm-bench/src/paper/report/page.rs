@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 const CONTRADICTIONS: &str = include_str!("../claims/contradictions.txt");
 const STYLE: &str = include_str!("page.css");
 
-pub(super) fn of(report: &Report) -> Markup {
+pub(super) fn render(report: &Report) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -109,7 +109,7 @@ fn claim_table(document: &str, claims: &[&ReportClaim]) -> Markup {
                         td { (text(&claim.judged["what"])) }
                         td { (text(&claim.judged["section"])) }
                         td { (numbers(&claim.judged["paper"])) " " (text(&claim.judged["unit"])) }
-                        td { (ours(&claim.judged["ours"])) }
+                        td { (our_numbers(&claim.judged["ours"])) }
                         td { (number(&claim.judged["ratio"])) }
                         td { (text(&claim.judged["rule"])) }
                         td { (claim.verdict().words()) @if let Some(reason) = claim.judged["reason"].as_str() { ": " (reason) } }
@@ -241,7 +241,7 @@ fn numbers(values: &Value) -> String {
     list(values).map(number).collect::<Vec<_>>().join(" to ")
 }
 
-fn ours(values: &Value) -> String {
+fn our_numbers(values: &Value) -> String {
     let one = |ours: &Value| format!("{} {}", text(&ours["of"]), number(&ours["value"])).trim().to_owned();
     list(values).map(one).filter(|one| !one.is_empty()).collect::<Vec<_>>().join(", ")
 }

@@ -1,7 +1,7 @@
 //! `lpm-bench paper sail`: the SAIL paper's statements, counted in the engines' tables, and lookup rates on this host.
 
 use super::bench::{
-    Bench, DataSet, DeviceNeed, Family, Fault, Fed, Figure, Hops, Known, NextHopId, Paper, Result, Rib,
+    Bench, DataSet, DeviceNeed, Family, Fault, Fed, Figure, HopSource, Known, NextHopId, Paper, Result, Rib,
     RouteSet, Spread, Start, json, most, with,
 };
 use super::gamt::measure;
@@ -24,17 +24,17 @@ pub(super) const PAPER: Paper = Paper {
 };
 
 /// The name of its line, the engine's name, and its parameter.
-type Subject = (&'static str, &'static str, Option<(&'static str, &'static str)>);
-const ALL: [(Sail, Subject); 4] = [
+type SailEngine = (&'static str, &'static str, Option<(&'static str, &'static str)>);
+const ALL: [(Sail, SailEngine); 4] = [
     (Sail::B, ("SAIL_B", sail_b::NAME, None)),
     (Sail::U, ("SAIL_U", sail_u::NAME, None)),
     (Sail::L, ("SAIL_L", sail_l::NAME, Some(("layout", "paper")))),
     (Sail::M, ("SAIL_M", sail_m::NAME, None)),
 ];
-const WIDE: Subject = ("SAIL_L, wide", sail_l::NAME, None);
-const ON_GPU: Subject = ("SAIL_L, GPU", "sail-gpu", None);
+const WIDE: SailEngine = ("SAIL_L, wide", sail_l::NAME, None);
+const ON_GPU: SailEngine = ("SAIL_L, GPU", "sail-gpu", None);
 /// SAIL_M with more FIBs: each further one lacks one route in 16, and changes the next hops of half of the rest.
-const FIBS: [Subject; 2] = [
+const FIBS: [SailEngine; 2] = [
     ("SAIL_M, 3 FIBs", sail_m::NAME, Some(("fibs", "3"))),
     ("SAIL_M, 8 FIBs", sail_m::NAME, Some(("fibs", "8"))),
 ];
@@ -59,7 +59,7 @@ fn filled(
     bench: &Bench,
     figure: &mut Figure,
     tables: &RouteSet,
-    (name, engine, parameter): Subject,
+    (name, engine, parameter): SailEngine,
 ) -> Result<Fed> {
     bench.show_progress(format!("builds {name}"));
     let parameters: Vec<_> = parameter.into_iter().map(|(name, value)| (name, value.to_owned())).collect();
@@ -94,13 +94,13 @@ fn on_chip(bench: &Bench, figure: &mut Figure) -> Result<()> {
         }
     }
     for (_, (name, ..)) in &ALL[..3] {
-        figure.ours(&format!("{name}, memory on chip, fits"), figure.panels[0].most(name));
+        figure.record(&format!("{name}, memory on chip, fits"), figure.panels[0].most(name));
     }
     for (name, ..) in [ALL[3].1].into_iter().chain(FIBS) {
         let onchip = figure.panels[0].most(name);
-        figure.ours_of("SAIL_M, memory on chip of a table, at most (MiB)", name, onchip);
+        figure.record_of("SAIL_M, memory on chip of a table, at most (MiB)", name, onchip);
     }
-    figure.ours("SAIL_L, bits of C16 that real tables need", most(&id_bits));
+    figure.record("SAIL_L, bits of C16 that real tables need", most(&id_bits));
     Ok(())
 }
 
@@ -110,7 +110,7 @@ fn accesses(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let streams = bench.streams(&tables, count).collect::<Result<Vec<_>, _>>()?;
     for (sail, (name, ..)) in ALL {
         let mut rib = Rib::plain();
-        rib.tell(&tables.routes_of(Family::V4));
+        rib.announce(&tables.routes_of(Family::V4));
         let counter = counter(sail, &mut rib).map_err(Fault::refused_by(name))?;
         let mut by_len = [const { [const { Vec::new() }; 33] }; 2];
         for (stream, keys) in streams.iter().flat_map(|stream| stream.all().map(move |keys| (stream, keys))) {
@@ -130,9 +130,9 @@ fn accesses(bench: &Bench, figure: &mut Figure) -> Result<()> {
         }
         for ((panel, place), by_len) in ["on chip", "off chip"].into_iter().enumerate().zip(&by_len) {
             for (len, counts) in (0_u32..).zip(by_len).filter(|(_, counts)| !counts.is_empty()) {
-                figure.add(panel, name, len, Spread::of(counts));
+                figure.add(panel, name, len, Spread::of_rounds(counts));
             }
-            figure.ours(&format!("{name}, accesses {place} of a lookup, at most"), most(&by_len.concat()));
+            figure.record(&format!("{name}, accesses {place} of a lookup, at most"), most(&by_len.concat()));
         }
     }
     Ok(())
@@ -144,7 +144,7 @@ fn updates(bench: &Bench, figure: &mut Figure) -> Result<()> {
     for (x, set, tables) in sets(bench) {
         figure.x_names.push(set.name.clone());
         bench.name_traffic(format!("updates of {}, one a delta", set.updates_source));
-        let deltas = set.deltas(Family::V4, Some(1), Hops::Peer, Start::Table).forward;
+        let deltas = set.deltas(Family::V4, Some(1), HopSource::Peer, Start::Table).forward;
         for subject in [ALL[0].1, ALL[1].1, WIDE, ALL[3].1] {
             let mut fed = filled(bench, figure, &tables, subject)?;
             let (mut onchip, mut offchip, mut greatest) = (Vec::new(), Vec::new(), 0.0_f64);
@@ -159,7 +159,7 @@ fn updates(bench: &Bench, figure: &mut Figure) -> Result<()> {
                     offchip.push((after[2] - before[2]) / (after[0] - before[0]));
                 }
             }
-            let points = [Spread::of(&onchip), Spread::of(&offchip), greatest.into()];
+            let points = [Spread::of_rounds(&onchip), Spread::of_rounds(&offchip), greatest.into()];
             for (panel, point) in points.into_iter().enumerate() {
                 figure.add(panel, subject.0, x, point);
             }
@@ -170,8 +170,9 @@ fn updates(bench: &Bench, figure: &mut Figure) -> Result<()> {
         }
     }
     let greatest = figure.panels[2].most("SAIL_U");
-    figure.ours("SAIL_U, accesses on chip of an update, at most", greatest);
-    figure.ours("SAIL_U, bits that an update modifies on chip, at most", greatest.map(|words| words * 64.0));
+    figure.record("SAIL_U, accesses on chip of an update, at most", greatest);
+    figure
+        .record("SAIL_U, bits that an update modifies on chip, at most", greatest.map(|words| words * 64.0));
     Ok(())
 }
 
@@ -193,7 +194,7 @@ fn rates(bench: &Bench, figure: &mut Figure) -> Result<()> {
             figure.rows.push(with(own, json!(driven)));
         }
     }
-    figure.ours("SAIL_L on a GPU (Tesla C2075)", figure.panels[0].most(ON_GPU.0));
+    figure.record("SAIL_L on a GPU (Tesla C2075)", figure.panels[0].most(ON_GPU.0));
     Ok(())
 }
 
@@ -215,9 +216,9 @@ mod tests {
         for (name, right) in
             [("SAIL_B", bytes((1 << 25) - 1)), ("SAIL_U", of_u), ("SAIL_L", of_l), ("SAIL_M", of_l)]
         {
-            assert_eq!(figure.panels[0].at(name, 0.0), right, "{name}");
+            assert_eq!(figure.panels[0].value_at(name, 0.0), right, "{name}");
         }
-        assert_eq!(figure.panels[0].at("SAIL_M, 8 FIBs", 0.0), of_l, "all FIBs share it");
+        assert_eq!(figure.panels[0].value_at("SAIL_M, 8 FIBs", 0.0), of_l, "all FIBs share it");
         let bits = figure.ours_at("SAIL_L, bits of C16 that real tables need", "");
         assert_eq!(bits, Some((nodes.len() as f64 + 1.0).log2().ceil()));
 

@@ -2,7 +2,7 @@
 
 use super::{api, out, unsupported};
 use crate::control::control;
-use crate::error::{Answer, INVALID_VALUE, NO_DEVICE, name};
+use crate::error::{CallResult, INVALID_VALUE, NO_DEVICE, name};
 use crate::state::{driver, set_current};
 use std::ffi::{c_char, c_int, c_uint};
 
@@ -14,7 +14,7 @@ fn name_of(device: c_int) -> String {
 }
 
 /// Device attributes by their number in `CUdevice_attribute`, with the values of an H200.
-fn attribute(number: u32) -> Answer<u32> {
+fn attribute(number: u32) -> CallResult<u32> {
     Ok(match number {
         13 => 1_980_000,
         16 => 132,

@@ -2,9 +2,9 @@
 
 use super::module::Launched;
 use super::{api, out, unsupported};
-use crate::error::{Answer, INVALID_VALUE};
+use crate::error::{CallResult, INVALID_VALUE};
 use crate::state::{Nodes, Object, driver};
-use crate::stream::{Copy, End, Operation, lock};
+use crate::stream::{Copy, CopyPlace, Operation, lock};
 use std::ffi::{c_uint, c_void};
 use std::sync::{Arc, Mutex};
 
@@ -51,12 +51,14 @@ pub struct CopyNode {
 }
 
 /// Memory types: host is 1, device is 2.
-fn end(end: &CopyEnd, bytes: usize) -> Answer<End> {
+fn end(end: &CopyEnd, bytes: usize) -> CallResult<CopyPlace> {
     match end {
-        CopyEnd { x_bytes: 0, y: 0, z: 0, kind: 1, host, .. } => Ok(End::Host(host.expose_provenance())),
+        CopyEnd { x_bytes: 0, y: 0, z: 0, kind: 1, host, .. } => {
+            Ok(CopyPlace::Host(host.expose_provenance()))
+        }
         CopyEnd { x_bytes: 0, y: 0, z: 0, kind: 2, device, .. } => {
             driver().memory()?.range(*device, bytes as u64).ok_or(INVALID_VALUE)?;
-            Ok(End::Device(*device))
+            Ok(CopyPlace::Device(*device))
         }
         _ => unsupported("a copy in a graph of anything but one row between host and device"),
     }
@@ -64,7 +66,7 @@ fn end(end: &CopyEnd, bytes: usize) -> Answer<End> {
 
 /// # Safety
 /// `params` is null or points to a `CUDA_MEMCPY3D`.
-unsafe fn copy_of(params: *const CopyNode) -> Answer<Operation> {
+unsafe fn copy_of(params: *const CopyNode) -> CallResult<Operation> {
     // SAFETY: the caller's promise.
     let node = unsafe { params.as_ref() }.ok_or(INVALID_VALUE)?;
     if (node.height, node.depth) != (1, 1) {
@@ -76,7 +78,7 @@ unsafe fn copy_of(params: *const CopyNode) -> Answer<Operation> {
 
 /// # Safety
 /// `params` is null or points to a `CUDA_KERNEL_NODE_PARAMS_v2` with valid pointers for a launch.
-unsafe fn kernel_of(params: *const KernelNode) -> Answer<Operation> {
+unsafe fn kernel_of(params: *const KernelNode) -> CallResult<Operation> {
     // SAFETY: the caller's promise.
     let node = unsafe { params.as_ref() }.ok_or(INVALID_VALUE)?;
     let asked = Launched {
@@ -100,7 +102,7 @@ unsafe fn add(
     dependencies: *const u64,
     count: usize,
     operation: Operation,
-) -> Answer {
+) -> CallResult {
     let graph = driver().graph(graph)?;
     if node.is_null() || (dependencies.is_null() && count > 0) {
         return Err(INVALID_VALUE);
@@ -120,7 +122,7 @@ unsafe fn add(
 }
 
 /// Replaces the operation of an executable graph's node by one of the same kind.
-fn change(exec: u64, node: u64, operation: Operation) -> Answer {
+fn change(exec: u64, node: u64, operation: Operation) -> CallResult {
     let exec = driver().exec(exec)?;
     let mut nodes = lock(&exec);
     let found = nodes.iter_mut().find(|n| n.0 == node).ok_or(INVALID_VALUE)?;

@@ -2,10 +2,10 @@
 
 use super::{api, out};
 use crate::control::control;
-use crate::error::{Answer, INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY};
+use crate::error::{CallResult, INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY};
 use crate::memory::MemoryKind;
 use crate::state::{Context, driver};
-use crate::stream::{Copy, End, Operation, lock};
+use crate::stream::{Copy, CopyPlace, Operation, lock};
 use std::ffi::{c_uint, c_void};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 const STAGED_MAX: usize = 64 << 10;
 
 /// Waits for all submitted operations of the context.
-fn settle(context: &Context, what: &str) -> Answer {
+fn settle(context: &Context, what: &str) -> CallResult {
     let streams = lock(&context.streams).clone();
     for stream in streams {
         stream.wait(stream.last(), what)?;
@@ -26,15 +26,15 @@ fn address_of(pointer: *const c_void) -> usize {
 }
 
 /// Whether host memory is pinned: then copies are asynchronous.
-fn is_pinned(address: usize) -> Answer<bool> {
+fn is_pinned(address: usize) -> CallResult<bool> {
     Ok(driver().memory()?.find(address as u64).is_some_and(|a| a.kind == MemoryKind::Pinned))
 }
 
-fn check_device_range(address: u64, bytes: usize) -> Answer {
+fn check_device_range(address: u64, bytes: usize) -> CallResult {
     driver().memory()?.range(address, bytes as u64).map(|_| ()).ok_or(INVALID_VALUE)
 }
 
-fn allocate(kind: MemoryKind, bytes: usize) -> Answer<u64> {
+fn allocate(kind: MemoryKind, bytes: usize) -> CallResult<u64> {
     driver().current()?;
     if bytes == 0 {
         return Err(INVALID_VALUE);
@@ -44,7 +44,7 @@ fn allocate(kind: MemoryKind, bytes: usize) -> Answer<u64> {
 }
 
 /// Frees the allocation at `address` after all submitted operations of the context.
-fn free(kind: MemoryKind, address: u64, what: &str) -> Answer {
+fn free(kind: MemoryKind, address: u64, what: &str) -> CallResult {
     settle(&*driver().current()?, what)?;
     if driver().memory()?.free(address, kind) { Ok(()) } else { Err(INVALID_VALUE) }
 }
@@ -134,11 +134,11 @@ api! {
         let staged = pageable && bytes <= STAGED_MAX;
         let from = if staged {
             // SAFETY: the caller promises `bytes` readable bytes.
-            End::Staged(unsafe { std::slice::from_raw_parts(from.cast::<u8>(), bytes) }.into())
+            CopyPlace::Staged(unsafe { std::slice::from_raw_parts(from.cast::<u8>(), bytes) }.into())
         } else {
-            End::Host(address_of(from))
+            CopyPlace::Host(address_of(from))
         };
-        let ticket = stream.submit(Operation::Copy(Copy { to: End::Device(to), from, bytes }))?;
+        let ticket = stream.submit(Operation::Copy(Copy { to: CopyPlace::Device(to), from, bytes }))?;
         if pageable && !staged { stream.wait(ticket, "a copy to the device") } else { Ok(()) }
     }
 
@@ -150,7 +150,7 @@ api! {
             return Err(INVALID_VALUE);
         }
         let to = address_of(to);
-        let ticket = stream.submit(Operation::Copy(Copy { to: End::Host(to), from: End::Device(from), bytes }))?;
+        let ticket = stream.submit(Operation::Copy(Copy { to: CopyPlace::Host(to), from: CopyPlace::Device(from), bytes }))?;
         if is_pinned(to)? {
             return Ok(());
         }

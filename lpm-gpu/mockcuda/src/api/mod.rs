@@ -8,7 +8,7 @@ pub mod module;
 pub mod streams;
 
 use crate::control::control;
-use crate::error::{Answer, Code, INVALID_VALUE, UNKNOWN, ends_context};
+use crate::error::{CallResult, INVALID_VALUE, ResultCode, UNKNOWN, ends_context};
 use crate::state::{current_handle, driver};
 use std::ffi::CStr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,7 +29,7 @@ macro_rules! api {
                         Ok(name) => name,
                         Err(_) => c"",
                     };
-                $crate::api::enter(CALL, || -> $crate::error::Answer { $body })
+                $crate::api::enter(CALL, || -> $crate::error::CallResult { $body })
             }
         )*
     };
@@ -37,7 +37,7 @@ macro_rules! api {
 pub(crate) use api;
 
 /// Wraps a driver call: counts it, injects a fault on demand, and catches panics.
-pub(crate) fn enter(name: &'static CStr, body: impl FnOnce() -> Answer) -> u32 {
+pub(crate) fn enter(name: &'static CStr, body: impl FnOnce() -> CallResult) -> u32 {
     let outcome = catch_unwind(AssertUnwindSafe(|| match control().call(name) {
         None => body(),
         Some(0) => Ok(()),
@@ -54,7 +54,7 @@ pub(crate) fn enter(name: &'static CStr, body: impl FnOnce() -> Answer) -> u32 {
 }
 
 /// Injects a requested fault; a code that ends a context ends it.
-fn fail(name: &CStr, code: Code) {
+fn fail(name: &CStr, code: ResultCode) {
     control().say(&format!("injected fault: {} returns {code}", name.to_string_lossy()));
     if ends_context(code)
         && let Ok(context) = driver().context(current_handle())
@@ -64,7 +64,7 @@ fn fail(name: &CStr, code: Code) {
 }
 
 /// Refuses unsupported arguments with a message.
-pub(crate) fn unsupported<T>(what: &str) -> Answer<T> {
+pub(crate) fn unsupported<T>(what: &str) -> CallResult<T> {
     control().say(&format!("not supported by mockcuda: {what}"));
     Err(INVALID_VALUE)
 }
@@ -73,7 +73,7 @@ pub(crate) fn unsupported<T>(what: &str) -> Answer<T> {
 ///
 /// # Safety
 /// `to` is null or valid for a write of `T`.
-pub(crate) unsafe fn out<T>(to: *mut T, value: T) -> Answer {
+pub(crate) unsafe fn out<T>(to: *mut T, value: T) -> CallResult {
     if to.is_null() {
         return Err(INVALID_VALUE);
     }

@@ -3,7 +3,7 @@
 use super::{api, out, unsupported};
 use crate::control::control;
 use crate::error::{
-    Answer, INVALID_IMAGE, INVALID_PTX, INVALID_VALUE, NO_BINARY, NOT_FOUND, OUT_OF_RESOURCES,
+    CallResult, INVALID_IMAGE, INVALID_PTX, INVALID_VALUE, NO_BINARY, NOT_FOUND, OUT_OF_RESOURCES,
     UNSUPPORTED_PTX,
 };
 use crate::exec::grid::Launch;
@@ -75,7 +75,7 @@ fn load(text: &str) -> Result<u64, (u32, String)> {
 
 /// # Safety
 /// `image` is null or a C string; `log` is a buffer and its size in bytes.
-unsafe fn load_image(module: *mut u64, image: *const c_void, log: (*mut u8, usize)) -> Answer {
+unsafe fn load_image(module: *mut u64, image: *const c_void, log: (*mut u8, usize)) -> CallResult {
     if module.is_null() || image.is_null() {
         return Err(INVALID_VALUE);
     }
@@ -110,7 +110,7 @@ impl Launched {
     ///
     /// # Safety
     /// `params` is null or points to a pointer for each of the kernel's parameters, each to a value of its size.
-    pub(super) unsafe fn check(&self, function: u64) -> Answer<Operation> {
+    pub(super) unsafe fn check(&self, function: u64) -> CallResult<Operation> {
         let kernel = driver().function(function)?;
         let ([columns, rows, layers], [threads, y, z]) = (self.grid, self.block);
         if (layers, y, z, self.shared) != (1, 1, 1, 0) || !self.extra.is_null() {
@@ -145,7 +145,7 @@ impl Launched {
 
 /// # Safety
 /// `name` is null or a C string.
-unsafe fn name_of<'a>(name: *const c_char) -> Answer<&'a str> {
+unsafe fn name_of<'a>(name: *const c_char) -> CallResult<&'a str> {
     if name.is_null() {
         return Err(INVALID_VALUE);
     }

@@ -1,9 +1,9 @@
 //! Streams and their events.
 
 use super::{api, out, unsupported};
-use crate::error::{Answer, INVALID_HANDLE, INVALID_VALUE, NOT_READY};
+use crate::error::{CallResult, INVALID_HANDLE, INVALID_VALUE, NOT_READY};
 use crate::state::{Object, driver};
-use crate::stream::{Event, MockStream, Operation, Recorded, lock};
+use crate::stream::{MockEvent, MockStream, Operation, Recorded, lock};
 use std::ffi::{c_int, c_uint};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
@@ -14,7 +14,7 @@ const NO_TIMING: u32 = 2;
 /// Streams that the driver creates in one lot.
 const STREAMS_AT_ONCE: usize = 16;
 
-fn time_of(event: u64) -> Answer<Instant> {
+fn time_of(event: u64) -> CallResult<Instant> {
     let event = driver().event(event)?;
     let recorded = lock(&event.recorded).clone().filter(|_| event.timed).ok_or(INVALID_HANDLE)?;
     event.query()?;
@@ -66,9 +66,9 @@ api! {
         if event.is_null() || flags & !NO_TIMING != 0 {
             return Err(INVALID_VALUE);
         }
-        let made = Event { timed: flags & NO_TIMING == 0, ..Event::default() };
+        let made = MockEvent { timed: flags & NO_TIMING == 0, ..MockEvent::default() };
         // SAFETY: an out pointer of the caller.
-        unsafe { out(event, driver().add(Object::Event(Arc::new(made)))) }
+        unsafe { out(event, driver().add(Object::MockEvent(Arc::new(made)))) }
     }
 
     /// Waits for the event still complete.

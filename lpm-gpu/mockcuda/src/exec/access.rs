@@ -3,7 +3,7 @@
 use super::lanes::{Files, lanes_of};
 use super::warp::{Surroundings, TRANSACTION_BYTES, Warp};
 use crate::control::control;
-use crate::memory::{self, Memory, Window};
+use crate::memory::{self, MockMemory, Window};
 use crate::ptx::code::{Access, Ins, LANES, Op, Space};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -93,7 +93,7 @@ fn transactions(files: &Files, ins: &Ins, run: u32, watched: &Range<u64>) -> [u6
 fn window_of(
     files: &Files,
     ins: &Ins,
-    memory: &Memory,
+    memory: &MockMemory,
     run: u32,
     access: Access,
 ) -> Option<(Window, [u64; LANES])> {

@@ -3,9 +3,9 @@
 //! So a kernel whose blocks wait for each other, or for the host, makes progress as on a device that holds all its blocks. When all
 //! blocks only poll, the thread yields the CPU, then sleeps for growing times.
 
-use super::warp::{Counters, KernelFault, Pause, Surroundings, Warp};
+use super::warp::{KernelFault, Pause, Surroundings, Warp, WarpCounters};
 use crate::control::control;
-use crate::memory::{Memory, POISON};
+use crate::memory::{MockMemory, POISON};
 use crate::ptx::code::PtxKernel;
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,9 +63,9 @@ impl ThreadBlock {
     fn step(
         &mut self,
         launch: &Launch,
-        memory: &'static Memory,
+        memory: &'static MockMemory,
         owner: &mut dyn Owner,
-        counters: &mut Counters,
+        counters: &mut WarpCounters,
     ) -> Result<BlockEnd, KernelFault> {
         let (delays, watched) = (owner.delays(), control().watched());
         loop {
@@ -102,9 +102,9 @@ impl ThreadBlock {
 
 pub(crate) fn run(
     launch: &Launch,
-    memory: &'static Memory,
+    memory: &'static MockMemory,
     owner: &mut dyn Owner,
-    counters: &mut Counters,
+    counters: &mut WarpCounters,
 ) -> Result<(), KernelFault> {
     let mut places = (0..launch.grid[1]).flat_map(|y| (0..launch.grid[0]).map(move |x| [x, y]));
     let mut idle = 0_u32;

@@ -5,7 +5,7 @@
 
 use super::grid::{Launch, Owner};
 use super::lanes::{Arithmetic, Files, arithmetic};
-use crate::memory::Memory;
+use crate::memory::MockMemory;
 use crate::ptx::code::{LANES, Op, PtxKernel, Special, UNGUARDED};
 use std::ops::Range;
 
@@ -36,7 +36,7 @@ pub(crate) struct KernelFault {
 pub(crate) const TRANSACTION_BYTES: [u64; 2] = [32, 128];
 
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Counters {
+pub(crate) struct WarpCounters {
     /// 32-bit words loaded from global memory; wider elements count several times.
     pub(crate) loads: u64,
     /// Transactions of loads from the watched memory, by size, as [`TRANSACTION_BYTES`].
@@ -48,9 +48,9 @@ pub(crate) struct Counters {
 pub(crate) struct Surroundings<'a> {
     pub(crate) kernel: &'a PtxKernel,
     pub(crate) params: &'a [u8],
-    pub(crate) memory: &'static Memory,
+    pub(crate) memory: &'static MockMemory,
     pub(crate) shared: &'a mut [u32],
-    pub(crate) counters: &'a mut Counters,
+    pub(crate) counters: &'a mut WarpCounters,
     pub(crate) owner: &'a mut dyn Owner,
     pub(crate) delays: bool,
     /// Memory whose load transactions are counted.

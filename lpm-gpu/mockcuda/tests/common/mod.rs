@@ -11,15 +11,15 @@ use std::ffi::{CString, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The driver for one test; excludes other tests of the process.
-pub struct Driver {
+pub struct MockSession {
     context: u64,
     stream: u64,
     _one: MutexGuard<'static, ()>,
 }
 
-pub type Code = u32;
+pub type ResultCode = u32;
 
-pub fn check(code: u32) -> Result<(), Code> {
+pub fn check(code: u32) -> Result<(), ResultCode> {
     if code == 0 { Ok(()) } else { Err(code) }
 }
 
@@ -35,12 +35,12 @@ pub fn entry(body: &str) -> String {
 }
 
 #[derive(Clone, Copy)]
-pub enum Arg {
+pub enum LaunchArg {
     U32(u32),
     U64(u64),
 }
 
-impl Driver {
+impl MockSession {
     /// Opens the driver with switches and counters reset, initialised, with the primary context current.
     pub fn open() -> Self {
         static ONE: Mutex<()> = Mutex::new(());
@@ -61,13 +61,13 @@ impl Driver {
         self.context
     }
 
-    pub fn alloc(&self, bytes: usize) -> Result<u64, Code> {
+    pub fn alloc(&self, bytes: usize) -> Result<u64, ResultCode> {
         let mut address = 0;
         // SAFETY: an out pointer to a local.
         check(unsafe { memory::cuMemAlloc_v2(&raw mut address, bytes) }).map(|()| address)
     }
 
-    pub fn free(&self, address: u64) -> Result<(), Code> {
+    pub fn free(&self, address: u64) -> Result<(), ResultCode> {
         // SAFETY: takes a number.
         check(unsafe { memory::cuMemFree_v2(address) })
     }
@@ -79,7 +79,7 @@ impl Driver {
         pointer.cast()
     }
 
-    pub fn upload<T: Copy>(&self, address: u64, data: &[T]) -> Result<(), Code> {
+    pub fn upload<T: Copy>(&self, address: u64, data: &[T]) -> Result<(), ResultCode> {
         // SAFETY: the slice has the length passed.
         check(unsafe {
             memory::cuMemcpyHtoDAsync_v2(address, data.as_ptr().cast(), size_of_val(data), self.stream)
@@ -87,7 +87,7 @@ impl Driver {
         self.synchronize(self.stream)
     }
 
-    pub fn download<T: Copy + Default>(&self, address: u64, count: usize) -> Result<Vec<T>, Code> {
+    pub fn download<T: Copy + Default>(&self, address: u64, count: usize) -> Result<Vec<T>, ResultCode> {
         let mut data = vec![T::default(); count];
         // SAFETY: the vector has the length passed; the call returns when the copy is done.
         check(unsafe {
@@ -108,7 +108,7 @@ impl Driver {
         address
     }
 
-    pub fn load(&self, ptx: &str) -> Result<u64, Code> {
+    pub fn load(&self, ptx: &str) -> Result<u64, ResultCode> {
         let text = CString::new(ptx).unwrap();
         let mut handle = 0;
         // SAFETY: an out pointer to a local, and a string that ends in zero.
@@ -119,7 +119,7 @@ impl Driver {
         .map(|()| handle)
     }
 
-    pub fn function(&self, module: u64, name: &str) -> Result<u64, Code> {
+    pub fn function(&self, module: u64, name: &str) -> Result<u64, ResultCode> {
         let name = CString::new(name).unwrap();
         let mut handle = 0;
         // SAFETY: an out pointer to a local, and a string that ends in zero.
@@ -131,7 +131,13 @@ impl Driver {
         self.function(module, "k").unwrap()
     }
 
-    pub fn launch(&self, function: u64, blocks: u32, threads: u32, args: &[Arg]) -> Result<(), Code> {
+    pub fn launch(
+        &self,
+        function: u64,
+        blocks: u32,
+        threads: u32,
+        args: &[LaunchArg],
+    ) -> Result<(), ResultCode> {
         self.launch_on(self.stream, function, (blocks, 1), threads, args)
     }
 
@@ -141,11 +147,11 @@ impl Driver {
         function: u64,
         grid: (u32, u32),
         threads: u32,
-        args: &[Arg],
-    ) -> Result<(), Code> {
+        args: &[LaunchArg],
+    ) -> Result<(), ResultCode> {
         let values = args.iter().map(|arg| match arg {
-            Arg::U32(value) => u64::from(*value),
-            Arg::U64(value) => *value,
+            LaunchArg::U32(value) => u64::from(*value),
+            LaunchArg::U64(value) => *value,
         });
         let mut values: Vec<u64> = values.collect();
         let mut pointers: Vec<*mut c_void> =
@@ -161,15 +167,15 @@ impl Driver {
         new_stream()
     }
 
-    pub fn finish(&self) -> Result<(), Code> {
+    pub fn finish(&self) -> Result<(), ResultCode> {
         self.synchronize(self.stream)
     }
 
-    pub fn poll(&self) -> Result<(), Code> {
+    pub fn poll(&self) -> Result<(), ResultCode> {
         self.query(self.stream)
     }
 
-    pub fn synchronize(&self, stream: u64) -> Result<(), Code> {
+    pub fn synchronize(&self, stream: u64) -> Result<(), ResultCode> {
         loop {
             match self.query(stream) {
                 Err(600) => std::thread::yield_now(),
@@ -178,7 +184,7 @@ impl Driver {
         }
     }
 
-    pub fn query(&self, stream: u64) -> Result<(), Code> {
+    pub fn query(&self, stream: u64) -> Result<(), ResultCode> {
         // SAFETY: takes a number.
         check(unsafe { streams::cuStreamQuery(stream) })
     }
@@ -212,12 +218,12 @@ impl Driver {
         threads: u32,
         input: &[I],
         outputs: usize,
-    ) -> Result<Vec<O>, Code> {
+    ) -> Result<Vec<O>, ResultCode> {
         let module = self.load(&entry(body))?;
         let kernel = self.function(module, "k")?;
         let (a, b) = (self.device(input), self.alloc(outputs * size_of::<O>())?);
         let count = u32::try_from(input.len()).unwrap();
-        self.launch(kernel, 1, threads, &[Arg::U64(a), Arg::U64(b), Arg::U32(count)])?;
+        self.launch(kernel, 1, threads, &[LaunchArg::U64(a), LaunchArg::U64(b), LaunchArg::U32(count)])?;
         let out = self.download(b, outputs)?;
         self.free(a)?;
         self.free(b)?;

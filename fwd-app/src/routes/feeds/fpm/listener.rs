@@ -49,12 +49,12 @@ pub(crate) fn listen(
         let fpm = Fpm::new(options);
         let (streams, events) = (Vec::new(), Vec::new());
         let mut server = Server { listener, users, streams, opened: 0, fpm, events, warned: None };
-        while !outlet.is_stopping() && server.turn(outlet).is_ok() {}
+        while !outlet.is_stopping() && server.poll_once(outlet).is_ok() {}
     };
     Ok((FeedThread::start("fpm", feed, sender, work)?, address))
 }
 
-struct Connection {
+struct FpmStream {
     id: ConnectionId,
     stream: TcpStream,
     from: SocketAddr,
@@ -65,7 +65,7 @@ struct Connection {
 struct Server {
     listener: TcpListener,
     users: Vec<u32>,
-    streams: Vec<Connection>,
+    streams: Vec<FpmStream>,
     opened: u64,
     fpm: Fpm,
     events: Vec<FeedEvent>,
@@ -74,7 +74,7 @@ struct Server {
 }
 
 impl Server {
-    fn turn(&mut self, outlet: &Outlet) -> Result<(), Stopped> {
+    fn poll_once(&mut self, outlet: &Outlet) -> Result<(), Stopped> {
         let mut fds = vec![PollFd::new(&self.listener, PollFlags::IN)];
         fds.extend(self.streams.iter().map(|known| PollFd::new(&known.stream, PollFlags::IN)));
         wait(&mut fds, self.fpm.deadline());
@@ -123,14 +123,14 @@ impl Server {
                 self.refuse(from, "while another peer is connected");
             }
             FpmPeer::User(_) | FpmPeer::Remote if stream.set_nonblocking(true).is_ok() => {
-                self.open(Connection { id: ConnectionId(self.opened + 1), stream, from, peer });
+                self.open(FpmStream { id: ConnectionId(self.opened + 1), stream, from, peer });
             }
             FpmPeer::User(_) | FpmPeer::Remote => {}
         }
         true
     }
 
-    fn open(&mut self, connection: Connection) {
+    fn open(&mut self, connection: FpmStream) {
         self.opened += 1;
         if let Some(other) = self.fpm.opened(connection.id) {
             self.close(other);
@@ -309,7 +309,7 @@ mod tests {
         let _ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let stream = listener.accept().unwrap().0;
         let from = "192.0.2.1:5000".parse().unwrap();
-        let zebra = Connection { id: ConnectionId(1), stream, from, peer: FpmPeer::Remote };
+        let zebra = FpmStream { id: ConnectionId(1), stream, from, peer: FpmPeer::Remote };
         let fpm = Fpm::new(FpmOptions::default());
         let (streams, events) = (Vec::new(), Vec::new());
         let mut server = Server { listener, users: vec![0], streams, opened: 0, fpm, events, warned: None };

@@ -77,7 +77,7 @@ pub(crate) enum FpmError {
     Frame(NetlinkError),
 }
 
-struct Connection {
+struct FpmConnection {
     id: ConnectionId,
     /// The start of an incomplete frame.
     partial: Vec<u8>,
@@ -87,9 +87,9 @@ struct Connection {
 pub(crate) struct Fpm {
     options: FpmOptions,
     /// The connection in use.
-    current: Option<Connection>,
+    current: Option<FpmConnection>,
     /// The newest connection, until its first valid frame.
-    probation: Option<Connection>,
+    probation: Option<FpmConnection>,
     sweep_at: Option<Instant>,
     objects: NextHops,
     counts: FeedCounts,
@@ -129,7 +129,7 @@ impl Fpm {
     /// Adds a connection on probation. Returns the replaced one, which the caller must close.
     pub(crate) fn opened(&mut self, id: ConnectionId) -> Option<ConnectionId> {
         self.counts.sessions += 1;
-        self.probation.replace(Connection { id, partial: Vec::new() }).map(|before| before.id)
+        self.probation.replace(FpmConnection { id, partial: Vec::new() }).map(|before| before.id)
     }
 
     /// Processes bytes of a connection. Returns the connection that this one has replaced, which the caller must close.
@@ -143,7 +143,7 @@ impl Fpm {
         now: Instant,
         out: &mut Vec<FeedEvent>,
     ) -> Result<Option<ConnectionId>, FpmError> {
-        let of = |connection: &Option<Connection>| connection.as_ref().is_some_and(|known| known.id == id);
+        let of = |connection: &Option<FpmConnection>| connection.as_ref().is_some_and(|known| known.id == id);
         let mut is_current = of(&self.current);
         if !is_current && !of(&self.probation) {
             return Ok(None);

@@ -1,7 +1,7 @@
 //! Frames in, events out: order, restarts, garbage, and any split of the stream.
 
 use super::*;
-use crate::routes::feeds::heard::Heard;
+use crate::routes::feeds::heard::HeardRoutes;
 use crate::routes::feeds::live::say;
 use crate::routes::feeds::netlink::tests::next_hop_bytes;
 use crate::routes::feeds::test_peers::{fpm_frame as frame, gone_bytes, route_bytes};
@@ -152,7 +152,7 @@ fn each_vrf_has_the_routes_of_its_table() {
 #[test]
 fn a_restart_sweeps_what_was_not_announced_again_after_the_hold_time() {
     let mut peer = Peer::new();
-    let mut table = Heard::default();
+    let mut table = HeardRoutes::default();
     let mut held = |peer: &mut Peer| {
         table.take(&peer.events());
         [1, 2, 3].map(|number| table.best(prefix(number)).is_some())
@@ -283,7 +283,7 @@ proptest! {
 fn what_zebra_sent_is_the_table_that_it_showed() {
     let mut peer = Peer::new();
     peer.send(FIRST, include_bytes!("zebra-8.4.bin")).unwrap();
-    let mut table = Heard::default();
+    let mut table = HeardRoutes::default();
     table.take(&peer.events());
     let path = |gateway: &str, ifindex| Path { gateway: gateway.parse().ok(), ifindex, weight: 1 };
     let routes = [

@@ -45,7 +45,7 @@ pub(crate) fn watch(
         let kernel = Kernel::new(options, Instant::now());
         let (datagram, events) = (Vec::with_capacity(DATAGRAM_BYTES), Vec::new());
         let mut watcher = Watcher { socket, kernel, datagram, events, links: Some(links) };
-        while !outlet.is_stopping() && watcher.turn(outlet).is_ok() {}
+        while !outlet.is_stopping() && watcher.poll_once(outlet).is_ok() {}
     };
     FeedThread::start("kernel", feed, sender, work)
 }
@@ -70,7 +70,7 @@ struct Watcher {
 }
 
 impl Watcher {
-    fn turn(&mut self, outlet: &Outlet) -> Result<(), Stopped> {
+    fn poll_once(&mut self, outlet: &Outlet) -> Result<(), Stopped> {
         let now = Instant::now();
         if let Some(request) = self.kernel.request(now, &mut self.events)
             && self.socket.send_to(&request, &SocketAddr::new(0, 0), 0).is_err()

@@ -1,7 +1,7 @@
 //! Datagrams in, events out: passes, interrupted passes, objects missing from a pass, and paths of IPv6 routes.
 
 use super::*;
-use crate::routes::feeds::heard::Heard;
+use crate::routes::feeds::heard::HeardRoutes;
 use crate::routes::feeds::netlink::tests::{next_hop_bytes, raw};
 use crate::routes::feeds::test_peers::{encode, gone_bytes, route_bytes};
 use crate::routes::feeds::{LinkAddress, LinkNeighbour, Path};
@@ -14,7 +14,7 @@ pub(super) struct KernelRig {
     pub(super) kernel: Kernel,
     pub(super) now: Instant,
     pub(super) out: Vec<FeedEvent>,
-    pub(super) table: Heard,
+    pub(super) table: HeardRoutes,
     is_up: bool,
     /// Notifications that precede the next dump of IPv4 routes.
     pub(super) overtaking: Vec<Vec<u8>>,
@@ -40,7 +40,7 @@ fn link(is_up: bool) -> Vec<u8> {
 impl KernelRig {
     pub(super) fn new(options: KernelOptions) -> Self {
         let now = Instant::now();
-        let table = Heard::default();
+        let table = HeardRoutes::default();
         Self {
             kernel: Kernel::new(options, now),
             now,
