@@ -11,7 +11,7 @@ use crate::error::DpdkError;
 use crate::mbuf::{Mbuf, Raw, prefetch};
 use crate::mempool::Mempool;
 use crate::sys;
-use crate::vector::{Array, CheckedLevel, LANES, Level, PAD};
+use crate::vector::{CheckedLevel, LANES, Level, PAD, PaddedArray};
 use std::ops::Range;
 
 /// Target in [`Burst::scatter`] for packets that go to the `dropped` burst.
@@ -22,7 +22,7 @@ pub const DROP: u16 = u16::MAX;
 /// Accessors take an index and panic unless it is below [`Burst::len`], as slices do. A loop over `0..burst.len()` pays one bounds check
 /// a packet; [`Burst::iter`] pays none.
 pub struct Burst {
-    mbufs: Array<Raw>,
+    mbufs: PaddedArray<Raw>,
     capacity: usize,
     len: usize,
     starts: Starts,
@@ -47,7 +47,7 @@ impl Burst {
     #[must_use]
     pub fn with_capacity(eal: &Eal, capacity: usize) -> Burst {
         Burst {
-            mbufs: Array::new(Raw(std::ptr::null_mut()), capacity + PAD),
+            mbufs: PaddedArray::new(Raw(std::ptr::null_mut()), capacity + PAD),
             capacity,
             len: 0,
             starts: Starts::new(capacity),
@@ -399,9 +399,9 @@ impl<'a> PacketRef<'a> {
 /// Invariant: for each packet below `noted` the entries match its mbuf, and the pointers of the [`LANES`] entries from `noted` on are
 /// valid too. Nothing outside this crate changes the data start of an owned packet; every removal of packets lowers `noted`.
 pub(crate) struct Starts {
-    pub(crate) heads: Array<*mut u8>,
+    pub(crate) heads: PaddedArray<*mut u8>,
     /// Bytes of all segments in the low half, then 16 bits with the bytes of the first segment; the rest is undefined.
-    pub(crate) lengths: Array<u64>,
+    pub(crate) lengths: PaddedArray<u64>,
     pub(crate) noted: usize,
     /// The union of the segment-number words ([`Raw::start`]) of the packets noted since `noted` was 0.
     pub(crate) rearms: u64,
@@ -410,8 +410,8 @@ pub(crate) struct Starts {
 impl Starts {
     fn new(capacity: usize) -> Self {
         Self {
-            heads: Array::new(std::ptr::null_mut(), capacity + PAD),
-            lengths: Array::new(0, capacity + PAD),
+            heads: PaddedArray::new(std::ptr::null_mut(), capacity + PAD),
+            lengths: PaddedArray::new(0, capacity + PAD),
             noted: 0,
             rearms: 0,
         }

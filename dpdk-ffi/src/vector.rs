@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 pub(crate) const LANES: usize = 16;
 /// Padding: the number of entries of an array beyond its packets.
 pub const PAD: usize = 32;
-/// Entries of an [`Array`]'s unit: a whole number of cache lines for entries of any size.
+/// Entries of an [`PaddedArray`]'s unit: a whole number of cache lines for entries of any size.
 const UNIT: usize = 64;
 
 #[derive(Clone, Copy, Debug)]
@@ -14,12 +14,12 @@ struct Unit<T>([T; UNIT]);
 
 /// A boxed slice aligned to a cache line, so that no vector load or store at a multiple of its size crosses a line.
 #[derive(Debug)]
-pub struct Array<T> {
+pub struct PaddedArray<T> {
     units: Box<[Unit<T>]>,
     len: usize,
 }
 
-impl<T: Copy> Array<T> {
+impl<T: Copy> PaddedArray<T> {
     /// `len` copies of `value`.
     #[must_use]
     pub fn new(value: T, len: usize) -> Self {
@@ -27,7 +27,7 @@ impl<T: Copy> Array<T> {
     }
 }
 
-impl<T> Deref for Array<T> {
+impl<T> Deref for PaddedArray<T> {
     type Target = [T];
 
     #[inline(always)]
@@ -38,7 +38,7 @@ impl<T> Deref for Array<T> {
     }
 }
 
-impl<T> DerefMut for Array<T> {
+impl<T> DerefMut for PaddedArray<T> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut [T] {
         // SAFETY: the same argument; `self` is borrowed uniquely.

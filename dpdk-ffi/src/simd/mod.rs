@@ -26,7 +26,7 @@ mod avx512;
 pub mod rules;
 mod scalar;
 
-pub use crate::vector::{Array, Level, PAD};
+pub use crate::vector::{Level, PAD, PaddedArray};
 
 /// The number of bytes of a packet that the passes load: an Ethernet header and an IPv6 header.
 pub const START_BYTES: usize = 54;

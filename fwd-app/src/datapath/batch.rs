@@ -10,7 +10,7 @@
 use super::slot::PacketState;
 use super::{DropReason, Drops, Egress, PuntMarker};
 use dpdk_ffi::Burst;
-use dpdk_ffi::simd::{Array, Kind, LengthOrMark, PAD};
+use dpdk_ffi::simd::{Kind, LengthOrMark, PAD, PaddedArray};
 use fib::{Family, Keys, NextHopId};
 
 /// Marks a packet without an egress entry: it is dropped or a punt.
@@ -23,14 +23,14 @@ pub(crate) const NO_ENTRY: u32 = u32::MAX;
 #[derive(Debug)]
 pub(crate) struct KeyLane {
     /// Place of each packet in the batch.
-    pub(crate) packets: Array<u16>,
-    pub(crate) hops: Array<NextHopId>,
+    pub(crate) packets: PaddedArray<u16>,
+    pub(crate) hops: PaddedArray<NextHopId>,
     pub(crate) len: usize,
 }
 
 impl KeyLane {
     fn new(entries: usize) -> Self {
-        Self { packets: array(entries), hops: Array::new(NextHopId::NONE, entries), len: 0 }
+        Self { packets: array(entries), hops: PaddedArray::new(NextHopId::NONE, entries), len: 0 }
     }
 }
 
@@ -59,35 +59,35 @@ pub(crate) struct Batch {
     pub(crate) vrf: usize,
     pub(crate) parsed: usize,
     /// IPv4 destinations, in the order of `v4`.
-    pub(crate) keys4: Array<u32>,
+    pub(crate) keys4: PaddedArray<u32>,
     /// IPv6 destinations, first and last 64 bits, in the order of `v6`.
-    pub(crate) keys6: (Array<u64>, Array<u64>),
+    pub(crate) keys6: (PaddedArray<u64>, PaddedArray<u64>),
     pub(crate) v4: KeyLane,
     pub(crate) v6: KeyLane,
     /// Action of the rewrite kernel for each packet.
-    pub(crate) kinds: Array<Kind>,
+    pub(crate) kinds: PaddedArray<Kind>,
     /// A [`PacketState`] for each packet.
-    pub(crate) slots: Array<LengthOrMark>,
+    pub(crate) slots: PaddedArray<LengthOrMark>,
     pub(crate) tagged: Vec<Tagged>,
     /// Index of each packet in the egress table: its next hop, written by verdict, or [`NO_ENTRY`] if it was dropped or punted earlier.
-    pub(crate) indices: Array<u32>,
+    pub(crate) indices: PaddedArray<u32>,
     /// All packets so far passed the kernel and are in a lane. Then both lanes are in order of arrival, and the kind of a packet determines
     /// its lane.
     pub(crate) is_plain: bool,
-    pub(crate) egress: Array<Egress>,
+    pub(crate) egress: PaddedArray<Egress>,
     /// The word of the exit of each packet: a port, [`Exit::Dropped`](super::Exit::Dropped) or [`Exit::Fragment`](super::Exit::Fragment).
-    pub(crate) ports: Array<u16>,
+    pub(crate) ports: PaddedArray<u16>,
     pub(crate) bytes: u64,
     pub(crate) drops: Drops,
     /// Marks punts; `None` when the port has no addresses.
     pub(crate) punting: Option<PuntMarker>,
     /// One per burst.
-    stamps: Array<Stamp>,
+    stamps: PaddedArray<Stamp>,
     stamps_len: usize,
 }
 
-fn array<T: Copy + Default>(entries: usize) -> Array<T> {
-    Array::new(T::default(), entries)
+fn array<T: Copy + Default>(entries: usize) -> PaddedArray<T> {
+    PaddedArray::new(T::default(), entries)
 }
 
 impl Batch {

@@ -46,7 +46,7 @@ const UNSAFE: [&str; 12] = [
     "lpm-gpu/mockcuda/",
 ];
 const LINES_MAX: usize = 700;
-const SAME_NAMES_MAX: usize = 3;
+const SAME_NAMES_MAX: usize = 2;
 
 fn top() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()

@@ -47,22 +47,22 @@ pub(crate) mod simd {
     }
 
     #[derive(Debug)]
-    pub(crate) struct Array<T>(Vec<T>);
+    pub(crate) struct PaddedArray<T>(Vec<T>);
 
-    impl<T: Copy> Array<T> {
+    impl<T: Copy> PaddedArray<T> {
         pub(crate) fn new(value: T, len: usize) -> Self {
             Self(vec![value; len])
         }
     }
 
-    impl<T> std::ops::Deref for Array<T> {
+    impl<T> std::ops::Deref for PaddedArray<T> {
         type Target = [T];
         fn deref(&self) -> &[T] {
             &self.0
         }
     }
 
-    impl<T> std::ops::DerefMut for Array<T> {
+    impl<T> std::ops::DerefMut for PaddedArray<T> {
         fn deref_mut(&mut self) -> &mut [T] {
             &mut self.0
         }
