@@ -349,7 +349,9 @@ impl Mirror {
     pub(super) fn announced(&mut self, key: RouteKey, told: Told, digest: u32, flags: u16) {
         let mut add = Edit::Add { entry: self.entry(told, digest), flags, replaced: Vec::new() };
         let is_passing = self.edits.is_some();
-        self.edit(key, |list| {
+        let mut is_unknown = false;
+        let is_kept = self.edit(key, |list| {
+            is_unknown = list.is_empty();
             let mut before = if is_passing { list.clone() } else { Vec::new() };
             add.apply(list, is_v6(key));
             if let Edit::Add { replaced, .. } = &mut add {
@@ -357,6 +359,8 @@ impl Mirror {
                 *replaced = before;
             }
         });
+        // The key has further routes, since the kernel does not call this one its only route.
+        self.is_doubtful |= is_passing && is_kept && is_unknown && flags & NLM_F_EXCL == 0;
         self.note(key, add);
     }
 
