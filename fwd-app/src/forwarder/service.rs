@@ -157,7 +157,7 @@ impl Neighbours {
             notice::warn(format_args!("{error:#}"));
         }
         // Until a MAC is in service, packets take the slow path through the router, so the pause is limited even on a busy host.
-        self.due = start + start.elapsed().clamp(NEIGHBOUR_PERIOD, NEIGHBOUR_PERIOD_MAX);
+        self.due = Instant::now() + start.elapsed().clamp(NEIGHBOUR_PERIOD, NEIGHBOUR_PERIOD_MAX);
     }
 }
 
