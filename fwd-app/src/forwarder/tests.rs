@@ -81,7 +81,7 @@ fn names_are_those_of_vrfs() {
     assert_eq!(VrfSpec::tables(&red, &[table("blue", 10), table("red", 1000)]), Ok(wanted));
     for (tables, message) in [
         ([table("red", 10), table("x", 11)], "--vrf-table x: no --vrf has this name; there are: red, blue"),
-        ([table("red", 10), table("red", 11)], "--vrf-table red=11: the VRF has a table"),
+        ([table("red", 10), table("red", 11)], "--vrf-table red=11: the VRF has a table already"),
         ([table("red", 10), table("blue", 10)], "--vrf-table blue=10: the VRF red has this table"),
         ([table("red", 10), table("blue", 254)], "--vrf-table blue=254: the VRF default has this table"),
     ] {

@@ -330,7 +330,7 @@ pub(crate) mod tests {
         assert_eq!(with(&[("1", 2022), ("p2", 68), ("2", 1300)]), Ok(vec![1500, 2022, 1300]));
         let refused: Result<_, String> = with(&[("p1", 2023)]);
         assert!(
-            refused.clone().unwrap_err().starts_with("--mtu p1=2023: port 1 (p1) can get 2022 bytes"),
+            refused.clone().unwrap_err().starts_with("--mtu p1=2023: port 1 (p1) can get at most 2022 bytes"),
             "{refused:?}"
         );
         assert!(with(&[("p9", 1400)]).unwrap_err().contains("p9"));

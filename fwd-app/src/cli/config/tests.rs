@@ -358,7 +358,7 @@ const MISTAKES: &[(&str, &str)] = &[
         "f.toml:2: forwarder.rx-burst: invalid value 'many': 'many' is not a whole number such as 100, 10k or 2M",
     ),
     ("[forwarder]\nrx-burst = [1, 2]", "f.toml:2: forwarder.rx-burst: wanted a value, found a list"),
-    ("[forwarder]\nrx-burst = true", "f.toml:2: forwarder.rx-burst: wanted a value, there is true"),
+    ("[forwarder]\nrx-burst = true", "f.toml:2: forwarder.rx-burst: wanted a value, found true"),
     (
         "[forwarder]\ntopology = \"ring\"",
         "f.toml:2: forwarder.topology: invalid value 'ring' [possible values: run-to-completion, pipeline]",
@@ -394,7 +394,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ),
     (
         "[[port]]\ndevice = \"a\"\nqueues = \"all\"",
-        "f.toml:3: port.queues: wanted a list of lcores such as [1, 2], or \"auto\", there is 'all'",
+        "f.toml:3: port.queues: wanted a list of lcores such as [1, 2], or \"auto\", found 'all'",
     ),
     (
         "[[port]]\ndevice = \"a\"\nqueues = [1, \"x\"]",
@@ -417,7 +417,7 @@ const MISTAKES: &[(&str, &str)] = &[
         "[vrf.red]\nports = [0]\ntable = \"main\"",
         "f.toml:3: vrf.red.table: invalid value 'red=main': 'red=main' is not NAME=TABLE such as red=10; a table is a number above 0",
     ),
-    ("[vrf]\nred = 1", "f.toml:2: vrf: wanted [vrf.NAME], a table for each VRF; there is 1"),
+    ("[vrf]\nred = 1", "f.toml:2: vrf: wanted [vrf.NAME], a table for each VRF; found 1"),
     (
         "[forwarder]\nconfig = \"(0,0,1)\"\n[[port]]\ndevice = \"a\"\nqueues = [1]",
         "f.toml:5: port.queues: it is also given at f.toml:2",

@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn a_screen_has_what_there_is_room_for() {
         assert_eq!(screenful("ab\nc\n", 2, 80), "\x1b[Hab\x1b[K\nc\x1b[K\x1b[J");
-        assert_eq!(screenful("abcd\nc\nd\ne\n", 3, 3), "\x1b[Habc\x1b[K\nc\x1b[K\n2 l\x1b[K\x1b[J");
+        assert_eq!(screenful("abcd\nc\nd\ne\n", 3, 3), "\x1b[Habc\x1b[K\nc\x1b[K\n2 m\x1b[K\x1b[J");
         assert_eq!(screenful("", 24, 80), "\x1b[H\x1b[J");
     }
 }
