@@ -1,17 +1,12 @@
 //! The candidate routes of each prefix, and the choice of the winner.
 //!
-//! Order of sources: port addresses, the control socket, then files and feeds by [`Candidates::set_order`], which may be called at any
-//! time. Within a feed the lowest metric is preferred. The winner is the first route whose next hop can forward (RFC 1812 5.3.12.3), else
-//! the first with a next hop. A prefix known only from feeds, with no path to a port, is unreachable or has no route
-//! ([`Candidates::unreachable`]).
+//! Order of sources: port addresses, the control socket, then files and feeds by [`Candidates::set_order`]; within a feed the lowest metric
+//! is preferred. The winner is the first route whose next hop can forward (RFC 1812 5.3.12.3), else the first with a next hop. A change marks
+//! prefixes ([`Marked`]); [`super::vrf`] chooses their winners. When a link or gateway fails or recovers, a [`Walk`] finds the prefixes.
 //!
-//! A change marks prefixes ([`Marked`]); [`super::vrf`] chooses their winners. A next hop whose link or gateway fails or recovers
-//! concerns prefixes with several candidates, which a [`Walk`] finds in slices.
-//!
-//! A route that only files have is in the RIB and not here, so without other sources both tables are empty. The first route of another
-//! source copies the file's route here; [`Candidates::forget`] ends the entry once the withdrawal of all other sources is committed. A
-//! feed's routes carry the epoch of their announcement: [`Candidates::begin_epoch`] makes all stale without visiting them (unless the epoch
-//! overflows), [`Candidates::sweep`] excludes the stale ones.
+//! A route that only files have is in the RIB and not here. The first route of another source copies the file's route here;
+//! [`Candidates::forget`] ends the entry once the withdrawal of all other sources is committed. A feed's routes carry the epoch of their
+//! announcement: [`Candidates::begin_epoch`] makes all stale without visiting them, unless the epoch overflows.
 
 use super::distinct::{Distinct, Known, RouteId, UNUSED_MIN, Wanted};
 use super::feeds::Route;
@@ -41,7 +36,6 @@ impl SourceId {
         Self((Self::FILES.0 + 1).wrapping_add(feed))
     }
 
-    /// Whether it is a feed, with metrics, stale routes and a limit.
     const fn is_feed(self) -> bool {
         self.0 > Self::FILES.0
     }
@@ -100,8 +94,7 @@ pub(crate) struct SourceRoutes {
 }
 
 impl SourceRoutes {
-    /// Whether the routes that are not stale have reached the limit. Stale ones do not count: they are about to go, and a source announces
-    /// a new route only once.
+    /// Whether fresh routes have reached the limit. Stale ones do not count: they are about to go, and a source announces a new route once.
     const fn is_full(self, routes_max: u64) -> bool {
         self.routes - self.stale >= routes_max
     }
@@ -147,7 +140,6 @@ struct Candidate {
 type Rank = (SourceId, u32);
 
 impl Candidate {
-    /// The file's route, or [`RouteId::NOTHING`].
     const fn of_file(route: RouteId) -> Self {
         Self { route, metric: 0, epoch: 0, source: SourceId::FILES, has_others: false }
     }
@@ -174,7 +166,6 @@ struct FamilyCandidates<K: Key> {
 }
 
 impl<K: Key> FamilyCandidates<K> {
-    /// The candidates of a prefix, by rank.
     fn of(&self, prefix: Prefix<K>) -> impl Iterator<Item = &Candidate> {
         let first = self.first.get(&prefix);
         let others = first.filter(|first| first.has_others).and_then(|_| self.others.get(&prefix));
@@ -264,7 +255,6 @@ struct Choice {
 }
 
 impl Choice {
-    /// The preferred candidate that has a next hop.
     fn winner<'a>(
         &self,
         (routes, unreachable): (&Distinct, NextHopId),
@@ -310,7 +300,6 @@ impl Choice {
 enum Standing {
     Usable,
     Unusable,
-    /// It leads to no port.
     Foreign,
 }
 
@@ -363,8 +352,7 @@ impl Default for Candidates {
 }
 
 impl Candidates {
-    /// Sets the order of files and feeds; unlisted sources come last. Returns how many prefixes have several candidates, and may thus have
-    /// a new winner.
+    /// Sets the order of files and feeds; unlisted sources come last. Returns how many prefixes have several candidates.
     pub(crate) fn set_order(&mut self, order: &[SourceId]) -> usize {
         self.choice.places = places(order);
         let contested = self.v4.others.len() + self.v6.others.len();
@@ -372,8 +360,7 @@ impl Candidates {
         contested
     }
 
-    /// Sets the families without a table: for their prefixes only routes of ctl and files count. A walk finds the prefixes of a family that
-    /// gains or loses its table. Returns the families that lose theirs and have prefixes.
+    /// Sets the families without a table; a walk finds their prefixes. Returns the families that lose theirs and have prefixes.
     pub(crate) fn set_without_table(&mut self, families: Vec<Family>) -> Vec<Family> {
         let before = std::mem::replace(&mut self.choice.without_table, families);
         let has_prefixes = [!self.v4.first.is_empty(), !self.v6.first.is_empty()];
@@ -416,8 +403,7 @@ impl Candidates {
         }
     }
 
-    /// Sets or withdraws a source's route. `file` returns the file's route, and is called if the prefix has no entry. Returns whether the
-    /// prefix may have a new winner. [`Self::roll_back`] restores the previous route of a user.
+    /// Sets or withdraws a route; `file` returns the file's route if the prefix has no entry. Returns whether there may be a new winner.
     pub(crate) fn set(&mut self, said: &Said, file: impl FnOnce() -> NextHopId) -> bool {
         let Said { source, prefix, .. } = *said;
         if source.is_user() {
@@ -480,7 +466,6 @@ impl Candidates {
         Some(self.choice.winner((&self.routes, self.unreachable), prefix.family(), counted))
     }
 
-    /// Whether a route was stale when its source was swept.
     fn is_swept(&self, of: &Candidate) -> bool {
         of.epoch < self.sources[usize::from(of.source.0)].swept
     }
@@ -535,7 +520,6 @@ impl Candidates {
         self.sources[usize::from(source.0)].count
     }
 
-    /// Makes all routes of a source stale until they are announced again.
     pub(crate) fn begin_epoch(&mut self, source: SourceId) {
         let SourceState { epoch, swept, count } = &mut self.sources[usize::from(source.0)];
         if count.routes == count.stale {
@@ -559,8 +543,7 @@ impl Candidates {
         }
     }
 
-    /// Takes the prefixes of one commit: all that were marked singly since the last call, and a part of the others, including those that
-    /// the walk finds. Removes their swept routes.
+    /// Takes the prefixes of one commit: all marked singly, and a part of the others, including the walk's. Removes their swept routes.
     pub(crate) fn take_marked(&mut self) -> Vec<IpPrefix> {
         let found = self.walk(self.marked.room());
         self.marked.mark_all(found);
@@ -586,9 +569,7 @@ impl Candidates {
         }
     }
 
-    /// Examines a slice of prefixes while [`Walk::is_pending`]. Returns at most `found_max` prefixes that may have a new winner: a
-    /// candidate has a new next hop or was swept, or one of several has become usable or unusable, or sources have a new order, or the
-    /// engine other tables.
+    /// Examines a slice of prefixes while [`Walk::is_pending`]. Returns at most `found_max` prefixes that may have a new winner.
     pub(super) fn walk(&mut self, found_max: usize) -> Vec<IpPrefix> {
         let (moved, revalued) = self.routes.take_moved();
         self.walk.note(&Causes { moved, revalued, ..Causes::default() });

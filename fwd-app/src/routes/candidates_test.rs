@@ -302,7 +302,6 @@ proptest! {
 
 const FEED: SourceId = SourceId::of_feed(0);
 
-/// The next hop of the winner after a source's announcement.
 fn say_route(candidates: &mut Candidates, source: SourceId, at: u32, number: u32) -> NextHopId {
     let (prefix, route) = (prefix(at), candidates.route(&route(number), |wanted| find(wanted.route, 1)));
     candidates.set(&Said { source, prefix, metric: 0, route: Some(route) }, || NextHopId::NONE);
@@ -347,7 +346,6 @@ fn stale_routes_leave_others_their_room() {
         if is_swept {
             candidates.sweep(FEED);
         }
-        // New prefixes, while the stale routes remain.
         for at in 10..13 {
             assert_eq!(say_route(&mut candidates, FEED, at, 2), id(12), "{at}");
         }

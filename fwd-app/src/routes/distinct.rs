@@ -36,17 +36,13 @@ pub(crate) struct Wanted<'a> {
 }
 
 pub(super) struct Distinct {
-    /// By [`RouteId`].
     pub(super) known: Vec<Known>,
     pub(super) by_route: FxHashMap<Arc<Route>, RouteId>,
-    /// The resolved routes of objects.
     objects: FxHashMap<ObjectId, Arc<Route>>,
     /// Routes with a new next hop, and routes that have become usable or unusable; their prefixes are not marked yet.
     moved: FxHashSet<RouteId>,
     revalued: FxHashSet<RouteId>,
-    /// Unused entries of `known`.
     free: Vec<RouteId>,
-    /// The number of distinct routes at which unused ones are dropped.
     pub(super) unused_at: usize,
 }
 
@@ -117,8 +113,7 @@ impl Distinct {
         });
     }
 
-    /// Sets the resolved route of an object; `None` when no further route will name it. If routes name it, `find` resolves its next hop,
-    /// and [`Self::take_moved`] may return them. Returns whether any do.
+    /// Sets the resolved route of an object; `None` when no further route will name it. Returns whether routes name it.
     pub(super) fn set_object(
         &mut self,
         object: ObjectId,

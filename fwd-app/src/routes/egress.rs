@@ -1,7 +1,6 @@
-//! The egress side of a VRF: next hops, neighbours, and the egress table built from them.
+//! The egress side of a VRF: next hops, neighbours, and the egress table built from them, which lcores read.
 //!
-//! Lcores read the table. Changed ports, links, next hops, neighbours or routes of gateways replace it as a whole; the new table informs the
-//! candidates which next hops can forward.
+//! Each change replaces the table as a whole; the new table informs the candidates which next hops can forward.
 
 use super::candidates::Candidates;
 use super::distinct::Wanted;
@@ -26,17 +25,14 @@ use std::time::{Duration, Instant};
 const GATEWAYS_PERIOD: Duration = Duration::from_secs(1);
 /// Below this size the table is not searched for unused next hops.
 pub(super) const HOPS_MIN: usize = 1 << 10;
-/// How long after a commit a lookup from before it may still be in flight. A batch without an answer is abandoned after twice `--stall-us`,
-/// at most two minutes.
+/// How long after a commit an earlier lookup may be in flight: a batch is abandoned after twice `--stall-us`, at most two minutes.
 const IN_FLIGHT_MAX: Duration = Duration::from_secs(180);
 
-/// Schedule of the search for unused next hops.
 #[derive(Debug)]
 pub(super) struct Unused {
     /// The table size that starts a search, and its lower bound.
     pub(super) at: usize,
     pub(super) min: usize,
-    /// When the unused next hops were marked.
     marked: Option<Instant>,
     /// How long marked next hops stay.
     pub(super) stay: Duration,
@@ -51,7 +47,7 @@ struct InService {
     ports: Arc<PortTable>,
     /// The number of next hops when packets without a separate counter were last checked.
     hops_seen: usize,
-    /// Whether a neighbour has changed since the table was built.
+    /// Whether the next commit replaces the table.
     is_stale: bool,
     /// When it was last compared with the gateways that have routes.
     compared: Instant,
@@ -85,17 +81,14 @@ impl VrfEgress {
         Self { number, hops, added: BTreeMap::new(), ports, in_service: None, has_moved: false, unused }
     }
 
-    /// Whether a next hop refers to a port that exists; always true before the ports are known.
-    ///
     /// # Errors
+    /// [`EgressError`] for a next hop at a missing port; none before the ports are known.
     pub(super) fn check(&self, hop: &NextHop) -> Result<(), EgressError> {
         self.in_service.as_ref().map_or(Ok(()), |egress| check_ports(hop, &egress.ports.ports))
     }
 
-    /// Checks the port of a neighbour like [`Self::check`].
-    ///
     /// # Errors
-    /// [`EgressError`] when it does not exist.
+    /// As [`Self::check`].
     pub(super) fn check_neighbour(&self, of: &Neighbour) -> Result<(), EgressError> {
         self.check(&NextHop::Gateway { gateway: of.address, port: of.port.clone() })
     }
@@ -118,8 +111,6 @@ impl VrfEgress {
         })
     }
 
-    /// Sets the ports and builds the first table.
-    ///
     /// # Errors
     /// [`EgressError`] when a next hop or a neighbour refers to a port that does not exist.
     pub(super) fn set_ports(&mut self, rib: &Rib, candidates: &mut Candidates) -> Result<(), EgressError> {
@@ -189,7 +180,6 @@ impl VrfEgress {
         }
     }
 
-    /// The table in service; `None` before the ports are known.
     pub(crate) fn table(&self) -> Option<Arc<ArcSwap<EgressTable>>> {
         self.in_service.as_ref().map(|egress| Arc::clone(&egress.table))
     }
@@ -208,8 +198,7 @@ impl VrfEgress {
         self.in_service.as_ref().and_then(|egress| egress.table.load().counts().cloned())
     }
 
-    /// Frees replaced tables that no lcore reads any more. Marks the table as stale if packets were counted for next hops that could now
-    /// have a separate counter.
+    /// Frees replaced tables that no lcore reads any more. Marks the table as stale if its gateways have changed or a counter is missing.
     pub(super) fn free_retired(&mut self, rib: &Rib) {
         let Some(egress) = &mut self.in_service else { return };
         egress.retired.free();

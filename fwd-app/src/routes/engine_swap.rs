@@ -1,16 +1,14 @@
 //! Replaces the engine of a VRF while its routes change.
 //!
-//! A thread builds the engine from a copy of the committed RIB; meanwhile the VRF records changed prefixes. When the build ends, the
-//! control thread brings copy and engine up to date with one delta, and gives lcores readers of the new engine.
+//! A thread builds the engine from a copy of the committed RIB; the VRF records changed prefixes. Then the control thread brings copy and
+//! engine up to date with one delta, and gives lcores readers of the new engine. The copy needs the RIB's memory once more.
 //!
 //! No packet gets a result that is not in service. All stores to the new table precede the first reader: the join of the thread makes the
 //! build's stores visible, and the control thread itself applies the delta. A reader reaches its lcore by
-//! [`Handle::move_to`](crate::topology::Handle::move_to) between two batches, so a batch uses one engine; before
-//! this switch the lcore reads the old one. The control thread commits nothing between that delta and the last lcore's switch, so the old
-//! engine's last generation has the same routes as the new engine's first. Later changes go to the new engine alone, which all lcores then
-//! read. So each result belongs to a generation between submit and collect.
-//!
-//! The copy needs the RIB's memory once more until the build ends. The old engine is dropped when no stage reads it.
+//! [`Handle::move_to`](crate::topology::Handle::move_to) between two batches, so a batch uses one engine; before this switch the lcore reads
+//! the old one. The control thread commits nothing between that delta and the last lcore's switch, so the old engine's last generation has
+//! the same routes as the new engine's first. Later changes go to the new engine alone, which all lcores then read. So each result belongs
+//! to a generation between submit and collect.
 
 use super::Vrf;
 use super::vrf::is_never_forwarded;
@@ -34,7 +32,6 @@ const END_LIMIT: Duration = Duration::from_secs(10);
 /// Handling of routes of a family that the next engine lacks a table for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LostFamilies {
-    /// Refuse the new engine.
     Refused,
     /// Leave out routes of feeds and addresses. Refuse the new engine if files or the control socket have such routes.
     LeftOut,
@@ -62,10 +59,8 @@ impl VrfEngine {
         self.spec.latency_target_us.map(|_| keys as u32)
     }
 
-    /// Checks that no engine is being built.
-    ///
     /// # Errors
-    /// When one is.
+    /// When an engine is being built.
     pub(crate) fn check_not_building(&self) -> anyhow::Result<()> {
         if let Some(Building { spec, .. }) = &self.building {
             anyhow::bail!("engine {} is being built; try again when it is in service", spec.name);
@@ -73,7 +68,6 @@ impl VrfEngine {
         Ok(())
     }
 
-    /// Whether a part of a shared engine is still being built.
     pub(crate) fn is_building_part(&self) -> bool {
         self.building.as_ref().is_some_and(|building| building.is_shared && !building.is_finished())
     }
@@ -88,7 +82,6 @@ pub(super) struct Building {
     /// Returns the engine, its routes and the build time in seconds; `None` once joined.
     thread: Option<JoinHandle<anyhow::Result<(Made, Rib, f64)>>>,
     since: Instant,
-    /// Whether a warning was issued.
     is_late: bool,
     end_limit: Duration,
 }
@@ -98,7 +91,6 @@ impl Building {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Warns once of a long build.
     fn notice(&mut self) {
         if self.since.elapsed() >= LATE && !std::mem::replace(&mut self.is_late, true) {
             let (name, s) = (&self.spec.name, self.since.elapsed().as_secs());
@@ -157,7 +149,7 @@ impl Vrf {
         Ok(())
     }
 
-    /// Switches to an engine whose build has ended: gives its readers to the lcores of `running`, and drops the old one. `None` until then.
+    /// Switches to an engine whose build has ended, and gives its readers to the lcores of `running`; `None` until then.
     ///
     /// # Errors
     /// [`EngineError`](fib::EngineError) for an engine that could not be made or cannot hold the table,

@@ -1,6 +1,4 @@
-//! Route files: replacing their routes on a reload.
-//!
-//! Only the RIB holds their routes, except where another source has a route of the same prefix ([`super::candidates`]).
+//! Route files: a reload replaces their routes. Only the RIB holds them, except where another source has a route of the prefix.
 
 use super::Vrf;
 use super::candidates::{Said, SourceId};
@@ -27,7 +25,6 @@ pub(crate) struct Replacement {
     todo: Vec<(IpPrefix, NextHopId)>,
     at: usize,
     pub(super) slice: usize,
-    /// The previous routes of changed prefixes.
     undo: Vec<(IpPrefix, NextHopId)>,
     /// Why the previous routes are being restored.
     refusal: Option<anyhow::Error>,
@@ -106,11 +103,8 @@ impl Replacement {
 }
 
 impl Vrf {
-    /// Checks the routes and neighbours of files before anything changes.
-    ///
     /// # Errors
-    /// [`EngineError::Full`](fib::EngineError::Full) for more routes than `--routes-max`, and for a port that does not exist, with the name
-    /// of the VRF.
+    /// [`EngineError::Full`](fib::EngineError::Full) for more routes than `--routes-max`; a missing port; both with the name of the VRF.
     pub(crate) fn check_routes(&self, rib: &Rib, hops: &NextHopTable) -> anyhow::Result<()> {
         let checked =
             check_routes(rib.len() as u64, self.routes_max).map_err(anyhow::Error::from).and_then(|()| {

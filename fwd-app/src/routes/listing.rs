@@ -8,8 +8,7 @@ use super::candidates::{Origin, SourceId};
 use fib::{IpPrefix, NextHop, NextHopId, Prefix};
 use std::net::IpAddr;
 
-/// Cost limit of a slice: 1 for each route examined, and 1 for each path of a listed group. It takes some milliseconds, and at most half a
-/// megabyte of text.
+/// Cost limit of a slice, 1 for each route examined and each path of a listed group: some milliseconds, half a megabyte of text.
 const SLICE: usize = 1 << 12;
 
 /// Routes counted in a slice: some 100 us of work.
@@ -61,16 +60,13 @@ pub(crate) struct RouteSlice {
     pub(crate) ended_at: Option<IpPrefix>,
 }
 
-/// Numbers of routes in service that were counted so far.
 #[derive(Debug)]
 pub(crate) struct RouteCounts {
     /// By length.
     pub(crate) v4: [u64; 33],
-    /// By length.
     pub(crate) v6: [u64; 129],
     /// Blackhole, unreachable and prohibit routes.
     pub(crate) discards: [u64; 3],
-    /// The last prefix that was counted.
     after: Option<IpPrefix>,
 }
 
@@ -131,7 +127,6 @@ impl Vrf {
         RouteSlice { routes, ended_at: None }
     }
 
-    /// The route in service of a prefix, whose next hop is `id`.
     fn listed(&self, prefix: IpPrefix, id: NextHopId, origin: Option<Origin>) -> ListedRoute {
         let hop = self.egress.hops.get(id).filter(|hop| !matches!(hop, NextHop::Bare | NextHop::Moved(_)));
         ListedRoute { prefix, id: self.egress.hops.announced_id(id), hop: hop.cloned(), origin }

@@ -12,7 +12,6 @@ use rustc_hash::FxHashSet;
 /// Most prefixes of a commit, besides freshly marked ones.
 const PREFIXES_PER_COMMIT: usize = 1 << 14;
 
-/// Prefixes that may have a new winner.
 #[derive(Debug)]
 pub(crate) struct Marked {
     /// The last `fresh` ones were marked singly since the last [`Self::take`].
@@ -33,7 +32,6 @@ impl Marked {
         self.prefixes.is_empty()
     }
 
-    /// Marks a prefix for the next commit.
     pub(super) fn mark(&mut self, prefix: IpPrefix) {
         self.prefixes.push(prefix);
         self.fresh += 1;
@@ -72,11 +70,9 @@ impl Marked {
 
 #[derive(Debug, Default)]
 pub(super) struct Causes {
-    /// Routes with a new next hop.
     pub(super) moved: FxHashSet<RouteId>,
     /// Routes that have become usable or unusable; concerns prefixes with several routes.
     pub(super) revalued: FxHashSet<RouteId>,
-    /// A source was swept of stale routes.
     pub(super) has_swept: bool,
     /// Sources have a new order; concerns prefixes with several routes.
     pub(super) is_reordered: bool,
@@ -109,7 +105,6 @@ impl Causes {
 pub(crate) struct Walk {
     /// Causes of the current walk; empty between walks.
     pub(super) causes: Causes,
-    /// Causes of the next walk.
     next: Causes,
     pub(super) v4: Vec<Prefix<u32>>,
     pub(super) v6: Vec<Prefix<u128>>,
@@ -132,7 +127,6 @@ impl Walk {
         Some(self.causes.concerns_lone())
     }
 
-    /// The next prefix to check; `None` ends the walk.
     pub(super) fn next(&mut self) -> Option<IpPrefix> {
         let next = self.v6.pop().map(IpPrefix::V6).or_else(|| self.v4.pop().map(IpPrefix::V4));
         if next.is_none() {
@@ -146,7 +140,6 @@ impl Walk {
         self.causes.is_any() || self.next.is_any()
     }
 
-    /// Whether a walk for a new order of sources is in progress or due.
     pub(crate) fn is_reordering(&self) -> bool {
         self.causes.is_reordered || self.next.is_reordered
     }

@@ -6,7 +6,6 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 
 const PREFIXES: u32 = 6;
-/// Addresses, ctl, files, and two feeds.
 const SOURCES: [SourceId; 5] =
     [SourceId::OWN, SourceId::CTL, SourceId::FILES, SourceId::of_feed(FPM.0), SourceId::of_feed(KERNEL.0)];
 

@@ -1,12 +1,10 @@
 //! Prefixes whose winner the engine has refused, and when to retry them.
 //!
-//! An engine refuses a delta as a whole, without naming a route. The RIB is then rolled back. Files and the control socket get the error
-//! and lose their changes; routes of feeds and addresses stay candidates, since these do not repeat them. A prefix whose winner is not in
-//! the RIB is *refused*. Refused prefixes are retried in groups, one group a commit, apart from other changes, which they would otherwise
-//! get refused. A refused group is halved, so that in the end only single routes are refused. Withdrawals are not delayed.
-//!
-//! A turn tries one group. After [`TRIES`] groups or [`ROUND_MAX`], the rest waits for [`PAUSE`] and goes first in the next round. When no
-//! group is left, all refused prefixes form one group again.
+//! An engine refuses a delta as a whole, without naming a route; the RIB is then rolled back. Files and the control socket get the error and
+//! lose their changes; routes of feeds and addresses stay candidates, since these do not repeat them. Prefixes whose winner is not in the RIB
+//! are retried in groups, one group a commit, apart from other changes, which would be refused with them. A refused group is halved, so that
+//! in the end only single routes are refused. Withdrawals are not delayed. After [`TRIES`] groups or [`ROUND_MAX`], the rest waits for
+//! [`PAUSE`] and goes first in the next round. When no group is left, all refused prefixes form one group again.
 
 use crate::notice;
 use fib::IpPrefix;
@@ -20,11 +18,9 @@ const TRIES: u32 = 64;
 const ROUND_MAX: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// Prefixes whose winner the engine has refused, and when to retry them.
 #[derive(Debug)]
 pub(crate) struct Refused {
     pub(super) prefixes: FxHashSet<IpPrefix>,
-    /// Groups still to be tried.
     pub(super) groups: VecDeque<Vec<IpPrefix>>,
     round: Option<Round>,
     pub(super) round_max: Duration,

@@ -6,7 +6,6 @@ use crate::routes::engine_swap::LostFamilies;
 use crate::topology::Handle;
 use fib::faulty::{Call, Faults, FaultyEngine, How};
 
-/// A prefix for tests of many routes, with its announcement.
 pub(super) fn numbered(number: u32) -> (IpPrefix, FeedEvent) {
     let prefix = IpPrefix::V4(fib::Prefix::truncating(0x2800_0000 + (number << 8), 24));
     let path = Path { gateway: Some(gateway(7)), ifindex: 10, weight: 1 };
@@ -35,7 +34,6 @@ impl SourcesRig {
         std::iter::repeat_with(|| self.learn()).take_while(|worked| *worked).count()
     }
 
-    /// How many of these numbered prefixes are in service.
     pub(super) fn in_service(&self, numbers: impl Iterator<Item = u32>) -> usize {
         let mut reader = self.vrf.engine().reader(1, 1).unwrap();
         let mut is_there = |number: &u32| {
@@ -121,7 +119,6 @@ fn the_routes_of_an_address_that_are_refused_are_tried_again() {
     rig.vrf.set_own_routes(own.clone()).unwrap();
     rig.vrf.commit().unwrap_err();
     assert_eq!((rig.hop(), rig.vrf.refused.len()), (before.clone(), 1));
-    // Other commits succeed.
     faults.fail_from(Call::Apply, u64::MAX, How::Full);
     rig.says(FPM, vec![numbered(1).1]);
     assert_eq!(rig.in_service(1..2), 1);
@@ -174,7 +171,6 @@ fn a_route_that_the_engine_refuses_keeps_no_other_one_out() {
         assert_eq!(rig.in_service(0..500), 100 * (hundred as usize + 1) - 1);
     }
     assert_eq!(rig.vrf.refused.len(), 1);
-    // It is announced again with others, and one is withdrawn.
     let mut events: Vec<_> = [37, 500, 501].map(|number| numbered(number).1).into();
     events.push(FeedEvent::Withdraw { vrf: 0, prefix: numbered(0).0, metric: 0 });
     rig.says_all(FPM, events);
@@ -242,7 +238,6 @@ fn what_is_refused_is_tried_in_bounded_rounds_and_each_route_has_its_turn() {
     rig.vrf.commit().unwrap();
     rig.file(id(77));
     assert_eq!((rig.hop().as_str(), rig.vrf.refused.len()), ("77", 999));
-    // All are withdrawn.
     let gone = (0..1000).map(|number| FeedEvent::Withdraw { vrf: 0, prefix: numbered(number).0, metric: 0 });
     rig.says_all(FPM, gone.collect());
     assert_eq!((rig.in_service(0..1000), rig.vrf.refused.len()), (0, 0));

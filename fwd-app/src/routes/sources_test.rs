@@ -29,7 +29,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// An address, and the tests' prefix of it.
 const ADDRESS: u32 = 0xc612_0001;
 const PREFIX: &str = "198.18.0.0/24";
 const FPM: FeedId = FeedId(0);
@@ -96,7 +95,6 @@ impl SourcesRig {
         rig
     }
 
-    /// Does the work of a turn, as the forwarder does.
     fn learn(&mut self) -> bool {
         let was_told = self.feeds.give(std::slice::from_mut(&mut self.vrf), &self.ports);
         self.vrf.drain(Some(self.feeds.interfaces())) || was_told
@@ -199,7 +197,6 @@ fn updates_are_changes_of_winners_and_those_of_addresses_are_none() {
     rig.vrf.set_own_routes(vec![(prefix(), NextHop::Connected { port: PortRef::Index(1) })]).unwrap();
     rig.vrf.commit().unwrap();
     assert_eq!((updates(&rig), rig.hop()), (3, "dev 1".to_owned()));
-    // No other source displaces it.
     let hop = Hop::Id(NextHopId::new(9).unwrap());
     assert!(matches!(rig.vrf.add_route(prefix(), &hop), Err(UpdateError::Own { .. })));
     assert!(matches!(rig.vrf.remove_route(prefix()), Err(UpdateError::Own { .. })));
@@ -442,7 +439,6 @@ fn next_hops_that_no_route_uses_are_dropped_and_their_ids_assigned_again() {
     let start = hops(&rig);
     let mut most = 0;
     rig.vrf.count_next_hops(Some(1));
-    // A next hop in use, and one that is dropped below.
     let is_bare = |(_, hop): &(NextHopId, &NextHop)| **hop == NextHop::Bare;
     let (kept, _) = rig.vrf.hops().iter().find(is_bare).unwrap();
     let dropped = rig.vrf.egress.hops.intern(NextHop::Port { port: 1 }).unwrap();
@@ -508,7 +504,6 @@ fn a_route_over_an_interface_without_a_port_does_not_fall_through_to_a_shorter_o
         let FeedOutcome { unresolved, unreachable, .. } = rig.outcome(KERNEL);
         (unresolved, unreachable)
     };
-    // A known interface and an unknown one.
     for ifindex in [12, 20] {
         rig.says(KERNEL, vec![announce(7, ifindex)]);
         assert_eq!((rig.hop().as_str(), outcome(&rig)), ("unreachable", (1, 1)));

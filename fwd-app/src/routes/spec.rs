@@ -13,16 +13,12 @@ use std::path::PathBuf;
 
 #[derive(Clone, Debug)]
 pub(crate) struct TableSpec {
-    /// In order.
     pub(crate) files: Vec<PathBuf>,
-    /// A larger table is refused.
     pub(crate) routes_max: Option<u64>,
     pub(crate) engine: EngineSpec,
 }
 
 impl TableSpec {
-    /// Checks options that the engine does not check.
-    ///
     /// # Errors
     /// [`ConfigError::Invalid`] for a NUMA node without memory.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
@@ -39,8 +35,6 @@ pub(crate) enum LoadProgress<'a> {
     Read(&'a [Loaded]),
 }
 
-/// Reads route files into a new RIB and reports the progress.
-///
 /// # Errors
 /// `FeedError`, with file and line.
 pub(crate) fn load_rib(
@@ -63,7 +57,6 @@ pub(crate) struct VrfSpec {
     pub(crate) name: String,
     /// Its ports, and VLANs as `port.id`.
     pub(crate) ports: Vec<PortRef>,
-    /// Its route files, in order.
     pub(crate) files: Vec<PathBuf>,
 }
 
@@ -80,8 +73,6 @@ pub(crate) struct NamedTable {
 }
 
 impl VrfSpec {
-    /// Adds route files to VRFs.
-    ///
     /// # Errors
     /// [`ConfigError::Invalid`] for a duplicate or an unknown name.
     pub(crate) fn all(vrfs: &[Self], files: &[NamedFile]) -> Result<Vec<Self>, ConfigError> {

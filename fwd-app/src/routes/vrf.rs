@@ -1,12 +1,9 @@
 //! A VRF: its parts, and the routes that feeds, port addresses, the control socket and files announce.
 //!
-//! [`Vrf::open`] loads the files and commits their tables, or fails as a whole. Later changes take two steps. A route of a feed becomes a
-//! candidate and marks its prefix, like an event of a link or a gateway; [`Vrf::drain`] selects the winners of marked prefixes, sets them in
-//! the RIB and commits ([`super::marked`]). A route of a user or an address puts the winner into the RIB at once. Routes that only files have
-//! are in the RIB alone. [`Vrf::commit`] brings all changes into service, or the engine refuses them ([`super::refused`]). Commits continue while the topology runs and while another engine is
-//! built ([`super::engine_swap`]).
-//!
-//! The engine is made before the first file is opened, so that a wrong engine name fails at once.
+//! [`Vrf::open`] loads the files and commits their tables, or fails as a whole. A later route of a feed becomes a candidate and marks its
+//! prefix, like an event of a link or a gateway; [`Vrf::drain`] puts the winners of marked prefixes into the RIB and commits. A route of a
+//! user or an address goes into the RIB at once. Routes that only files have are in the RIB alone. [`Vrf::commit`] brings all changes into
+//! service, or the engine refuses them ([`super::refused`]). Commits continue while another engine is built ([`super::engine_swap`]).
 
 use super::candidates::{Candidates, FeedOutcome, Said, SourceId, Winner};
 use super::egress::VrfEgress;
@@ -38,7 +35,6 @@ pub(crate) struct VrfTally {
     pub(crate) build_s: f64,
     /// Updates in service, without the initial tables.
     pub(crate) updates: u64,
-    /// Deltas that carried these updates.
     pub(crate) deltas: u64,
 }
 
@@ -51,7 +47,6 @@ pub(crate) struct Foreign {
     pub(crate) ifindex: u32,
 }
 
-/// State of the warnings that are issued once.
 #[derive(Debug, Default)]
 pub(super) struct RouteNotices {
     /// Routes without a port to report, and whether one was reported: another route, a default route.
@@ -64,7 +59,6 @@ pub(crate) struct Vrf {
     pub(crate) name: String,
     /// In order; a reload may change them.
     pub(crate) files: Vec<PathBuf>,
-    /// Larger tables are refused.
     pub(super) routes_max: Option<u64>,
     /// The routes in service, with the changes of the next commit.
     pub(super) rib: Rib,
@@ -132,12 +126,10 @@ impl Vrf {
         Ok(vrf)
     }
 
-    /// Applies an update of the files' routes to the RIB and the next hops. It is in service after the next [`Self::commit`], unless
-    /// another source's route of the prefix is preferred.
+    /// Applies an update of the files' routes; in service after the next [`Self::commit`], unless another source is preferred.
     ///
     /// # Errors
-    /// [`NextHopError`] when no id is free, [`EgressError`] for a next hop that refers to a port which does not exist. Nothing has changed
-    /// then.
+    /// [`NextHopError`] when no id is free, [`EgressError`] for a next hop at a missing port. Nothing has changed then.
     pub(crate) fn update(&mut self, update: &Update) -> Result<(), UpdateError> {
         if let Action::Announce(Hop::Hop(hop)) = &update.action {
             self.egress.check(hop)?;
@@ -222,10 +214,8 @@ impl Vrf {
         }
     }
 
-    /// Applies changed ports or neighbours of the kernel to the egress table at once: groups need nothing else when a path fails, while the
-    /// routes to check may be many.
-    ///
-    /// If `has_moved`, interfaces lead to different ports, and the next [`Self::drain`] resolves routes again.
+    /// Applies changed ports or neighbours of the kernel to the egress table at once: groups need nothing else when a path fails. If
+    /// `has_moved`, interfaces lead to different ports, and the next [`Self::drain`] resolves routes again.
     pub(crate) fn follow_kernel(&mut self, has_moved: bool) {
         self.egress.has_moved |= has_moved;
         self.egress.neighbours_have_changed();
@@ -252,8 +242,7 @@ impl Vrf {
     /// egress table lacks. Returns the generation that includes all changes.
     ///
     /// # Errors
-    /// [`EgressError`](crate::datapath::EgressError) for a next hop that refers to a port which does not exist, and the engine's errors.
-    /// The routes in service are then unchanged.
+    /// [`EgressError`](crate::datapath::EgressError) for a next hop at a missing port, and the engine's errors. Routes in service stay.
     pub(crate) fn commit(&mut self) -> anyhow::Result<Generation> {
         let egress = self.egress.refresh(&self.rib, &mut self.candidates);
         let updates = std::mem::take(&mut self.updates);
@@ -338,8 +327,7 @@ impl Vrf {
         is_other
     }
 
-    /// Commits the winners of marked prefixes, as many as fit into one commit, and retries a group of refused ones if due. Returns whether
-    /// there was work.
+    /// Commits winners of marked prefixes, as many as one commit takes, and retries refused ones if due. Returns whether there was work.
     pub(crate) fn drain(&mut self, interfaces: Option<&Interfaces>) -> bool {
         let had_updates = self.updates > 0;
         self.commit_updates();
@@ -366,7 +354,6 @@ impl Vrf {
         had_updates || has_changes || is_due || self.candidates.has_pending()
     }
 
-    /// Retries a group of refused prefixes, if due.
     pub(super) fn try_again(&mut self) {
         let Some(group) = self.refused.next_group() else { return };
         for prefix in group {
@@ -399,7 +386,6 @@ impl Vrf {
         }
     }
 
-    /// Takes the routes without a port that are to be reported.
     pub(crate) fn take_foreign(&mut self) -> Vec<Foreign> {
         std::mem::take(&mut self.notices.foreign)
     }
@@ -458,8 +444,7 @@ impl Vrf {
         }
     }
 
-    /// Replaces the routes that follow from the addresses of ports, which no feed displaces; in service after the next [`Self::commit`].
-    /// The last route of a prefix counts.
+    /// Replaces the routes that follow from port addresses, for the next [`Self::commit`]. No feed displaces them; a prefix's last one counts.
     ///
     /// # Errors
     /// [`NextHopError`] when no id is free.
@@ -500,8 +485,6 @@ impl Vrf {
     }
 }
 
-/// Refuses a table with too many routes.
-///
 /// # Errors
 /// [`EngineError::Full`] for more than `limit`.
 pub(super) fn check_routes(routes: u64, limit: Option<u64>) -> Result<(), EngineError> {

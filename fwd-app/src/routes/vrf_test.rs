@@ -12,7 +12,6 @@ use fib::{Keys, Neighbour, NextHop, NextHopId, PortRef, feed};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// An address, and the prefix that the tests announce for it.
 const ADDRESS: u32 = 0xc612_0001;
 const PREFIX: &str = "198.18.0.0/24";
 
@@ -95,7 +94,6 @@ fn packets_are_counted_by_next_hop_while_that_is_on_and_new_next_hops_get_cells(
     vrf.free_retired();
     vrf.egress.refresh_if_stale(&vrf.rib, &mut vrf.candidates);
     assert!(Arc::ptr_eq(&table, &vrf.egress.table().unwrap().load_full()), "nothing is left to do");
-    // Other changes leave the counts unchanged.
     set_link(&vrf, 1, false);
     vrf.commit().unwrap();
     assert_eq!(packets(&vrf, 1), 2);

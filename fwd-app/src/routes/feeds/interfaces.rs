@@ -16,7 +16,6 @@ struct Behind {
     is_running: bool,
 }
 
-/// Consequences of events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct InterfaceNews {
     /// An interface leads to a different port: its routes resolve differently.
@@ -29,7 +28,6 @@ pub(super) struct InterfaceNews {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Interfaces {
-    /// Port index by interface name.
     names: FxHashMap<String, u16>,
     /// By interface index.
     links: FxHashMap<u32, Behind>,
@@ -37,13 +35,11 @@ pub(crate) struct Interfaces {
     others: FxHashMap<u32, String>,
     /// By address and interface index, also without a port; the kernel bounds their number.
     neighbours: FxHashMap<(IpAddr, u32), MacAddr>,
-    /// Names and indices of the ports' TAPs.
     tap_names: FxHashSet<String>,
     taps: FxHashSet<u32>,
     /// Loopback and dummy interfaces, whose addresses belong to the host.
     locals: FxHashSet<u32>,
     addresses: FxHashSet<LinkAddress>,
-    /// Taken by the caller.
     pub(super) news: InterfaceNews,
 }
 
@@ -151,7 +147,6 @@ impl Interfaces {
         self.others.get(&ifindex).cloned().unwrap_or_else(|| format!("interface {ifindex}"))
     }
 
-    /// Neighbours on links that lead to a port, with the port's index.
     pub(crate) fn neighbours(&self) -> impl Iterator<Item = (IpAddr, u16, MacAddr)> {
         let neighbours = self.neighbours.iter().filter(|((_, ifindex), _)| !self.taps.contains(ifindex));
         neighbours

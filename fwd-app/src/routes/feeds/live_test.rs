@@ -26,7 +26,6 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::NamedTempFile;
 
-/// Set in the inner run of a test.
 const INSIDE: &str = "FWD_FEEDS_LIVE";
 const BGP_ROUTES: u32 = 50_000;
 
@@ -241,7 +240,6 @@ fn zebra_shows(frr: &Frr) -> ShownRoutes {
     shown
 }
 
-/// Bird's configuration: a session with bgpd, and the routes to announce.
 fn bird_conf(routes: impl Iterator<Item = (u32, u8)>) -> String {
     let mut text = String::from(
         "log stderr { fatal }; router id 203.0.113.1;
@@ -299,7 +297,6 @@ ip route 10.5.0.0/16 192.0.2.7\nipv6 route 2001:db8:1::/48 2001:db8::2\nipv6 rou
     count(&mut consumer, BGP_ROUTES as usize);
     consumer.becomes("load", || zebra_shows(&frr));
 
-    // Half of bird's routes get another gateway, a tenth is withdrawn.
     let before = consumer.withdrawn;
     let left = (0..BGP_ROUTES).filter(|number| number % 10 != 0);
     std::fs::write(&bird, bird_conf(left.map(|number| (number, if number % 2 == 0 { 3 } else { 2 }))))

@@ -7,11 +7,8 @@
 //! ```
 //!
 //! A feed is a state machine without I/O and clock, which turns bytes and times into [`FeedEvent`]s, inside a thin thread. The thread sends
-//! the events of one read as one [`ChangeSet`], which is applied as a whole. A full channel blocks the thread, and TCP then holds the peer
-//! back.
-//!
-//! The kernel table selects a route's VRF ([`RoutingTables`]); links and neighbours are for all VRFs. Events name interfaces by the
-//! kernel's index (`ifindex`).
+//! the events of one read as one [`ChangeSet`]. A full channel blocks the thread, and TCP then holds the peer back. The kernel table selects
+//! a route's VRF ([`RoutingTables`]); events name interfaces by the kernel's index (`ifindex`).
 
 pub(crate) mod fpm;
 #[cfg(test)]
@@ -50,7 +47,6 @@ pub(crate) struct Path {
     pub(crate) weight: u16,
 }
 
-/// Treatment of a route's packets.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Route {
     /// Forward by one of these paths; at least one.
@@ -75,7 +71,6 @@ pub(crate) struct ObjectId {
     pub(crate) feed: FeedId,
     /// How often the feed had discarded its objects before.
     pub(crate) epoch: u32,
-    /// The source's number for the object.
     pub(crate) number: u32,
 }
 
@@ -102,7 +97,6 @@ pub(crate) struct LinkNeighbour {
 pub(crate) struct LinkAddress {
     pub(crate) ifindex: u32,
     pub(crate) address: IpAddr,
-    /// The prefix length on the link.
     pub(crate) len: u8,
 }
 
@@ -122,7 +116,6 @@ pub(crate) enum FeedEvent {
     Announce {
         vrf: usize,
         prefix: IpPrefix,
-        /// The lowest metric of a feed is preferred.
         metric: u32,
         route: Arc<Route>,
     },
@@ -139,9 +132,7 @@ pub(crate) enum FeedEvent {
     },
     /// A new or changed link.
     Link(Link),
-    /// By index.
     LinkGone(u32),
-    /// A new or changed neighbour.
     Neighbour(LinkNeighbour),
     /// By address, and index of the link.
     NeighbourGone(IpAddr, u32),
@@ -154,7 +145,6 @@ pub(crate) enum FeedEvent {
 pub(crate) struct RoutingTables(FxHashMap<u32, usize>);
 
 impl Default for RoutingTables {
-    /// Maps the main table to VRF 0.
     fn default() -> Self {
         Self(FxHashMap::from_iter([(TABLE_MAIN, 0)]))
     }
@@ -195,8 +185,7 @@ pub(crate) struct FeedCounts {
     pub(crate) messages: u64,
     /// Messages of other tables, families and types.
     pub(crate) ignored: u64,
-    /// Routes that cannot be represented (an encapsulation, a source prefix, a TOS). Those with an encapsulation are announced as
-    /// unreachable, the others left out.
+    /// Routes that cannot be represented: with an encapsulation, which become unreachable; with a source prefix or TOS, left out.
     pub(crate) unsupported: u64,
     /// Messages that do not decode, and connections closed because of their framing.
     pub(crate) errors: u64,

@@ -1,14 +1,12 @@
 //! Next-hop objects and groups of a feed, and the routes that name them.
 //!
-//! A route that names an object leaves the feed as [`Route::Object`]; the object's resolution follows as [`FeedEvent::Object`]. So a change
-//! of a group is one event for all its routes. A route may name an object that is not known yet: it is held until then, and the prefix
-//! keeps its earlier announcement, since a withdrawal would leave a gap. For the same reason a removed object withdraws nothing: its source
-//! withdraws or replaces the routes.
+//! A route that names an object leaves the feed as [`Route::Object`]; the object's resolution follows as [`FeedEvent::Object`], so a change
+//! of a group is one event for all its routes. A route of an unknown object is held, and the prefix keeps its earlier announcement, since a
+//! withdrawal would leave a gap. For the same reason a removed object withdraws nothing: its source withdraws or replaces the routes. An
+//! object has a resolved route if it and all members of a group are known, or have been.
 //!
 //! A restarted source renumbers its objects. A new object that resolves like an old one takes over its id, so that the routes stay equal
 //! when announced again. If it changes while old routes remain, it gets a new id: old routes keep their resolution until announced again.
-//!
-//! Invariant: an object has a resolved route if it and all members of a group are known, or have been.
 
 use super::netlink::{NextHopObject, RouteSays};
 use super::{FeedCounts, FeedEvent, FeedId, ObjectId, Path, Route};
@@ -22,7 +20,6 @@ const OBJECTS_MAX: usize = 1 << 16;
 const MEMBERS_MAX: usize = 1 << 20;
 
 pub(super) type RouteKey = (usize, IpPrefix, u32);
-/// [`RouteKey`] of one family.
 type KeyOf<K> = (usize, Prefix<K>, u32);
 
 /// The next hop of a route, as its source names it.
@@ -123,7 +120,6 @@ pub(super) struct NextHops {
 pub(super) struct Full;
 
 impl NextHops {
-    /// At most `routes_max` routes may name objects.
     pub(super) fn new(feed: FeedId, routes_max: usize) -> Self {
         Self {
             feed,
@@ -182,7 +178,6 @@ impl NextHops {
         });
     }
 
-    /// Records the object of a route, and announces the route if the object is known.
     fn set_route(
         &mut self,
         (vrf, prefix, metric): RouteKey,
@@ -207,7 +202,6 @@ impl NextHops {
         Ok(())
     }
 
-    /// Records that a route names no object.
     fn remove_route(&mut self, (vrf, prefix, metric): RouteKey) {
         match prefix {
             IpPrefix::V4(prefix) => self.v4.remove((vrf, prefix, metric)),
@@ -215,7 +209,6 @@ impl NextHops {
         }
     }
 
-    /// Adds or replaces an object, and resolves it and its groups.
     pub(super) fn set(
         &mut self,
         id: u32,
@@ -262,7 +255,6 @@ impl NextHops {
         self.v4.of(id).chain(self.v6.of(id)).collect()
     }
 
-    /// Removes a group from the lists of its members.
     fn unlink_members(&mut self, id: u32) {
         let Some(ObjectEntry { object: NextHopObject::Group(members), .. }) = self.objects.get(&id) else {
             return;
@@ -306,8 +298,7 @@ impl NextHops {
         }
     }
 
-    /// Resolves an object; `None` while members of a group are unknown. Nested groups stay unresolved: neither the kernel nor zebra has
-    /// any.
+    /// Resolves an object; `None` while members of a group are unknown. Neither the kernel nor zebra nests groups.
     fn resolve(&self, id: u32) -> Option<Route> {
         let members = match &self.objects.get(&id)?.object {
             NextHopObject::Path(path) => return Some(Route::Paths(Box::new([*path]))),
@@ -395,7 +386,6 @@ mod tests {
         assert_eq!(heard.best(prefix), Some(&Route::Blackhole));
     }
 
-    /// Zebra renumbers its objects when it restarts.
     #[test]
     fn a_source_that_comes_back_finds_its_objects() {
         let mut hops = NextHops::new(FEED, 10);

@@ -34,10 +34,8 @@ const ROUTES_MAX: u64 = 1 << 22;
 /// Protocols whose routes zebra makes in the kernel (`RTPROT_ZEBRA`, and `RTPROT_BGP` up to `RTPROT_OPENFABRIC`).
 const ZEBRAS_PROTOCOLS: [u8; 12] = [11, 186, 187, 188, 189, 190, 191, 192, 193, 194, 195, 196];
 
-/// A source of routes besides the control socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FeedSource {
-    /// The route files and their updates.
     Files,
     /// Zebra, which connects to this address.
     Fpm(SocketAddr),
@@ -70,7 +68,6 @@ pub(crate) struct FeedSpec {
     pub(crate) sources: Vec<FeedSource>,
     /// How long stale routes of FPM stay after zebra reconnects.
     pub(crate) fpm_hold: Duration,
-    /// Treatment of routes without a port.
     pub(crate) foreign: ForeignRoutes,
     /// Users that may announce routes over FPM, besides root and our own.
     pub(crate) fpm_users: Vec<u32>,
@@ -114,7 +111,6 @@ impl FeedKind {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FeedState {
-    /// It has never connected.
     Waiting,
     Connected,
     /// It is connected, and has announced all its routes.
@@ -125,14 +121,12 @@ enum FeedState {
 struct Feed {
     kind: FeedKind,
     name: String,
-    /// How long stale routes stay after its source reconnects.
     hold: Duration,
     state: FeedState,
     since: Option<Instant>,
     thread: FeedThread,
 }
 
-/// The state of a feed, for `show feeds`.
 #[derive(Debug)]
 pub(crate) struct FeedStatus {
     pub(crate) kind: FeedKind,
@@ -145,7 +139,6 @@ pub(crate) struct FeedStatus {
     pub(crate) counts: FeedCounts,
 }
 
-/// The feeds of a forwarder, and the interfaces that they report.
 pub(crate) struct Feeds {
     receiver: Receiver<ChangeSet>,
     /// By [`FeedId`].
@@ -227,13 +220,11 @@ impl Feeds {
         }))
     }
 
-    /// Sets the interfaces, once the ports are known.
     pub(crate) fn over(self, interfaces: Interfaces) -> Self {
         Self { interfaces, ..self }
     }
 
-    /// Gives the VRFs some change sets, to be committed by them, and records links, neighbours and addresses. Returns whether there was
-    /// work.
+    /// Gives the VRFs some change sets to commit, and records links, neighbours and addresses. Returns whether there was work.
     pub(crate) fn give(&mut self, vrfs: &mut [Vrf], ports: &SharedPorts) -> bool {
         let sets: Vec<ChangeSet> = self.receiver.try_iter().take(SETS_PER_COMMIT).collect();
         sets.iter().flat_map(|set| &set.events).for_each(|event| self.interfaces.apply(event));
@@ -329,7 +320,6 @@ impl Feeds {
         }
     }
 
-    /// Whether the addresses of TAPs may have changed since the last call.
     pub(crate) fn take_new_addresses(&mut self) -> bool {
         std::mem::take(&mut self.interfaces.news.has_addresses)
     }
@@ -349,12 +339,10 @@ impl Feeds {
         ));
     }
 
-    /// The names of the feeds, with their ids as sources.
     pub(crate) fn sources(&self) -> impl Iterator<Item = (&'static str, SourceId)> {
         (0..).zip(&self.feeds).map(|(number, feed)| (feed.kind.name(), SourceId::of_feed(number)))
     }
 
-    /// Files, and the feeds that have routes; in order of preference.
     pub(crate) fn order(&self) -> &[SourceId] {
         &self.order
     }
@@ -375,7 +363,6 @@ impl Feeds {
         self.order = order;
     }
 
-    /// The state of each feed; `count` returns the numbers of routes of a source.
     pub(crate) fn status(&self, count: impl Fn(SourceId) -> SourceRoutes) -> Vec<FeedStatus> {
         let of = |(id, feed): (u8, &Feed)| {
             let routes = count(SourceId::of_feed(id));

@@ -3,7 +3,6 @@
 use super::*;
 
 impl Feeds {
-    /// Leaves out routes without a port.
     pub(crate) fn ignoring_foreign(self) -> Self {
         Self { foreign: ForeignRoutes::Ignore, ..self }
     }

@@ -35,13 +35,11 @@ impl HeardRoutes {
         all.next().map(|(_, (route, _))| self.meant(route))
     }
 
-    /// The best route of every prefix.
     pub(super) fn all(&self) -> BTreeMap<IpPrefix, &Route> {
         // The last entry of a prefix remains.
         self.0.iter().rev().map(|((prefix, _), (route, _))| (*prefix, self.meant(route))).collect()
     }
 
-    /// The route; for an object, its resolution.
     fn meant<'a>(&'a self, route: &'a Route) -> &'a Route {
         if let Route::Object(object) = route { &self.1[object] } else { route }
     }

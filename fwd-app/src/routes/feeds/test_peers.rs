@@ -1,6 +1,4 @@
-//! Traffic of peers for the tests of sockets: routes as zebra encodes them, and garbage from strangers.
-//!
-//! The tests of this crate and `tests/datapath_suite` compile this file.
+//! Traffic of peers for tests of sockets, here and in `tests/datapath_suite`: routes as zebra encodes them, and garbage from strangers.
 
 use fib::IpPrefix;
 use fib::random::SplitMix64;
@@ -49,12 +47,10 @@ pub(crate) fn route_bytes(prefix: IpPrefix, kind: RouteType, attributes: Vec<Rou
     encode(RouteNetlinkMessage::NewRoute(route_message(prefix, kind, attributes)))
 }
 
-/// The deletion of a route.
 pub(crate) fn gone_bytes(prefix: IpPrefix) -> Vec<u8> {
     encode(RouteNetlinkMessage::DelRoute(route_message(prefix, RouteType::Unicast, Vec::new())))
 }
 
-/// A frame of FPM with these messages.
 pub(crate) fn fpm_frame(messages: &[u8]) -> Vec<u8> {
     let len = u16::try_from(4 + messages.len()).unwrap().to_be_bytes();
     [&[1, 1], &len[..], messages].concat()
@@ -71,8 +67,7 @@ pub(crate) fn nobody_says(address: SocketAddr, bytes: &[u8]) -> Option<Child> {
     Some(child)
 }
 
-/// Connects `count` strangers in turn, each by its number. Each sends nothing, a part of `message`, random bytes or far too many bytes, and
-/// leaves.
+/// Connects `count` strangers in turn, each by its number; each sends nothing, a part of `message`, random or far too many bytes.
 pub(crate) fn strangers<S: Write>(count: u32, message: &[u8], mut connect: impl FnMut(u32) -> S) {
     let mut state = SplitMix64(29);
     let mut below = |end: usize| usize::try_from(state.u64() >> 1).unwrap() % end;

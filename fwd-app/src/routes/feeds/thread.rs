@@ -1,7 +1,6 @@
 //! The thread of a feed: a bounded channel of change sets to the consumer, and counters that others may read.
 //!
-//! The thread only does I/O. It waits for the consumer when the channel is full, and ends within [`POLL`] after it is stopped or the
-//! consumer is gone.
+//! It waits for the consumer when the channel is full, and ends within [`POLL`] after it is stopped or the consumer is gone.
 
 use super::{ChangeSet, FeedCounts, FeedEvent, FeedId};
 use crate::threads::spawn;
@@ -31,14 +30,12 @@ struct FeedShared {
     counts: Mutex<FeedCounts>,
 }
 
-/// The thread's end of a feed.
 pub(super) struct Outlet {
     feed: FeedId,
     sender: Sender<ChangeSet>,
     shared: Arc<FeedShared>,
 }
 
-/// The thread must end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stopped;
 

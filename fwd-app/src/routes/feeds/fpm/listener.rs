@@ -1,7 +1,5 @@
-//! The thread that listens for zebra.
-//!
-//! It accepts connections and moves bytes to [`Fpm`] and its events to the consumer. While the consumer is behind, it does not read, and
-//! TCP holds the peer back. A peer that may not announce routes is closed at once and affects no other connection.
+//! The thread that listens for zebra: it moves bytes to [`Fpm`] and its events to the consumer. While the consumer is behind, it does not
+//! read, and TCP holds the peer back. A peer that may not announce routes is closed at once and affects no other connection.
 
 use super::peers::{FpmPeer, who};
 use super::{ConnectionId, Fpm, FpmOptions};
@@ -19,7 +17,6 @@ const READ_BYTES: usize = 1 << 16;
 /// The most connections accepted between two reads.
 const ACCEPTS_MAX: usize = 64;
 
-/// Least interval between warnings of refused peers.
 const WARNING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Listens on `address` and sends the peer's events to `sender` until the returned value is dropped. Port 0 is any free port. Accepts
@@ -61,7 +58,6 @@ struct FpmStream {
     peer: FpmPeer,
 }
 
-/// The listener, its connections (at most two) and the protocol's state.
 struct Server {
     listener: TcpListener,
     users: Vec<u32>,
@@ -69,7 +65,6 @@ struct Server {
     opened: u64,
     fpm: Fpm,
     events: Vec<FeedEvent>,
-    /// Time of the last warning of a refused peer.
     warned: Option<Instant>,
 }
 

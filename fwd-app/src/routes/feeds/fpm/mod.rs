@@ -3,15 +3,14 @@
 //! A frame is a byte of version (1), a byte of type (1, netlink), 16 bits of length in network order including these four bytes, and
 //! netlink messages. A route update is a delete and an add in one frame, so only the last message about a prefix counts.
 //!
-//! **Connections.** One is in use. A new connection is on probation until its first valid frame, and then replaces it, so that a port scan
-//! does not disturb zebra, and a restarted zebra need not wait for a timeout of its old connection. A newer connection on probation
-//! replaces an older one. An invalid frame closes the connection; a message that does not decode is counted and skipped. FPM has no
-//! authentication, so of the users of this host only root, our own and [`FpmOptions::users`] may connect. A remote peer does not replace a
-//! connection from another address.
+//! One connection is in use. A new one is on probation until its first valid frame, and then replaces it: a port scan does not disturb
+//! zebra, and a restarted zebra need not wait for a timeout of its old connection. An invalid frame closes a connection; a message that does
+//! not decode is counted and skipped. FPM has no authentication, so of the users of this host only root, our own and [`FpmOptions::users`]
+//! may connect; a remote peer does not replace a connection from another address.
 //!
-//! **Restarts.** When the connection in use ends, its routes become stale but stay. Zebra does not mark the end of its announcements after
-//! a restart, so stale routes are withdrawn [`FpmOptions::hold`] after the first valid frame. Next-hop objects are discarded at once, since
-//! a new zebra reuses their numbers. Invariant: memory is bounded by two frames and the limits on routes and next-hop objects.
+//! When the connection in use ends, its routes become stale. Zebra does not mark the end of its announcements after a restart, so stale
+//! routes are withdrawn [`FpmOptions::hold`] after the first valid frame. Next-hop objects are discarded at once, since a new zebra reuses
+//! their numbers. Memory is bounded by two frames and the limits on routes and next-hop objects.
 
 pub(crate) mod listener;
 mod peers;
@@ -67,7 +66,6 @@ pub(crate) enum FpmError {
         version: u8,
         kind: u8,
     },
-    /// A frame too short for a message.
     #[error("a frame of {len} bytes has no message")]
     Length {
         /// The length in the header, bytes.
@@ -79,14 +77,11 @@ pub(crate) enum FpmError {
 
 struct FpmConnection {
     id: ConnectionId,
-    /// The start of an incomplete frame.
     partial: Vec<u8>,
 }
 
-/// The protocol's state: connections, next-hop objects, and when to withdraw stale routes.
 pub(crate) struct Fpm {
     options: FpmOptions,
-    /// The connection in use.
     current: Option<FpmConnection>,
     /// The newest connection, until its first valid frame.
     probation: Option<FpmConnection>,
@@ -206,12 +201,10 @@ impl Fpm {
         }
     }
 
-    /// When [`Self::tick`] is due.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.sweep_at
     }
 
-    /// Puts the connection on probation in use. Returns the replaced connection.
     fn promote(&mut self, now: Instant, out: &mut Vec<FeedEvent>) -> Option<ConnectionId> {
         let replaced = self.current.take().map(|known| known.id);
         if replaced.is_some() {
@@ -223,7 +216,6 @@ impl Fpm {
         replaced
     }
 
-    /// Makes the routes of the connection in use stale, after its end.
     fn ended(&mut self, out: &mut Vec<FeedEvent>) {
         self.objects.clear(out);
         self.sweep_at = None;

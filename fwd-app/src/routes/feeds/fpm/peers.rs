@@ -40,7 +40,6 @@ fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// Requests the socket at `from` that is connected to `to`.
 fn request(from: SocketAddr, to: SocketAddr) -> Vec<u8> {
     let request = InetRequest {
         family: if from.is_ipv4() { AF_INET } else { AF_INET6 },
@@ -87,7 +86,6 @@ mod tests {
     use super::*;
     use std::net::{TcpListener, TcpStream};
 
-    /// A connection to a listener on `address`: the listener's end and ours.
     fn connected(address: &str) -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind((address, 0)).unwrap();
         let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -105,7 +103,6 @@ mod tests {
             let (theirs, _ours) = connected(address);
             assert_eq!(who_is(&theirs).unwrap(), FpmPeer::User(us), "{address}");
         }
-        // An IPv4 peer of an IPv6 listener.
         let listener = TcpListener::bind("[::]:0").unwrap();
         let _ours = TcpStream::connect(("127.0.0.1", listener.local_addr().unwrap().port())).unwrap();
         assert_eq!(who_is(&listener.accept().unwrap().0).unwrap(), FpmPeer::User(us));

@@ -31,13 +31,11 @@ fn object(id: u32, ifindex: u32) -> Vec<u8> {
     next_hop_bytes(id, 2, &[(5, &ifindex.to_ne_bytes())])
 }
 
-/// The event that resolves an object.
 fn is(number: u32, ifindex: u32) -> FeedEvent {
     let FeedEvent::Announce { route, .. } = announce(0, ifindex) else { unreachable!() };
     FeedEvent::Object { object: ObjectId { feed: FeedId(0), epoch: 0, number }, route: Some(route) }
 }
 
-/// The announcement of a route that names an object.
 fn names(at: u32, number: u32) -> FeedEvent {
     let route = Arc::new(Route::Object(ObjectId { feed: FeedId(0), epoch: 0, number }));
     FeedEvent::Announce { vrf: 0, prefix: prefix(at), metric: METRIC, route }
@@ -57,7 +55,6 @@ fn withdraw(number: u32) -> FeedEvent {
     FeedEvent::Withdraw { vrf: 0, prefix: prefix(number), metric: METRIC }
 }
 
-/// A feed with one connection, before its first frame.
 struct Peer {
     fpm: Fpm,
     now: Instant,

@@ -1,15 +1,14 @@
 //! Mirror of the kernel's routes by key; several routes of a key are in the kernel's order.
 //!
 //! The kernel may have several routes of one prefix and metric (`ip route append`, one subnet on two interfaces) and uses the first. The
-//! mirror keeps all and reports the first of a key when it changes. Few keys have more than one route, so further ones are in a second map.
-//! A digest in each entry distinguishes IPv4 routes that differ only in attributes besides the next hops.
-//!
-//! The flags of a notification give the position of a new route: `NLM_F_REPLACE` replaces the first, `NLM_F_APPEND` follows the last,
+//! mirror keeps all and reports changes of the first. A digest distinguishes IPv4 routes that differ only in attributes besides the next
+//! hops. The flags of a notification give the position of a new route: `NLM_F_REPLACE` replaces the first, `NLM_F_APPEND` follows the last,
 //! `NLM_F_CREATE` alone precedes the first, and `NLM_F_EXCL` is the only one. IPv6 routes with a gateway are paths of one route; other IPv6
-//! routes follow the last. A dump lists the routes of a key consecutively.
+//! routes follow the last.
 //!
-//! A dump replaces the routes of a key; [`Mirror::sweep`] removes routes missing from the pass. The kernel fills parts of a dump without a
-//! lock, so a notification may precede an older part. Therefore a pass replays its notifications on the dumped routes of each key.
+//! A dump lists the routes of a key consecutively and replaces them; [`Mirror::sweep`] removes routes missing from the pass. The kernel
+//! fills parts of a dump without a lock, so a notification may precede an older part. Therefore a pass replays its notifications on the
+//! dumped routes of each key.
 
 use crate::routes::feeds::nexthops::{RouteKey, Told};
 use crate::routes::feeds::{Path, Route};
@@ -91,7 +90,6 @@ impl<K: Key> Table<K> {
         }
     }
 
-    /// Makes `list` the routes of a key.
     fn put(&mut self, key: (usize, Prefix<K>, u32), list: &mut Vec<Entry>) {
         let mut list = list.drain(..);
         match list.next() {
@@ -103,7 +101,6 @@ impl<K: Key> Table<K> {
         }
     }
 
-    /// The keys with routes from before `pass`.
     fn stale(&self, pass: u32) -> impl Iterator<Item = RouteKey> {
         let first = self.first.iter().filter(move |(_, entry)| entry.pass != pass).map(|(key, _)| key);
         let is_stale = move |entries: &[Entry]| entries.iter().any(|entry| entry.pass != pass);
@@ -119,7 +116,6 @@ impl<K: Key> Table<K> {
     }
 }
 
-/// A notification about the routes of a key.
 enum Edit {
     Add {
         entry: Entry,
@@ -139,7 +135,6 @@ impl Edit {
         }
     }
 
-    /// The routes that it removes.
     fn removed(&self) -> &[Entry] {
         match self {
             Self::Add { replaced, .. } => replaced,
@@ -247,7 +242,6 @@ enum Edits {
     Whole,
 }
 
-/// The notifications of the running pass.
 struct PassEdits {
     by_key: FxHashMap<RouteKey, Edits>,
     count: usize,
@@ -270,9 +264,7 @@ pub(super) struct Mirror {
     v6: Table<u128>,
     /// Numbers of keys by VRF.
     keys: FxHashMap<usize, usize>,
-    /// The most keys of a VRF.
     keys_max: usize,
-    /// Routes left out at this limit.
     pub(super) over_limit: u64,
     /// Routes by content, so that equal ones share memory.
     distinct: FxHashSet<Arc<Route>>,
@@ -282,9 +274,8 @@ pub(super) struct Mirror {
     /// `None` between passes.
     edits: Option<PassEdits>,
     pub(super) edits_max: usize,
-    /// Whether a notification concerned a key unknown before, so that the order of its routes is uncertain.
+    /// Whether a notification concerned an unknown key: the order of its routes is uncertain, and another pass must confirm it.
     is_doubtful: bool,
-    /// The last key of the running dump and its routes so far.
     run: Option<RouteKey>,
     run_entries: Vec<Entry>,
     /// Keys whose routes the running pass has changed.
@@ -329,7 +320,6 @@ impl Mirror {
         self.edits.as_ref().is_some_and(PassEdits::is_full)
     }
 
-    /// Whether another pass must confirm the routes of this one.
     pub(super) fn is_doubtful(&self) -> bool {
         self.is_doubtful
     }
@@ -345,7 +335,6 @@ impl Mirror {
         }
     }
 
-    /// Applies a notification of a new route.
     pub(super) fn announced(&mut self, key: RouteKey, told: Told, digest: u32, flags: u16) {
         let mut add = Edit::Add { entry: self.entry(told, digest), flags, replaced: Vec::new() };
         let is_passing = self.edits.is_some();
@@ -395,7 +384,6 @@ impl Mirror {
         is_known
     }
 
-    /// Records a notification, to be replayed on the dumped routes of its key.
     fn note(&mut self, key: RouteKey, edit: Edit) {
         let Some(pass) = self.edits.as_mut().filter(|pass| !pass.is_full()) else { return };
         let is_lone = matches!(edit, Edit::Add { flags, .. } if flags & NLM_F_EXCL != 0);
@@ -434,7 +422,6 @@ impl Mirror {
         }
     }
 
-    /// Ends the run of routes of one key in a dump.
     pub(super) fn end_run(&mut self) {
         let Some(key) = self.run.take() else { return };
         let mut entries = std::mem::take(&mut self.run_entries);
@@ -489,7 +476,6 @@ impl Mirror {
         Entry { told, digest, pass: self.pass }
     }
 
-    /// The shared copy of a route.
     fn shared(&mut self, route: Arc<Route>) -> Arc<Route> {
         if let Some(known) = self.distinct.get(&route) {
             return Arc::clone(known);

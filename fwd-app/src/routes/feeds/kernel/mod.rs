@@ -1,21 +1,15 @@
 //! The kernel's routes, neighbours, links and addresses, by rtnetlink, without I/O and clock.
 //!
 //! A pass dumps each table in turn, on the socket of the notifications, so all messages arrive in order. A mirror of the kernel's state
-//! marks each object with its last pass. Only differences are announced; an object missing from a pass is gone.
+//! marks each object with its last pass. Only differences are announced; an object missing from a pass is gone. Passes follow the start, an
+//! overrun (`ENOBUFS`), an interrupted or refused pass, a link going up or down, and a removed address: the kernel then removes IPv4 routes
+//! and next-hop objects, or revives paths, without a notification. Each overrun or interrupted pass doubles the interval between passes.
 //!
-//! **Passes** follow the start, an overrun (`ENOBUFS`), an interrupted or refused pass, a link going up or down, and a removed address: the
-//! kernel then removes IPv4 routes and next-hop objects, or revives paths, without a notification. They start at least [`PASS_INTERVAL`]
-//! apart; each overrun or interrupted pass doubles this interval, up to [`PASS_INTERVAL_MAX`], until twice the interval passes without one.
-//! A feed without routes neither dumps them nor makes these passes. [`RECONCILE_INTERVAL`] after a pass, another one counts the differences
-//! between mirror and kernel; there should be none.
-//!
-//! **Routes** of the VRFs' tables are announced, except those with a source prefix or a TOS, and those to link-local and multicast
-//! destinations unless local ones are wanted. Each metric is announced separately; of routes with equal metrics, the first ([`mirror`]). A
-//! deletion of an IPv6 route may concern only one of its paths. A next-hop object takes its routes with it, mostly without a notification.
-//!
-//! Anyone on a link can send router advertisements and redirects, so routes of these protocols are ignored, and addresses count only if
-//! permanent. The kernel makes IPv6 prefix routes from advertisements as well as addresses; such a route counts only if a permanent address
-//! has the prefix. The route precedes its address, so a new address starts a pass.
+//! Of routes with equal metrics, the first is announced ([`mirror`]). A deletion of an IPv6 route may concern only one of its paths. A
+//! next-hop object takes its routes with it, mostly without a notification. Anyone on a link can send router advertisements and redirects,
+//! so routes of these protocols are ignored, and addresses count only if permanent. The kernel makes IPv6 prefix routes from advertisements
+//! as well as addresses; such a route counts only if a permanent address has the prefix. The route precedes its address, so a new address
+//! starts a pass.
 
 mod mirror;
 mod pass;
@@ -37,7 +31,7 @@ use tracked::Tracked;
 pub(crate) const PASS_INTERVAL: Duration = Duration::from_secs(1);
 /// Limit of the interval while notifications overrun the socket, so that dumps do not add to them.
 const PASS_INTERVAL_MAX: Duration = Duration::from_secs(32);
-/// How long after a pass the mirror is compared with the kernel.
+/// How long after a pass another one counts the differences between mirror and kernel; there should be none.
 pub(crate) const RECONCILE_INTERVAL: Duration = Duration::from_secs(300);
 const TABLE_LOCAL: u32 = 255;
 /// Who made a route (`RTPROT_*`): a redirect, the kernel itself, a router advertisement.
@@ -77,7 +71,6 @@ impl Default for KernelOptions {
     }
 }
 
-/// The mirror of the kernel's tables, and the state of the running pass.
 pub(crate) struct Kernel {
     options: KernelOptions,
     pass: Pass,
@@ -86,14 +79,12 @@ pub(crate) struct Kernel {
     addresses: Tracked<super::LinkAddress, IpAddr>,
     neighbours: Tracked<(IpAddr, u32), MacAddr>,
     objects: NextHops,
-    /// The numbers of the objects.
     numbers: Tracked<u32, ()>,
     routes: Mirror,
     counts: FeedCounts,
 }
 
 impl Kernel {
-    /// A feed whose first pass is due at `now`.
     pub(crate) fn new(options: KernelOptions, now: Instant) -> Self {
         // The mirror enforces the limit.
         let (objects, routes) = (NextHops::new(options.feed, usize::MAX), Mirror::new(options.routes_max));
@@ -213,7 +204,6 @@ impl Kernel {
         }
     }
 
-    /// Whether the running pass had more notifications than are kept.
     fn is_overrun(&self) -> bool {
         let Self { links, addresses, neighbours, numbers, routes, .. } = self;
         let others =
@@ -300,7 +290,6 @@ impl Kernel {
         }
     }
 
-    /// `is_answer` as for [`Self::message`].
     fn address(&mut self, message: AddressMessage, is_answer: bool, now: Instant, out: &mut Vec<FeedEvent>) {
         let AddressMessage { address, peer, is_permanent } = message;
         if !is_permanent {
@@ -340,7 +329,6 @@ impl Kernel {
         }
     }
 
-    /// The VRF of a route; `None` if it is left out.
     fn vrf(&self, route: &RouteMessage) -> Option<usize> {
         let KernelOptions { tables, is_local_wanted, protocols_left_out, .. } = &self.options;
         let local = (*is_local_wanted && route.table == TABLE_LOCAL).then_some(0);
@@ -349,7 +337,6 @@ impl Kernel {
         tables.vrf(route.table).or(local).filter(|_| is_kept && (*is_local_wanted || !is_local))
     }
 
-    /// `is_answer` as for [`Self::message`].
     fn route(&mut self, route: RouteMessage, is_answer: bool, flags: u16, now: Instant) {
         let RouteMessage { prefix, metric, digest, is_gone, .. } = route;
         let Some(vrf) = self.vrf(&route) else {

@@ -29,7 +29,6 @@ pub(super) enum PassStep {
 }
 
 pub(super) struct Pass {
-    /// How many of [`DUMPS`] a pass has.
     dumps: usize,
     dump: Option<usize>,
     /// Whether its request has been returned.
@@ -43,7 +42,6 @@ pub(super) struct Pass {
     interval: Duration,
     /// Whether notifications were lost, or a pass was torn, since the last pass began.
     is_troubled: bool,
-    /// When the next periodic pass is due.
     reconcile_at: Option<Instant>,
     /// Whether the running pass is periodic, and should find no difference.
     is_reconciling: bool,
@@ -76,7 +74,6 @@ impl Pass {
         self.due = self.due.or(Some(earliest.map_or(now, |earliest| earliest.max(now))));
     }
 
-    /// Schedules another pass, after the kernel dropped notifications.
     pub(super) fn overrun(&mut self, now: Instant) {
         self.is_troubled = true;
         self.is_needed(now);
@@ -86,7 +83,6 @@ impl Pass {
         self.due.or(self.reconcile_at).filter(|_| self.dump.is_none())
     }
 
-    /// Begins a pass if one is due. Returns whether it did.
     pub(super) fn begin(&mut self, now: Instant) -> bool {
         let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         if self.dump.is_some() || !is_due(self.due) && !is_due(self.reconcile_at) {
@@ -126,7 +122,6 @@ impl Pass {
         self.dump.is_some() && self.is_sent && sequence == self.sequence
     }
 
-    /// Marks the running dump as inconsistent.
     pub(super) fn is_torn(&mut self) {
         self.is_torn = true;
     }
@@ -136,7 +131,6 @@ impl Pass {
         self.is_torn |= self.dump != Some(NEXT_HOPS) || has_objects;
     }
 
-    /// Whether the running pass is periodic, and should find no difference.
     pub(super) fn is_reconciling(&self) -> bool {
         self.is_reconciling
     }

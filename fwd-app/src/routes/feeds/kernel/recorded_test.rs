@@ -36,7 +36,6 @@ const NEXT_HOPS: [(&str, usize, &str); 18] = [
     ("the IPv6 route with a gateway goes", 2, "link"),
 ];
 
-/// The records of a recording: a type, and bytes.
 fn records(mut bytes: &[u8]) -> Vec<(u16, &[u8])> {
     let mut all = Vec::new();
     while let Some((&[a, b, c, d], rest)) = bytes.split_first_chunk() {
@@ -105,7 +104,6 @@ fn the_mirror_is_what_the_kernel_has_after_every_step() {
     }
 }
 
-/// The deletion of a route.
 fn without(mut message: Vec<u8>) -> Vec<u8> {
     message[4..6].copy_from_slice(&25_u16.to_ne_bytes());
     message
@@ -234,8 +232,7 @@ fn ipv4_routes_that_differ_in_attributes_alone_are_different_routes() {
 type Listed = (u8, u8);
 
 proptest! {
-    /// Against the kernel's rules for IPv4 routes of one key, in a plain list. Passes intervene whose dumps may be older than
-    /// notifications.
+    /// The kernel's rules for IPv4 routes of one key, in a plain list; dumps of passes may be older than notifications.
     #[test]
     fn a_list_is_followed(steps in prop::collection::vec((0..8_u8, (1..5_u8, 3..5_u8)), 0..40)) {
         let mut watch = KernelRig::new(KernelOptions::default());

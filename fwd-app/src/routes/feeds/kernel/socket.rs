@@ -65,7 +65,6 @@ struct Watcher {
     kernel: Kernel,
     datagram: Vec<u8>,
     events: Vec<FeedEvent>,
-    /// Held until the links are sent.
     links: Option<LinksUnread>,
 }
 

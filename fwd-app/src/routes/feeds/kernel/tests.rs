@@ -66,7 +66,6 @@ impl KernelRig {
         self.table.best(prefix(text)).is_some()
     }
 
-    /// Whether a pass with a reason is due.
     pub(super) fn is_due(&self) -> bool {
         self.kernel.deadline().is_some_and(|at| at <= self.now + PASS_INTERVAL)
     }
@@ -431,7 +430,6 @@ fn a_route_that_is_left_out_may_replace_another() {
     assert!(!watch.has("10.0.0.0/8"));
 }
 
-/// The gateways of a route as text, or its kind.
 pub(super) fn shown(route: Option<&Route>) -> String {
     let of = |path: &Path| path.gateway.map_or_else(|| "link".to_owned(), |gateway| gateway.to_string());
     match route {

@@ -1,10 +1,8 @@
-//! Decodes rtnetlink messages of the kernel and of zebra.
+//! Decodes rtnetlink messages of the kernel and of zebra. Any bytes give messages or a [`NetlinkError`], and never a panic.
 //!
 //! The netlink crates provide framing, attributes and fixed headers. Attributes are decoded one by one instead of whole messages: unused
 //! attributes should neither cost time, since full tables have a million routes, nor reject a message. `netlink-packet-route` lacks
 //! next-hop objects, so their header is decoded here.
-//!
-//! Invariant: any bytes give messages or a [`NetlinkError`], and never a panic.
 
 use super::{Link, LinkAddress, LinkNeighbour, Path, Route};
 use fib::{IpPrefix, MacAddr, PrefixError};
@@ -33,7 +31,6 @@ pub(crate) enum NetlinkError {
         kind: u16,
         what: &'static str,
     },
-    /// A route's prefix is invalid.
     #[error("netlink route: {0}")]
     Prefix(#[from] PrefixError),
 }
@@ -50,13 +47,11 @@ pub(crate) struct Envelope {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Message {
     Route(RouteMessage),
-    /// A new or changed next-hop object.
     NextHop {
         id: u32,
         object: NextHopObject,
     },
     NextHopGone(u32),
-    /// A new or changed link.
     Link(Link),
     LinkGone(u32),
     /// A neighbour with a usable Ethernet address.
@@ -79,7 +74,6 @@ pub(crate) enum Message {
 pub(crate) struct RouteMessage {
     pub(crate) prefix: IpPrefix,
     pub(crate) table: u32,
-    /// The lowest is preferred.
     pub(crate) metric: u32,
     /// Who made the route (`RTPROT_*`).
     pub(crate) protocol: u8,
@@ -249,8 +243,7 @@ fn route(body: &[u8], is_new: bool) -> Result<Message, Wrong> {
         paths.push(single);
     }
     let says = match (header.kind, object) {
-        // With net.ipv4.nexthop_compat_mode the message also has the object's current paths. A route to a blackhole object has the type
-        // BlackHole.
+        // With net.ipv4.nexthop_compat_mode the message also has the object's paths. A blackhole object gives the type BlackHole.
         (RouteType::Unicast | RouteType::BlackHole, Some(object)) => RouteSays::Object(object),
         (RouteType::Unicast, _) if has_encap => RouteSays::Encapsulated,
         (RouteType::Unicast, _) if !paths.is_empty() => RouteSays::Is(Route::Paths(paths.into())),
@@ -281,7 +274,6 @@ struct Compared<'a> {
 }
 
 impl Compared<'_> {
-    /// [`RouteMessage::digest`].
     fn digest(mut self, header: &RouteHeader, has_object: bool) -> u32 {
         let mut all = FxHasher::default();
         all.write_u8(header.protocol.into());
@@ -525,7 +517,6 @@ fn number(value: &[u8]) -> Result<u32, Wrong> {
     value.try_into().map(u32::from_ne_bytes).map_err(|_| Wrong::Field("a number"))
 }
 
-/// The attributes after a fixed header of `header_bytes`: kind and value of each.
 fn attributes(body: &[u8], header_bytes: usize) -> impl Iterator<Item = Result<(u16, &[u8]), Wrong>> {
     let rest = body.get(header_bytes..).unwrap_or_default();
     NlasIterator::new(rest).map(|attribute| {
