@@ -1,11 +1,8 @@
 //! A forwarder: its ports, VRFs and feeds, and the running topology.
 //!
-//! A port belongs to one VRF, which selects the table for its packets; VLANs of the port may belong to other VRFs. A next hop may use any
-//! port, of any VRF. Ports that no configured VRF names belong to VRF 0, [`DEFAULT`]. Engines that hold several FIBs give each VRF one of
-//! them; with other engines each VRF has a separate engine.
-//!
-//! VRFs share the ports and their links ([`PortTable`]), the feeds with the kernel's links and neighbours, and the topology. Only the
-//! control thread changes a forwarder; lcores never wait for it.
+//! A port belongs to one VRF, which selects the table for its packets; its VLANs may belong to other VRFs. A next hop may use any port, of
+//! any VRF. Ports that no configured VRF names belong to VRF 0, [`DEFAULT`]. Engines that hold several FIBs give each VRF one of them. Only
+//! the control thread changes a forwarder; lcores never wait for it.
 
 pub(crate) mod in_effect;
 mod port_changes;
@@ -82,7 +79,7 @@ pub(crate) struct Forwarder {
     vrfs: Vec<Vrf>,
     /// Read by all VRFs and the router; empty before [`Self::set_ports`].
     ports: SharedPorts,
-    /// The addresses that lcores punt to the router, by port.
+    /// The addresses that lcores punt to the router, by port; `None` where a port is no interface.
     punt_addresses: Vec<Option<Arc<ArcSwap<PuntAddresses>>>>,
     /// Replaced versions of `punt_addresses` that an lcore may still read.
     retired: Retired<PuntAddresses>,
@@ -160,12 +157,10 @@ impl Forwarder {
         &self.rates
     }
 
-    /// Sets the ports: makes the egress table of each VRF and sets the routes that follow from addresses. They enter service with the next
-    /// [`Self::commit`].
+    /// Sets the ports, makes the egress tables, and sets the routes that follow from addresses, for the next [`Self::commit`].
     ///
     /// # Errors
-    /// [`ConfigError::NoDevice`] when a next hop or a neighbour refers to a port that does not exist; the errors of
-    /// [`Vrf::set_own_routes`].
+    /// [`ConfigError::NoDevice`] for a next hop or neighbour at a missing port; the errors of [`Vrf::set_own_routes`].
     pub(crate) fn set_ports(&mut self, ports: PortTable) -> anyhow::Result<()> {
         let swap = |port| Some(Arc::new(ArcSwap::from_pointee(own::punt_addresses(&ports, port)?)));
         self.punt_addresses = ports.ports.iter().map(swap).collect();
@@ -175,7 +170,6 @@ impl Forwarder {
         Ok(self.set_own_routes()?)
     }
 
-    /// The addresses that each port punts to the router; `None` where a port is no interface.
     pub(crate) fn punt_addresses(&self) -> &[Option<Arc<ArcSwap<PuntAddresses>>>] {
         &self.punt_addresses
     }
@@ -201,8 +195,6 @@ impl Forwarder {
         (Arc::clone(&self.ports), tables, Arc::clone(self.running().watch()))
     }
 
-    /// Receives routes, links and neighbours from `feeds`.
-    ///
     /// # Errors
     /// [`NextHopError`] when no id is free.
     pub(crate) fn set_feeds(&mut self, feeds: Feeds) -> Result<(), NextHopError> {
@@ -213,8 +205,7 @@ impl Forwarder {
         Ok(())
     }
 
-    /// Does a bounded amount of work for one commit of each VRF: some change sets of feeds, and the effects of link and neighbour
-    /// changes. Returns whether there was work.
+    /// Does a bounded amount of work for one commit of each VRF. Returns whether there was work.
     pub(crate) fn learn(&mut self) -> bool {
         let mut has_worked = self.feeds.as_mut().is_some_and(|feeds| feeds.give(&mut self.vrfs, &self.ports));
         let interfaces = self.feeds.as_ref().map(Feeds::interfaces);
@@ -240,7 +231,6 @@ impl Forwarder {
         self.feeds.as_ref().map(status).unwrap_or_default()
     }
 
-    /// The state of each feed, with the outcome of its routes in VRF `number`.
     pub(crate) fn feed_status(&self, number: usize) -> Vec<(FeedStatus, FeedOutcome)> {
         let (vrf, status) = (self.vrf(number), self.feed_states(number));
         let outcome = |feed| vrf.feed_outcome(SourceId::of_feed(feed));
@@ -253,8 +243,7 @@ impl Forwarder {
         [&[SourceId::CTL], order].concat().into_iter().filter_map(|source| self.source_name(source)).collect()
     }
 
-    /// Sets the order of sources; ignores stopped ones. Routes in service follow with later calls of [`Self::learn`]. Returns how many
-    /// prefixes have several routes, or 0 if the order is unchanged.
+    /// Sets the order of sources; routes follow with [`Self::learn`]. Returns how many prefixes have several, or 0 for the same order.
     pub(crate) fn set_source_order(&mut self, wanted: &[FeedSource]) -> usize {
         let Some(feeds) = &mut self.feeds else { return 0 };
         let order = feeds.order_like(wanted);
@@ -305,8 +294,6 @@ impl Forwarder {
         self.commit_those(|_| true)
     }
 
-    /// Commits the VRFs that have pending updates.
-    ///
     /// # Errors
     /// See [`Self::commit`].
     pub(crate) fn commit_updates(&mut self) -> anyhow::Result<()> {
@@ -354,8 +341,7 @@ impl Forwarder {
         both.try_for_each(|(vrf, made)| vrf.build_engine(spec.clone(), lost, Some(made)))
     }
 
-    /// Calls [`Vrf::finish_engine`] for VRF `number`. Parts of a shared engine switch only when all are built: a writer to one part would
-    /// wait for the build of another.
+    /// Calls [`Vrf::finish_engine`] once all parts of a shared engine are built: a writer to one part would wait for the other builds.
     pub(crate) fn finish_engine(&mut self, number: usize) -> Option<anyhow::Result<()>> {
         if self.vrfs.iter().any(|vrf| vrf.engine.is_building_part()) {
             return None;

@@ -15,7 +15,6 @@ use std::sync::Arc;
 pub(super) type SetMtu<'a> = &'a mut dyn FnMut(u16, u16) -> anyhow::Result<()>;
 
 impl Forwarder {
-    /// Applies changed addresses of TAPs to routes, datapath and router.
     pub(super) fn follow_addresses(&mut self) {
         let Some(feeds) = &mut self.feeds else { return };
         if !feeds.take_new_addresses() {
@@ -52,7 +51,6 @@ impl Forwarder {
         set.and(Taps::follow(netns, before, table))
     }
 
-    /// Applies the addresses of the ports to routes, datapath and router.
     fn addresses_have_changed(&mut self) -> anyhow::Result<()> {
         let set = self.set_own_routes().map_err(anyhow::Error::from);
         let ports = self.ports();
@@ -78,8 +76,7 @@ impl Forwarder {
             .map_err(|why| ChangeRefused { why, kept: self.restore_mtus(&changed, &done, device) })
     }
 
-    /// Undoes a failed [`Self::set_addresses`]: restores the addresses and MTUs of `before`. Returns why some
-    /// devices keep their MTUs; another failure is a warning.
+    /// Undoes a failed [`Self::set_addresses`]. Returns why some devices keep their MTUs; another failure is a warning.
     pub(super) fn restore_ports(
         &mut self,
         before: &PortTable,
@@ -104,7 +101,6 @@ impl Forwarder {
         kept
     }
 
-    /// Applies the changes, and records the ports whose devices have accepted theirs.
     fn change_mtus(
         &mut self,
         changes: &[MtuChange],
@@ -162,7 +158,6 @@ impl Forwarder {
     }
 }
 
-/// Why ports were not changed.
 #[derive(Debug)]
 pub(super) struct ChangeRefused {
     pub(super) why: anyhow::Error,
@@ -237,8 +232,7 @@ mod tests {
         PortTable::clone(&forwarder.ports()).with_mtus(&mtus).unwrap()
     }
 
-    /// Sets MTUs in devices, as far as `accepts` returns true. Returns each call of a device with the port's MTU in the egress table at that
-    /// time, and the refusal.
+    /// Sets MTUs as far as `accepts` returns true. Returns each call with the port's MTU in the egress table then, and the refusal.
     fn set_if(
         forwarder: &mut Forwarder,
         mtus: [u16; 3],

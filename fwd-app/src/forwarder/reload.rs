@@ -1,8 +1,7 @@
 //! Reloads: reads the configuration and the route files again, and applies the options that may change while packets flow.
 //!
-//! SIGHUP or `ctl reload` starts one. A separate thread reads and checks everything first; any error leaves everything unchanged. Then the
-//! control thread sets MTUs, which a device may still refuse, and addresses. The order of sources and the route differences follow in
-//! slices.
+//! A separate thread reads and checks everything first; any error leaves everything unchanged. Then the control thread sets MTUs, which a
+//! device may still refuse, and addresses. The order of sources and the route differences follow in slices.
 
 use super::in_effect::{ConfigValue, in_effect};
 use super::port_changes::{ChangeRefused, SetMtu};
@@ -25,7 +24,6 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 use std::vec::IntoIter;
 
-/// The route files of each VRF, by its name.
 pub(crate) type VrfFiles = BTreeMap<String, Vec<PathBuf>>;
 
 /// The options of a newly read configuration that may change while packets flow.
@@ -44,7 +42,6 @@ pub(crate) struct ReloadPlan {
     pub(crate) applied: Vec<String>,
     /// Changed keys that need a restart.
     pub(crate) restart: Vec<String>,
-    /// All values that were read.
     pub(crate) config: Vec<ConfigValue>,
 }
 
@@ -77,11 +74,9 @@ impl fmt::Display for ReloadReport {
 /// Result of a reload; the error says which parts have changed nevertheless, or that everything is as before.
 pub(crate) type ReloadResult = Result<ReloadReport, String>;
 
-/// The client's end of the channel for reload requests.
 #[derive(Debug)]
 pub(crate) struct ReloadClient {
     ask: Sender<()>,
-    /// One answer for each request.
     pub(crate) answers: Receiver<ReloadResult>,
 }
 
@@ -100,11 +95,9 @@ struct Pending {
     tables: Enumerate<IntoIter<(Rib, NextHopTable)>>,
     current: Option<(usize, Replacement)>,
     start: Instant,
-    /// Whether any VRF has accepted its routes.
     has_taken: bool,
     report: ReloadReport,
     read: Option<(VrfFiles, Vec<ConfigValue>)>,
-    /// Why a VRF refused its routes.
     refused: Option<String>,
 }
 
@@ -146,7 +139,6 @@ impl Pending {
         false
     }
 
-    /// Records the values that are now in effect.
     fn end(self, forwarder: &mut Forwarder) -> ReloadResult {
         let Self { report, read, refused, .. } = self;
         if let Some((files, config)) = read {
@@ -172,7 +164,6 @@ pub(super) struct Reloads {
     read: Option<ReadConfig>,
     asked: Receiver<()>,
     answers: Sender<ReloadResult>,
-    /// Whether a client waits for the answer.
     has_client: bool,
     loading: Option<JoinHandle<Loaded>>,
     applying: Option<Pending>,

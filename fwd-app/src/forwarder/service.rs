@@ -1,8 +1,7 @@
 //! The control loop: applies changes of routes and ports while packets flow.
 //!
-//! It runs on the control thread and gives each source in turn a bounded amount of work: the update stream of `--updates`, reloads, links,
-//! counters, feeds, and client requests. No failure here ends the forwarder: a refused change is a warning, and the state before stays in
-//! service.
+//! Each source in turn gets a bounded amount of work. No failure here ends the forwarder: a refused change is a warning, and the state
+//! before stays in service.
 
 use super::rates::sampler::Sampler;
 use super::reload::{ReadConfig, ReloadClient, Reloads};
@@ -30,14 +29,12 @@ const NEIGHBOUR_PERIOD_MAX: Duration = Duration::from_millis(20);
 #[derive(Default)]
 pub(crate) struct Service {
     stream: Option<UpdateStream>,
-    /// Whether the first refused update ends the stream.
     is_strict: bool,
     reloads: Option<Reloads>,
     links: Option<Links>,
     sampler: Option<Sampler>,
     neighbours: Option<Neighbours>,
     requests: Option<Requests>,
-    /// Names the source that is being served.
     heartbeat: Arc<Heartbeat>,
 }
 
@@ -50,7 +47,6 @@ impl Service {
         self
     }
 
-    /// Accepts reloads by SIGHUP and by the returned client.
     pub(crate) fn with_reloads(mut self, signals: Signals, read: Option<ReadConfig>) -> (Self, ReloadClient) {
         let (reloads, client) = Reloads::new(signals, read);
         self.reloads = Some(reloads);
@@ -146,7 +142,6 @@ struct Neighbours {
 }
 
 impl Neighbours {
-    /// Commits the MACs resolved since the last call.
     fn commit_resolved(&mut self, forwarder: &mut Forwarder) {
         let start = Instant::now();
         if self.from.is_empty() || start < self.due {
@@ -174,13 +169,11 @@ struct Links {
 }
 
 impl Links {
-    /// Takes devices that are reset or removed out of use, and back into use.
     fn follow_devices(&mut self, forwarder: &mut Forwarder) {
         let (ports, handle) = (forwarder.ports(), forwarder.running().clone());
         self.devices.advance(&ports, &handle, &mut |port, is_up| set_link(forwarder, port.into(), is_up));
     }
 
-    /// Polls one link and commits a change of its state.
     fn poll_next(&mut self, forwarder: &mut Forwarder) {
         let Some(link) = self.links.get(self.at) else { return };
         let (count, events) = (self.links.len(), link.port.link_events());

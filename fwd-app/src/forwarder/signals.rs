@@ -44,8 +44,7 @@ impl Signals {
     /// When the system refuses a handler.
     pub(crate) fn drain_on_stop(&self) -> std::io::Result<()> {
         for signal in [SIGINT, SIGTERM] {
-            // The handlers run in this order: at the first signal the shutdown finds the flag unset, then the flag is set; at the second
-            // signal the shutdown finds it set.
+            // In this order: the shutdown finds the flag unset at the first signal, which then sets it, and set at the second.
             flag::register_conditional_shutdown(signal, AT_ONCE, Arc::clone(&self.stop))?;
             flag::register(signal, Arc::clone(&self.stop))?;
         }
@@ -74,7 +73,6 @@ impl Signals {
         self.is_reloading.load(Ordering::Relaxed)
     }
 
-    /// Whether a SIGHUP arrived since the last call.
     pub(crate) fn reload_wanted(&self) -> bool {
         self.reload.swap(false, Ordering::Relaxed)
     }

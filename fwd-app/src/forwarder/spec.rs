@@ -32,7 +32,6 @@ impl ForwardSpec {
         self.topology.unwrap_or_else(suits)
     }
 
-    /// All settings, with the defaults for the engine of `vrf`.
     pub(crate) fn settings(&self, vrf: &Vrf) -> Settings {
         let burst = u32::from(self.rx_burst);
         let suits = || match vrf.engine.batch_measured() {

@@ -18,7 +18,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// The panic message of the lookups of [`dying_forwarder`].
 pub(crate) const LAST_WORDS: &str = "an invariant, broken on purpose";
 
 pub(crate) fn forward_spec(topology: TopologyKind, tuples: &[(u16, u16, u16)]) -> ForwardSpec {
@@ -45,7 +44,6 @@ pub(crate) fn dying_forwarder(reader: Option<u64>) -> Forwarder {
     forwarder
 }
 
-/// The bundled routes behind an engine that fails on demand, and its switches.
 pub(crate) fn faulty_forwarder() -> (Forwarder, Arc<Faults>) {
     let mut forwarder = forwarder();
     let faults = Arc::new(Faults::default());

@@ -156,7 +156,6 @@ fn feeds_give_each_vrf_its_own_routes_which_go_stale_and_are_swept_there() {
     let mut says = |events: &[FeedEvent]| {
         sender.send(ChangeSet { feed: FeedId(0), events: events.to_vec() }).unwrap();
         assert!(forwarder.learn() && !forwarder.learn());
-        // A prefix that no file has, in both VRFs.
         [0, 1].map(|number| {
             let vrf = forwarder.vrf(number);
             let found = vrf.rib().longest([198, 18, 0, 1].into());
@@ -177,7 +176,6 @@ fn feeds_give_each_vrf_its_own_routes_which_go_stale_and_are_swept_there() {
     assert_eq!(says(&[route(1, 2, 10)]), [via(1, 0), via(2, 0)]);
     assert_eq!(says(&[route(1, 3, 11)]), [via(1, 0), via(3, 1)]);
     assert_eq!(says(&[FeedEvent::Disconnected, FeedEvent::Stale]), [via(1, 0), via(3, 1)]);
-    // The feed announces the routes of one VRF again.
     assert_eq!(says(&[FeedEvent::Connected, route(0, 4, 10), FeedEvent::Sweep]), [via(4, 0), None]);
     let count = |number: usize| forwarder.vrf(number).rib().v4.len();
     assert_eq!(count(0), count(1) + 1);
@@ -311,7 +309,6 @@ fn the_control_thread_does_not_wait_while_one_vrf_of_a_common_engine_is_built() 
     }
     forwarder.commit().unwrap();
     forwarder.build_each(&EngineSpec::named("sail-m"), engines, LostFamilies::Refused).unwrap();
-    // One VRF's table is built, the other's is being built.
     while faults.calls(Call::Apply) < 1 || forwarder.vrfs().iter().all(|vrf| vrf.engine.is_building_part()) {
         std::thread::yield_now();
     }

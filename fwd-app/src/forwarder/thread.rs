@@ -27,7 +27,6 @@ impl StopFlag {
     }
 }
 
-/// The control thread, which owns the tables of a forwarder.
 pub(crate) struct ControlThread<T> {
     thread: JoinHandle<(T, anyhow::Result<()>)>,
     stop: Arc<StopFlag>,

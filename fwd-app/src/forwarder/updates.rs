@@ -1,7 +1,6 @@
 //! `--updates`: a stream of route changes that VRFs apply while packets flow.
 //!
-//! [`load`] reads the whole stream before the first packet, so an error in it ends no run, and later changes of the file have no effect. On
-//! the control thread, [`UpdateStream`] applies it at a rate or at its recorded times.
+//! It is read before the first packet, so an error in it ends no run, and later changes of the file have no effect.
 
 use crate::forwarder::Forwarder;
 use crate::notice::warn;
@@ -79,12 +78,10 @@ pub(crate) struct UpdateStream {
     updates: Arc<[VrfUpdate]>,
     spec: UpdateSpec,
     applied: Arc<Applied>,
-    /// Time of the first turn.
     start: Option<Instant>,
     taken: u64,
 }
 
-/// Result of a turn of an [`UpdateStream`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     Worked,

@@ -15,7 +15,6 @@ const REPEATED: Duration = Duration::from_mins(1);
 /// A shorter gap does not end a cause.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// When the cause was last seen, and when the last warning was issued.
 struct Alarm {
     seen: Instant,
     said: Instant,
@@ -25,7 +24,6 @@ struct Alarm {
 struct AlarmsOfKind(BTreeMap<u32, Alarm>);
 
 impl AlarmsOfKind {
-    /// Whether to warn of `which` now.
     fn is_news(&mut self, which: u32, now: Instant) -> bool {
         let Some(alarm) = self.0.get_mut(&which) else {
             self.0.insert(which, Alarm { seen: now, said: now });
@@ -40,7 +38,6 @@ impl AlarmsOfKind {
     }
 }
 
-/// Decides which warnings to issue for each new [`Rates`].
 pub(super) struct Alarms {
     /// The ports with one RX queue, each with the lcore of the queue.
     of_one_queue: Vec<(u16, u32)>,
@@ -48,7 +45,6 @@ pub(super) struct Alarms {
     busy: AlarmsOfKind,
     beside: AlarmsOfKind,
     empty: AlarmsOfKind,
-    /// The last [`Rates::empty_pools`].
     empty_pools: u64,
 }
 

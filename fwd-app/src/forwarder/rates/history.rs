@@ -29,7 +29,6 @@ impl<T> History<T> {
         self.0.push_back((at, sample));
     }
 
-    /// Discards all samples, since the counters were reset.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }
@@ -38,8 +37,7 @@ impl<T> History<T> {
         self.0.back().map(|(_, sample)| sample)
     }
 
-    /// Pairs the newest sample with its predecessor, and with the oldest of the last ten seconds: seconds between them, the older, the
-    /// newest.
+    /// Pairs the newest sample with its predecessor, and with the oldest of ten seconds: seconds between them, older, newest.
     fn spans(&self) -> Over<(f64, &T, &T)> {
         let mut samples = self.0.iter().rev();
         let (Some((end, now)), Some((start, before))) = (samples.next(), samples.next()) else {

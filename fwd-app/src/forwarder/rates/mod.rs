@@ -1,10 +1,8 @@
 //! Rates of each port, lcore and VRF over the last second and the last ten.
 //!
-//! The control thread samples all counters once a second ([`sampler`]) and publishes a new [`Rates`]. Any thread reads it, and its age,
-//! without waiting for the control thread.
-//!
-//! A rate is computed over the time between two samples ([`history`]), so a late sample is exact. The first rate needs two samples. A port
-//! whose counters cannot be read has no rates, and one whose counters decrease (device reset, `clear port stats`) restarts its history.
+//! The control thread samples all counters once a second ([`sampler`]) and publishes a new [`Rates`] for any thread. A rate is computed over
+//! the time between two samples ([`history`]), so a late sample is exact. A port whose counters cannot be read has no rates, and one whose
+//! counters decrease (device reset, `clear port stats`) restarts its history.
 
 mod alarms;
 mod history;
@@ -28,18 +26,15 @@ pub(crate) struct Rates {
     pub(crate) made: Option<Instant>,
     /// Seconds that the rates are computed over; ports have separate spans.
     pub(crate) seconds: Over,
-    /// By index.
     pub(crate) ports: Vec<PortRates>,
     /// Lcores with stages, and spare ones.
     pub(crate) lcores: Vec<LcoreRates>,
-    /// By number.
     pub(crate) vrfs: Vec<VrfRates>,
     /// Dropped packets a second, in the order of [`DropReason::ALL`].
     pub(crate) drops: Vec<(DropReason, Over)>,
     /// Totals of all stages and the router.
     pub(crate) counters: Counters,
-    /// Times that the control thread found an mbuf pool empty outside the lcore caches. Some drivers then neither receive nor count
-    /// packets.
+    /// Times that an mbuf pool was empty outside the lcore caches. Some drivers then neither receive nor count packets.
     pub(crate) empty_pools: u64,
 }
 
@@ -126,7 +121,6 @@ impl PortRates {
     }
 }
 
-/// Adds each value under its name with `_1s` and `_10s`.
 fn add_all<M: SerializeMap>(map: &mut M, values: &[(&str, Over)]) -> Result<(), M::Error> {
     values.iter().try_for_each(|(name, [short, long])| {
         map.serialize_entry(&format!("{name}_1s"), short)?;

@@ -1,7 +1,6 @@
 //! Samples all counters once a second, and computes rates from the last samples.
 //!
-//! It runs on the control thread. Each turn reads the counters of one port, since some drivers take milliseconds. Lcores publish their
-//! counters anyway, so sampling does not slow them.
+//! It runs on the control thread. Each turn reads the counters of one port, since some drivers take milliseconds.
 
 use super::alarms::Alarms;
 use super::history::History;
@@ -14,7 +13,6 @@ use dpdk_ffi::{Mempool, PortStats};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// From the start of one sample to the next.
 const PERIOD: Duration = Duration::from_secs(1);
 /// A slower driver gets a tenth of the control thread's time.
 const SLOW: Duration = Duration::from_millis(1);
@@ -89,7 +87,6 @@ pub(crate) struct Sampler {
     /// The port to read next in the current sample; `None` between samples.
     at: Option<usize>,
     begun: Instant,
-    /// When to continue the sample or begin the next.
     due: Instant,
 }
 
@@ -103,13 +100,11 @@ impl Sampler {
         Self { ports, read, spare, counted, alarms, pools, empty_pools: 0, at: None, begun: now, due: now }
     }
 
-    /// Counts how often one of `pools` is empty; each is given with the most mbufs that lcore caches can hold.
     pub(crate) fn with_pools(mut self, pools: Vec<(Mempool, usize)>) -> Self {
         self.pools = pools;
         self
     }
 
-    /// Issues [`Alarms`] for the lcores of `plan`.
     pub(crate) fn with_alarms(mut self, plan: &LcorePlan) -> Self {
         self.alarms = Some(Alarms::new(plan));
         self
