@@ -19,7 +19,6 @@ pub(crate) enum InterfaceError {
         prefix_len: u8,
         limit: u8,
     },
-    /// The address is not in a host range.
     #[error("{address} is no address of a host")]
     NoHost {
         /// The address.
@@ -76,7 +75,6 @@ pub(crate) fn group_mac(group: Ipv6Addr) -> MacAddr {
 pub(crate) struct PortAddress {
     pub(crate) port: PortRef,
     pub(crate) address: IpAddr,
-    /// Length of the link's prefix.
     pub(crate) prefix_len: u8,
 }
 

@@ -1,12 +1,10 @@
 //! Resets, removals and returns of devices while packets flow.
 //!
-//! A port whose device is reset or removed goes out of use: no next hop uses it, lcores release its queues between two batches
-//! ([`crate::topology::Handle::release_port`]), and the device is reset or detached. Once available again, it is configured as at the
-//! start, and lcores get its queues. Packets queued for a port without queues are dropped as `tx_full`.
-//!
-//! The control thread waits neither for lcores nor for drivers: it polls the lcores for their answers, and another thread resets, opens
-//! and configures a device, which takes some drivers seconds. Only one device is handled at a time, since drivers share hardware and
-//! lcores exchange the queues of one port. Drivers report events on an EAL thread, which only sets flags.
+//! A port whose device is reset or removed goes out of use: no next hop uses it, and lcores release its queues between two batches
+//! ([`crate::topology::Handle::release_port`]). Once available again, it is configured as at the start, and lcores get its queues. Packets
+//! queued for a port without queues are dropped as `tx_full`. The control thread polls lcores; another thread resets, opens and configures
+//! a device, which takes some drivers seconds. Only one device is handled at a time, since drivers share hardware and lcores exchange the
+//! queues of one port. Drivers report events on an EAL thread, which only sets flags.
 
 use super::dpdk::Ports;
 use super::{PortRecord, PortTable};
@@ -20,18 +18,15 @@ use rustix::io::Errno;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Retry interval for an unavailable device.
 const RETRY: Duration = Duration::from_secs(1);
 /// Delay of lcores or a driver that causes a warning.
 const LATE: Duration = Duration::from_secs(1);
 /// Timeout of a busy driver at the end of the forwarder.
 const END_LIMIT: Duration = Duration::from_secs(5);
 
-/// A port's configuration and pool.
 #[derive(Clone)]
 pub(crate) struct PortSetup {
     pub(crate) config: PortConfig,
-    /// The mempool of its RX queues.
     pub(crate) pool: Mempool,
 }
 
@@ -48,7 +43,6 @@ struct PortDevice {
     /// Whether it receives a VLAN only on request.
     wants_vlans: bool,
     out: Option<Out>,
-    /// Whether lcores have its queues.
     has_queues: bool,
     /// Whether the removed device has yet to be detached.
     needs_removal: bool,
@@ -58,32 +52,25 @@ struct PortDevice {
     why: String,
 }
 
-/// The device being handled.
 struct Work {
     /// Its index in the list of devices.
     at: usize,
     step: Step,
     since: Instant,
-    /// Whether a warning about the delay has been logged.
     is_late: bool,
 }
 
-/// Steps of taking a device out of use and back.
 enum Step {
-    /// Lcores release its queues.
     Releasing,
     /// The thread that brings it back; `None` once joined.
     Trying(Option<JoinHandle<Tried>>),
-    /// Lcores take over its queues.
     Giving(Started),
 }
 
-/// A restarted device.
 #[derive(Clone, Copy)]
 struct Started {
     /// MTU of the restart, bytes; `None` is the driver's default.
     mtu_bytes: Option<u16>,
-    /// Link state at the restart.
     is_up: bool,
 }
 
@@ -156,8 +143,7 @@ impl Devices {
         Ok(())
     }
 
-    /// Takes ports with reset or removed devices out of use, and brings available ones back, without blocking. `set_link` gets a port's
-    /// index and its link state.
+    /// Takes ports of reset or removed devices out of use, and brings them back, without blocking. `set_link` gets a port's index and link.
     pub(crate) fn advance(
         &mut self,
         table: &PortTable,
@@ -178,7 +164,6 @@ impl Devices {
         }
     }
 
-    /// Starts on the device that has been due for longest.
     fn begin(&mut self, table: &PortTable, handle: &Handle) {
         let now = Instant::now();
         let due = |(_, device): &(usize, &mut PortDevice)| device.out.is_some() && now >= device.due;
@@ -268,7 +253,6 @@ impl PortDevice {
         self.port.title(self.index)
     }
 
-    /// Takes the port out of use after a reset or removal.
     fn take_events(&mut self, set_link: &mut impl FnMut(u16, bool)) {
         if self.out == Some(Out::Removed) {
             return;
@@ -287,7 +271,6 @@ impl PortDevice {
         self.needs_removal = out == Out::Removed;
     }
 
-    /// Starts a thread that brings back a device once it is present and ready.
     fn start_trial(&mut self, record: &PortRecord) -> std::io::Result<JoinHandle<Tried>> {
         let trial = Trial {
             port: self.port.clone(),
@@ -326,7 +309,6 @@ impl PortDevice {
         Some(started)
     }
 
-    /// Puts the port back into use.
     fn is_back(&mut self, Started { mtu_bytes, is_up }: Started, set_link: &mut impl FnMut(u16, bool)) {
         self.out = None;
         // The MTU may have changed while lcores took the queues.
@@ -357,7 +339,6 @@ struct Trial {
     record: PortRecord,
     /// Reset, else removed.
     is_reset: bool,
-    /// Whether it has yet to be detached.
     needs_removal: bool,
     wants_vlans: bool,
 }
@@ -396,7 +377,6 @@ fn receive_groups(port: &Port, record: &PortRecord) {
     }
 }
 
-/// Makes a device receive the VLANs of its VRFs if it needs a request for them.
 fn receive_vlans(port: &Port, record: &PortRecord, wants_vlans: bool) {
     let vlans = record.vrfs.vlans.keys().copied();
     if wants_vlans
@@ -408,8 +388,7 @@ fn receive_vlans(port: &Port, record: &PortRecord, wants_vlans: bool) {
     }
 }
 
-/// Whether devices of this driver receive VLANs only on request: virtual functions and virtio. On other devices a request for some VLANs
-/// would filter out the rest.
+/// Whether devices of this driver receive VLANs only on request (VFs, virtio). On others a request for some would filter out the rest.
 fn receives_no_vlan_unasked(driver: &str) -> bool {
     driver.ends_with("_vf") || matches!(driver, "net_iavf" | "net_virtio")
 }
@@ -419,7 +398,6 @@ mod tests {
     use super::*;
     use dpdk_ffi::MempoolConfig;
 
-    /// A started `net_null` port, in use.
     fn device(eal: &dpdk_ffi::Eal, index: u16) -> PortDevice {
         let name = format!("net_null{index}");
         let pool = Mempool::new(eal, &format!("packets{index}"), &MempoolConfig::default()).unwrap();

@@ -1,8 +1,7 @@
 //! DPDK ports: opens, configures, starts and closes them; links and statistics.
 //!
-//! A port in no tuple of `--config` only sends. It gets no RX queue, so that it buffers no packets; if the driver requires one, the queue
-//! is never polled, and a warning is logged. A port's MTU is limited by the mbuf size if the driver lacks the multi-segment offload, and
-//! by the MTU of the kernel interface that the driver uses.
+//! A port in no tuple of `--config` only sends. It gets no RX queue, or one that is never polled if its driver requires it. An MTU is limited
+//! by the mbuf size if the driver lacks the multi-segment offload, and by the MTU of the kernel interface that the driver uses.
 
 use super::PortRecord;
 use super::address::PortAddress;
@@ -26,7 +25,6 @@ use fib::{MacAddr, PortRef};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Not part of an MTU.
 const ETHERNET_BYTES: u32 = 14;
 /// The frame check sequence, for which some drivers need room.
 const CHECKSUM_BYTES: u32 = 4;
@@ -63,11 +61,8 @@ pub(crate) struct PortSpec {
     pub(crate) tx_queue_size: u16,
     /// Mbufs per pool; `None` for the required number, and more with ample memory.
     pub(crate) mbufs: Option<u32>,
-    /// Destination MACs that replace those from next hops.
     pub(crate) eth_dest: Vec<EthDest>,
-    /// Addresses of ports, which become interfaces of the router.
     pub(crate) addresses: Vec<PortAddress>,
-    /// TAPs of ports, which become interfaces too.
     pub(crate) taps: TapSpec,
 }
 
@@ -90,7 +85,6 @@ impl Named for Port {
 #[derive(Clone, Debug)]
 pub(crate) struct PortCounts {
     pub(crate) name: String,
-    /// Whether an lcore receives from it.
     pub(crate) receives: bool,
     /// `None` when they cannot be read.
     pub(crate) stats: Option<PortStats>,
@@ -114,7 +108,6 @@ const WITHOUT_LINK: [&str; 5] = ["net_af_packet", "net_af_xdp", "net_null", "net
 /// Sysfs attribute of a kernel interface with its operational state (RFC 2863).
 const OPERSTATE: &str = "operstate";
 
-/// A link that may change.
 pub(crate) struct PortLink {
     pub(crate) index: usize,
     pub(crate) port: Port,
@@ -136,7 +129,6 @@ impl PortLink {
     }
 }
 
-/// Started ports and their pools.
 pub(crate) struct Ports {
     pub(crate) ports: Vec<Port>,
     pub(crate) granted: Vec<Granted>,
@@ -208,8 +200,7 @@ impl Ports {
     /// Configures and starts `ports` for `plan`, with batches of up to `batch` packets. Returns their records too.
     ///
     /// # Errors
-    /// A port cannot be set up, or an option names a missing one; [`ConfigError::Invalid`] for more RX queues than a device has, and for
-    /// too few `--mbufs`.
+    /// A port cannot be set up or is missing; [`ConfigError::Invalid`] for more RX queues than a device has, or too few `--mbufs`.
     pub(crate) fn set_up(
         eal: &Eal,
         ports: Vec<Port>,
@@ -387,7 +378,6 @@ fn mtu_of(granted: &Granted, room: u16) -> u16 {
     granted.mtu.min(room.saturating_sub(headers))
 }
 
-/// The range of a port's MTU, given its MTU at the start and its kernel interface's.
 fn mtu_range(spec: &PortSpec, mtu_bytes: u16, kernel: u16) -> MtuRange {
     let max = u16::try_from(u32::from(room(spec)).saturating_sub(frame_bytes(0))).unwrap_or(0).max(mtu_bytes);
     let default = config(spec, None, 0, 0).mtu.unwrap_or(MTU_BYTES);
@@ -426,7 +416,6 @@ fn config(spec: &PortSpec, mtu: Option<u16>, rx_queues: u16, tx_queues: u16) -> 
     }
 }
 
-/// The longest frame with an IP packet of `mtu_bytes`.
 fn frame_bytes(mtu_bytes: u32) -> u32 {
     mtu_bytes + ETHERNET_BYTES + TAGS_BYTES + CHECKSUM_BYTES
 }
@@ -443,9 +432,7 @@ fn room(spec: &PortSpec) -> u16 {
 struct Need {
     /// For each port: NUMA node, RX descriptors, packets in batches.
     ports: Vec<(SocketId, usize, usize)>,
-    /// TX descriptors of all ports.
     tx: usize,
-    /// Maximum in all lcore caches.
     caches: usize,
     /// Maximum in punt rings and the router.
     punts: usize,
@@ -524,7 +511,6 @@ fn pool(eal: &Eal, socket: SocketId, need: &Need, spec: &PortSpec) -> anyhow::Re
     })
 }
 
-/// The message for a pool without memory, with the required size.
 pub(crate) fn no_memory(eal: &Eal, mbufs: u32, room: u16) -> String {
     let mb = |bytes: u64| bytes.div_ceil(1 << 20);
     // A mempool object does not cross pages if it fits in one.
@@ -551,7 +537,6 @@ fn interface_of<'a>(device: &str, eal: &'a [String]) -> Option<&'a str> {
     })
 }
 
-/// The results of an ended topology.
 pub(crate) struct Ended {
     pub(crate) finished: Finished,
     pub(crate) duration_s: f64,

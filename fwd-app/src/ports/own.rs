@@ -65,7 +65,6 @@ fn broadcasts(interface: &PortRecord) -> impl Iterator<Item = Ipv4Addr> {
     interface.addresses().iter().filter_map(InterfaceAddress::broadcast)
 }
 
-/// The prefix of this length, at most a host's.
 fn prefix(address: IpAddr, len: u8) -> IpPrefix {
     match address {
         IpAddr::V4(address) => u32::wrap(Prefix::truncating(address.to_bits(), len)),

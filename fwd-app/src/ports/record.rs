@@ -19,7 +19,6 @@ const LINK_LOCAL: u128 = 0xfe80 << 112;
 /// MTUs that a running port can have, bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MtuRange {
-    /// The default.
     pub(crate) default: u16,
     /// The data room of an mbuf, or the MTU at the start. A larger MTU needs other queues and mempools.
     pub(crate) max: u16,
@@ -30,7 +29,6 @@ pub(crate) struct PortRecord {
     pub(crate) id: InterfaceId,
     pub(crate) name: String,
     pub(crate) device: String,
-    /// Source MAC of sent frames.
     pub(crate) mac: MacAddr,
     /// The longest IP packet to send, bytes.
     pub(crate) mtu_bytes: u16,
@@ -40,7 +38,6 @@ pub(crate) struct PortRecord {
     pub(crate) is_up: bool,
     /// Administratively down for the kernel: groups avoid it although its link is up.
     pub(crate) is_stopped: bool,
-    /// The VRFs of the port and its VLANs.
     pub(crate) vrfs: PortVrfs,
     /// The kernel interface that its driver uses (`iface=`).
     pub(crate) driver_interface: Option<String>,
@@ -137,7 +134,6 @@ impl PortRecord {
         EgressPort { name, device, mac, mtu_bytes, destination, is_up }
     }
 
-    /// In order of preference.
     pub(crate) fn addresses(&self) -> &[InterfaceAddress] {
         &self.addresses
     }
@@ -203,8 +199,7 @@ impl PortRecord {
         }
     }
 
-    /// Whether frames to this MAC are for the router: the port's MAC, broadcast, groups of [`Self::is_group`], and link protocols
-    /// ([`MacAddr::is_link_group`]). The MAC of an IPv6 group has no scope, so groups of any scope match.
+    /// Whether frames to this MAC are for the router. The MAC of an IPv6 group has no scope, so groups of any scope match.
     pub(crate) fn is_ours_l2(&self, mac: MacAddr) -> bool {
         match mac.0 {
             [0x33, 0x33, 0xff, ..] => {

@@ -1,7 +1,6 @@
 //! The table of ports: the only place for a port's name, MAC, MTU, link, addresses, VRF and TAP.
 //!
-//! Every VRF and the router share one table, which is replaced as a whole. A commit rebuilds an egress table that was made from another
-//! [`PortTable`] than the current one.
+//! Every VRF and the router share one table, which is replaced as a whole; a commit rebuilds an egress table made from another one.
 
 use super::address::{InterfaceAddress, PortAddress};
 use super::taps::TapSpec;
@@ -19,9 +18,7 @@ use std::sync::Arc;
 /// Ports and shared settings. Empty until the ports are known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PortTable {
-    /// By index.
     pub(crate) ports: Vec<PortRecord>,
-    /// Seed of the flow hash.
     pub(crate) ecmp_seed: u64,
     /// Neighbours learned by the router and the kernel.
     pub(crate) learned: Arc<Learned>,
@@ -42,8 +39,7 @@ impl PortTable {
     /// Makes ports with `addresses` or a TAP interfaces of the router.
     ///
     /// # Errors
-    /// [`ConfigError`] for a missing port, an address that no host may have, an address or a link shared by two ports of a VRF, and a port
-    /// or name with two TAPs.
+    /// [`ConfigError`] for a missing port, an address that no host may have or two ports of a VRF share, and two TAPs of a port or name.
     pub(crate) fn with_interfaces(
         mut self,
         addresses: &[PortAddress],
@@ -92,8 +88,6 @@ impl PortTable {
         Ok(())
     }
 
-    /// The ports with other configured addresses.
-    ///
     /// # Errors
     /// As [`Self::with_interfaces`], and for a port that would become an interface.
     pub(crate) fn with_addresses(&self, addresses: &[PortAddress]) -> Result<Self, ConfigError> {
@@ -195,7 +189,6 @@ impl PortTable {
         self.ports.iter().map(PortRecord::egress).collect()
     }
 
-    /// Ports that groups avoid although their link is up.
     pub(crate) fn stopped(&self) -> Vec<u16> {
         self.ports.iter().filter(|port| port.is_stopped).map(|port| port.id.0).collect()
     }
@@ -217,7 +210,6 @@ impl PortTable {
         self.ports.iter().map(|port| port.vrfs.clone()).collect()
     }
 
-    /// Number and name of a port, for messages.
     pub(crate) fn title(&self, port: u16) -> String {
         self.ports.get(usize::from(port)).map_or_else(|| format!("port {port}"), |record| record.title(port))
     }

@@ -4,12 +4,10 @@ use super::{InterfaceId, PortRecord, PortTable};
 use std::cmp::Reverse;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The owner of a destination address, as seen by the receiving interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AddressOwner {
     /// The router: a unicast address, or a subnet-router anycast address of its links.
     Ours,
-    /// The link's broadcast address.
     Broadcast,
     /// A group of the interface or of link-local protocols.
     Group,
@@ -44,12 +42,10 @@ impl PortTable {
         }
     }
 
-    /// Whether an interface in the VRF of `on` has the address.
     pub(crate) fn is_any_address(&self, on: InterfaceId, address: IpAddr) -> bool {
         self.in_same_vrf(on).any(|interface| interface.has(address))
     }
 
-    /// Whether it is a broadcast address of a link in the VRF of `on`.
     pub(crate) fn is_any_broadcast(&self, on: InterfaceId, address: Ipv4Addr) -> bool {
         self.in_same_vrf(on).any(|interface| interface.is_broadcast(address))
     }
@@ -190,7 +186,6 @@ pub(crate) mod tests {
         assert!(broadcast(zero, "192.0.2.255") && !broadcast(four, "192.0.2.255"));
         let anycast = |on| all.is_any_anycast(on, "2001:db8::".parse().unwrap());
         assert!(anycast(zero) && anycast(four) && !anycast(five));
-        // An interface borrows addresses only within its VRF.
         for (by, to, source) in [
             (four, "10.0.0.1", Some("192.0.2.7")),
             (four, "2a00::1", Some("2001:db8::7")),

@@ -17,8 +17,6 @@ const IFLA_TUN_OWNER: u16 = 1;
 const IFLA_TUN_TYPE: u16 = 3;
 const IFF_TAP: u32 = 2;
 
-/// Checks that the user `uid` may take over `link`.
-///
 /// # Errors
 /// It is not a TAP of this user.
 pub(super) fn check(link: &LinkMessage, uid: u32) -> anyhow::Result<()> {
@@ -46,7 +44,6 @@ pub(super) fn check(link: &LinkMessage, uid: u32) -> anyhow::Result<()> {
     bail!("this name belongs to {what}; only a TAP of the user {uid} is taken over")
 }
 
-/// The value of `attribute`, if its kind is `wanted`.
 fn number(attribute: &InfoTun, wanted: u16) -> Option<u32> {
     let (mut bytes, length) = ([0; 4], attribute.value_len());
     if attribute.kind() != wanted || length > bytes.len() {
@@ -56,7 +53,6 @@ fn number(attribute: &InfoTun, wanted: u16) -> Option<u32> {
     Some(u32::from_le_bytes(bytes))
 }
 
-/// The addresses set by the forwarder.
 pub(super) fn own_addresses(addresses: &[AddressMessage]) -> Vec<InterfaceAddress> {
     let is_ours = |at: &&AddressMessage| at.attributes.contains(&AddressAttribute::Protocol(OURS));
     let address = |at: &AddressMessage| {

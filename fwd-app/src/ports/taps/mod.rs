@@ -2,11 +2,8 @@
 //!
 //! A TAP has its port's MAC, MTU, configured addresses and carrier, and ignores configuration from the wire ([`settings`]). Packets for
 //! the router without an answer there go to the TAP of the receiving port; frames from the kernel leave unchanged by that port. Addresses
-//! added to a TAP by others become addresses of the port ([`crate::forwarder`]).
-//!
-//! With `--tap-persist` TAPs outlive the forwarder and are taken over by its next start ([`existing`]).
-//!
-//! The router's thread owns the TAPs. A failed TAP loses its frames, which are counted, and logs one warning.
+//! added to a TAP by others become addresses of the port ([`crate::forwarder`]). With `--tap-persist` TAPs outlive the forwarder and are
+//! taken over by its next start ([`existing`]). The router's thread owns them. A failed TAP loses its frames, which are counted.
 
 mod existing;
 pub(crate) mod netns;
@@ -27,7 +24,6 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The requested TAPs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TapSpec {
     pub(crate) taps: Vec<(PortRef, String)>,
@@ -68,7 +64,6 @@ pub(crate) enum Sent {
 }
 
 struct PortTap {
-    /// Port and TAP, for messages.
     title: String,
     /// `None` once the device is gone.
     tap: Option<Tap>,
@@ -131,7 +126,6 @@ impl Taps {
         self.0.keys().copied()
     }
 
-    /// Sends the kernel a frame received on `id`.
     pub(crate) fn send(&mut self, id: InterfaceId, frame: &[u8]) -> Sent {
         let Some(PortTap { title, tap, is_refusing }) = self.0.get_mut(&id) else { return Sent::NoTap };
         let Some(device) = tap else { return Sent::Refused };
@@ -176,7 +170,6 @@ impl Taps {
         }
     }
 
-    /// Waits for a frame from the kernel, up to `timeout`.
     pub(crate) fn wait(&self, timeout: Duration) {
         let taps = self.0.values().filter_map(|at| at.tap.as_ref());
         let mut fds: Vec<PollFd<'_>> = taps.map(|tap| PollFd::new(tap, PollFlags::IN)).collect();

@@ -23,7 +23,6 @@ impl Rtnetlink {
         Ok(Self(socket))
     }
 
-    /// Requests a change, and waits for its completion.
     pub(super) fn change(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
         self.ask(message, NLM_F_ACK | flags, |_| ())
     }
@@ -47,7 +46,6 @@ impl Rtnetlink {
         }
     }
 
-    /// The addresses of the interface `index`.
     pub(super) fn addresses(&mut self, index: u32) -> io::Result<Vec<AddressMessage>> {
         let mut addresses = Vec::new();
         self.ask(RouteNetlinkMessage::GetAddress(AddressMessage::default()), NLM_F_DUMP, |answer| {

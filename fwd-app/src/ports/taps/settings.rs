@@ -1,9 +1,8 @@
 //! Kernel settings of a TAP (`net.ipv4.conf.NAME`, `net.ipv6.conf.NAME`), so that frames from the wire configure nothing.
 //!
 //! By default the kernel treats a new interface as a host's: it accepts addresses, an MTU and a default route from router advertisements,
-//! and routes from redirects. It must not forward packets from a TAP either, since the forwarder does that.
-//!
-//! IPv4 redirects are accepted if the setting of the interface or of `all` is on, unless the interface forwards, so `all` is off too.
+//! and routes from redirects. It must not forward packets from a TAP either. IPv4 redirects are accepted if the setting of the interface or
+//! of `all` is on, unless the interface forwards, so `all` is off too.
 
 use anyhow::Context as _;
 use std::io::ErrorKind;
@@ -52,7 +51,6 @@ mod tests {
     use super::*;
     use std::path::PathBuf;
 
-    /// A settings folder with `all` and `tap0`, all on.
     fn kernel(families: &[&str]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for (family, interface, setting) in OFF {

@@ -101,7 +101,6 @@ pub(super) fn follow(name: &str, before: &PortRecord, after: &PortRecord) -> any
     result.and(set_addresses(&mut kernel, index, &before, &after))
 }
 
-/// Replaces the addresses `before` of the interface `index` by `after`.
 fn set_addresses(
     kernel: &mut Rtnetlink,
     index: u32,
@@ -116,7 +115,6 @@ fn set_addresses(
         let asked = if is_gone { Ok(()) } else { asked };
         let asked =
             asked.with_context(|| format!("cannot change the address {}/{}", at.address(), at.prefix_len()));
-        // Keeps the first error.
         result = std::mem::replace(&mut result, Ok(())).and(asked);
     };
     for at in before.iter().filter(|at| !after.contains(at)) {
