@@ -12,8 +12,7 @@ use lpm_phi::coop::CoopEngine;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The engine selected by `--engine auto`. `host` has kernels for each instruction set and was the fastest engine of both families with
-/// each of them ([`AUTO_REASON`]), so no other engine is known to be better on any CPU.
+/// The engine of `--engine auto`. `host` was the fastest engine of both families with each instruction set ([`AUTO_REASON`]).
 pub(crate) const AUTO: &str = host::NAME;
 
 /// Reason for [`AUTO`] in reports; a test compares it with the file.
@@ -30,7 +29,6 @@ pub(crate) const STALL_US_MAX: u64 = 60_000_000;
 pub(crate) struct Made {
     /// The engine, empty; with a fallback, the pair of both.
     pub(crate) engine: Box<dyn EngineWriter>,
-    /// The failover state of the pair.
     pub(crate) service: Option<Arc<Service>>,
     /// Whether it is one FIB of an engine shared by several VRFs; the memory reported is the whole engine's.
     pub(crate) is_shared: bool,
@@ -38,7 +36,6 @@ pub(crate) struct Made {
 
 #[derive(Clone, Debug)]
 pub(crate) struct EngineSpec {
-    /// A name in [`ENGINES`].
     pub(crate) name: String,
     /// Instruction set, table memory and node, also for the fallback; and the engine's parameters.
     pub(crate) options: EngineOptions,
@@ -85,7 +82,6 @@ impl EngineSpec {
         })
     }
 
-    /// Why the engine was chosen, if the user did not name one.
     pub(crate) fn auto_reason(&self) -> Option<&'static str> {
         (self.name == Registry::AUTO).then_some(AUTO_REASON)
     }
@@ -102,8 +98,6 @@ impl EngineSpec {
         options
     }
 
-    /// Makes the engine with its fallback.
-    ///
     /// # Errors
     /// As [`Registry::make`]; [`ConfigError::Invalid`] for options that do not fit the engine. With a fallback, a missing device is no error.
     pub(crate) fn make_with_fallback(&self) -> anyhow::Result<Made> {

@@ -1,8 +1,7 @@
 //! The forwarder: commands over a core that does not know the command line and does not print.
 //!
-//! The program `fwd-app` calls [`main`] and nothing else. The library exists so that fuzz targets can reach the modules.
-//!
-//! A module may use the modules in the rows below its own; `tests/house.rs` has the exact table.
+//! The program `fwd-app` calls [`main`] and nothing else; as a library, fuzz targets can reach the modules. A module may use the modules in
+//! the rows below its own; `tests/house` has the exact table.
 //!
 //! | module | contents |
 //! |---|---|

@@ -1,7 +1,5 @@
-//! Notices: messages about unsolicited events, such as an engine that goes out of service.
-//!
-//! Modules below the commands do not print. They post a notice, and the program registers the receiver at its start
-//! ([`listen`]). Posting may happen on an lcore, so a listener must not block. Messages beyond the [`LogLevel`] are not even formatted.
+//! Notices: messages about unsolicited events. Modules below the commands do not print but post a notice, and the program registers the
+//! receiver at its start ([`listen`]). Posting may happen on an lcore, so a listener must not block.
 
 use std::fmt::Display;
 use std::panic::Location;
@@ -12,12 +10,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum LogLevel {
-    /// A failure.
     Error = 3,
-    /// A problem that does not stop the work.
     Warn = 4,
     Info = 6,
-    /// Details for troubleshooting.
     Debug = 7,
 }
 
@@ -37,7 +32,6 @@ impl LogLevel {
 /// Messages above this level are discarded.
 static LEVEL: AtomicU8 = AtomicU8::new(LogLevel::Info as u8);
 
-/// Receives a message and its source location.
 type NoticeListener = fn(LogLevel, &'static Location<'static>, &str);
 
 static LISTENER: OnceLock<NoticeListener> = OnceLock::new();

@@ -1,10 +1,7 @@
 //! Threads other than lcores, and their CPU affinity.
 //!
-//! The threads of the control socket and of the feeds start before EAL pins the main thread, and before the CPUs of lcores are known. Once
-//! they are, [`keep_to`] moves every thread started by [`spawn`] to the CPUs without an lcore; threads started later move themselves.
-//! Their child threads inherit the affinity at creation.
-//!
-//! A [`Heartbeat`] lets other threads see whether the loop of a thread or lcore is running, and its current step.
+//! The threads of the control socket and of the feeds start before EAL pins the main thread, and before the CPUs of lcores are known. Then
+//! [`keep_to`] moves every thread started by [`spawn`] to the CPUs without an lcore; threads started later move themselves.
 
 use crate::notice;
 use rustix::thread::{CpuSet, Pid, gettid, sched_setaffinity};
@@ -14,10 +11,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Steps longer than this are reported by a warning.
 const STEP_LATE: Duration = Duration::from_secs(1);
 
-/// Live threads started by [`spawn`], and their CPUs.
 struct OtherThreads {
     threads: Vec<Pid>,
     /// `None` before [`keep_to`]: any CPU.
@@ -34,7 +29,6 @@ fn beside<R>(change: impl FnOnce(&mut OtherThreads) -> R) -> R {
 struct ListedThread(Pid);
 
 impl ListedThread {
-    /// Registers this thread and applies the affinity.
     fn this() -> Self {
         let thread = gettid();
         beside(|beside| {
@@ -66,8 +60,6 @@ pub(crate) fn spawn<R: Send + 'static>(
     })
 }
 
-/// Joins a thread, waiting up to `limit`.
-///
 /// # Errors
 /// The thread, if it is still running.
 pub(crate) fn join_within<R>(
@@ -94,7 +86,7 @@ pub(crate) fn keep_to(cpus: &[u16]) {
     });
 }
 
-/// Counts the iterations of a loop and names the current step.
+/// Counts the iterations of a loop and names the current step, for other threads.
 #[derive(Debug, Default)]
 pub(crate) struct Heartbeat {
     turns: AtomicU64,
@@ -127,7 +119,6 @@ impl Heartbeat {
         result
     }
 
-    /// The step started last; empty for a loop of one step.
     pub(crate) fn step_name(&self) -> &'static str {
         *self.name()
     }
