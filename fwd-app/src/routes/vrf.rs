@@ -278,7 +278,7 @@ impl Vrf {
         Ok(generation)
     }
 
-    /// Rolls back after the engine refused the changes since the last commit; the RIB is rolled back already.
+    /// Rolls back after a refused commit; the RIB is rolled back already.
     fn take_back(&mut self, error: &anyhow::Error) {
         self.candidates.roll_back();
         let mut refused = Vec::new();
@@ -390,7 +390,7 @@ impl Vrf {
         std::mem::take(&mut self.notices.foreign)
     }
 
-    /// Counts the routes of a feed that are not in service.
+    /// Counts the routes of a feed that do not forward.
     pub(crate) fn feed_outcome(&self, source: SourceId) -> FeedOutcome {
         let winners = self.refused.prefixes().filter_map(|prefix| self.candidates.winner(prefix));
         let refused = winners.filter(|winner| winner.source == source && !winner.id.is_none()).count();

@@ -1,7 +1,7 @@
 //! Maps the kernel's interfaces to ports, and routes of feeds to next hops.
 //!
-//! An interface leads to the port that `--kernel-interface` names for it, else to the port whose driver was given it (`iface=veth0`), else
-//! to the port whose device has the same name.
+//! A TAP leads to its port. Another interface leads to the port that `--kernel-interface` names for it, else to the port whose driver was
+//! given it (`iface=veth0`), else to the port whose device has the same name.
 
 use super::{FeedEvent, Link, LinkAddress, LinkNeighbour, Path, Route};
 use crate::ports::PortRecord;

@@ -106,7 +106,7 @@ pub(crate) enum FeedEvent {
     Connected,
     /// The source has gone. Its routes stay; [`Self::Stale`] follows.
     Disconnected,
-    /// End of a dump: everything that existed at its start has been announced.
+    /// End of a pass over all tables; an interrupted one may lack routes, and another follows.
     Complete,
     /// All routes announced so far are stale. They stay in use.
     Stale,

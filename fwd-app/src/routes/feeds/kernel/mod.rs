@@ -248,7 +248,7 @@ impl Kernel {
         }
     }
 
-    /// Processes messages except routes and next-hop objects. `is_answer`: the message is part of a dump, and routes follow.
+    /// Processes links, neighbours and removed addresses. `is_answer`: the message is part of a dump, and routes follow.
     fn message(&mut self, message: Message, is_answer: bool, now: Instant, out: &mut Vec<FeedEvent>) {
         match message {
             Message::Link(link) => {
