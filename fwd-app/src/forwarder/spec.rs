@@ -11,7 +11,7 @@ pub(crate) const BATCH_MAX: u32 = 65_536;
 /// thousand packets arrive within a round trip.
 const GPU_BATCH: u32 = 1024;
 
-/// Options of forwarding. `None` selects the engine's default.
+/// Options of forwarding. `None` selects the default.
 #[derive(Clone, Debug)]
 pub(crate) struct ForwardSpec {
     pub(crate) config: Option<QueueSpec>,
