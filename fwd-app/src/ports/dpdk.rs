@@ -1,7 +1,7 @@
 //! DPDK ports: opens, configures, starts and closes them; links and statistics.
 //!
 //! A port in no tuple of `--config` only sends. It gets no RX queue, or one that is never polled if its driver requires it. An MTU is limited
-//! by the mbuf size if the driver lacks the multi-segment offload, and by the MTU of the kernel interface that the driver uses.
+//! by the mbuf size without the multi-segment offload, and the default MTU also by the kernel interface that the driver uses.
 
 use super::PortRecord;
 use super::address::PortAddress;

@@ -107,7 +107,7 @@ impl PortTable {
         Ok(table)
     }
 
-    /// The ports with other MTUs, by default their default.
+    /// Sets the MTUs of ports; unlisted ports get their default.
     ///
     /// # Errors
     /// [`ConfigError`] for a missing port, and for an MTU that a running port cannot have.
