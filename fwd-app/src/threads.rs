@@ -73,7 +73,7 @@ pub(crate) fn join_within<R>(
     if thread.is_finished() { Ok(thread.join()) } else { Err(thread) }
 }
 
-/// Restricts all threads other than lcores, present and future, to `cpus`. Best effort: the system may refuse.
+/// Restricts the threads of [`spawn`], present and future, to `cpus`. Best effort: the system may refuse.
 pub(crate) fn keep_to(cpus: &[u16]) {
     let mut set = CpuSet::new();
     let known = cpus.iter().map(|cpu| usize::from(*cpu)).filter(|cpu| *cpu < CpuSet::MAX_CPU);
