@@ -52,8 +52,7 @@ impl Dealer {
         }
     }
 
-    /// Selects the input by source and destination address, so that a flow, its fragments included, stays on one input. Frames that are
-    /// not IP go to the first input.
+    /// Selects by both addresses: a flow, its fragments included, stays on one input. Frames that are not IP go to the first.
     fn input(&self, frame: &[u8], port: u16) -> u16 {
         let inputs = &self.inputs[usize::from(port)];
         let addresses = if inputs.len() > 1 { addresses(frame) } else { None };
@@ -66,7 +65,6 @@ impl Dealer {
     }
 }
 
-/// Frames in memory with their precomputed metadata.
 #[derive(Default)]
 pub(crate) struct TracePart {
     pub(crate) trace: Arc<Trace>,
@@ -79,14 +77,12 @@ pub(crate) struct TracePart {
 }
 
 impl TracePart {
-    /// Distributes the frames of `trace` with `dealer`, and judges them by `tables` if given.
     pub(crate) fn new(trace: Arc<Trace>, dealer: &Dealer, tables: Option<&VrfReferences>) -> Self {
         let mut part = Self { trace, ..Self::default() };
         part.deal(dealer, tables);
         part
     }
 
-    /// Computes input, VRF and expected result of each frame.
     pub(super) fn deal(&mut self, dealer: &Dealer, tables: Option<&VrfReferences>) {
         let Self { trace, ring_of, vrf_of, expected, .. } = self;
         dealer.deal(trace, ring_of, vrf_of);
@@ -112,7 +108,6 @@ pub(super) struct FedFrame<'a> {
     pub(super) frame: usize,
 }
 
-/// Source and destination address of an IP packet, in network byte order.
 fn addresses(frame: &[u8]) -> Option<&[u8]> {
     let checked = checked(frame).ok()?;
     let ip_at = usize::from(checked.ip_at);

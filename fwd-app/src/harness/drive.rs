@@ -59,7 +59,6 @@ pub(crate) struct ReplayOutcome {
     /// Why the updates stopped early.
     pub(crate) update_error: Option<anyhow::Error>,
     pub(crate) trace: TraceFacts,
-    /// How the capture was read; `None` for one in memory.
     pub(crate) streamed: Option<Streamed>,
 }
 
@@ -98,9 +97,7 @@ struct Driven {
 }
 
 impl Replay<'_> {
-    /// Builds everything, feeds `source`, has `verifier` check the results, and returns once every packet is accounted for.
-    /// `forwarder` knows the ports. `housekeeping` is called periodically; `serve` may extend the service of the forwarder before the
-    /// topology starts.
+    /// Returns once every packet is accounted for. `forwarder` knows the ports; `serve` may extend its service before the topology starts.
     pub(crate) fn run(
         &self,
         eal: &Eal,
@@ -324,14 +321,12 @@ impl Replay<'_> {
 
 #[derive(Clone, Copy)]
 struct Times {
-    /// Time before the measurement starts.
     warmup: Option<Duration>,
     duration: Option<Duration>,
     tsc_hz: u64,
 }
 
-/// Waits until every prepared packet has been received and has left, and every stage is drained. `is_over` or the time limit ends
-/// reception early.
+/// Waits until all prepared packets have left and every stage is drained. `is_over` or the time limit ends reception early.
 fn watch(
     running: Running,
     ready: &mut ReadyQueues,
@@ -343,7 +338,6 @@ fn watch(
     let handle = running.handle().clone();
     let start = Instant::now();
     let (mut last_gone, mut last_move, mut end) = (0, start, None);
-    // End of the warm-up, with the counters at that time.
     let mut warmed: Option<(Instant, Counters, u64)> = None;
     let mut has_forgotten = false;
     let mut last = Counters::default();

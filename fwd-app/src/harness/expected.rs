@@ -25,7 +25,6 @@ pub(crate) struct Expected {
 }
 
 impl Expected {
-    /// Resets to the frames of `trace`; `vrf_of` holds the VRF of each.
     pub(super) fn judge(&mut self, tables: &VrfReferences, trace: &Trace, vrf_of: &[usize]) {
         let Self { verdicts, sent, pieces } = self;
         verdicts.clear();

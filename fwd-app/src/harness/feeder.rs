@@ -1,7 +1,7 @@
 //! The feeder: copies frames of the trace into fresh mbufs and puts them in the RX rings of the forwarder's ports.
 //!
-//! At most a window of packets is inside the forwarder. The window fits a TX ring, so full speed alone never loses a packet. A full
-//! window or an empty mempool delays packets; in a trial of a search the packets due meanwhile are missed instead, see [`Pacer`].
+//! At most a window of packets is inside the forwarder. It fits a TX ring, so full speed alone never loses a packet. A full window or an
+//! empty mempool delays packets; in a trial of a search the packets due meanwhile are missed instead, see [`Pacer`].
 
 use super::deal::NextFrame;
 use super::source::Source;
@@ -27,7 +27,6 @@ const SEQUENCE_BITS: u32 = 40;
 const UPDATES_MASK: u64 = (1 << (64 - SEQUENCE_BITS)) - 1;
 
 impl Tag {
-    /// Packs the tag into the user data of an mbuf.
     pub(crate) fn pack(self) -> u64 {
         (self.updates & UPDATES_MASK) << SEQUENCE_BITS | self.sequence & ((1 << SEQUENCE_BITS) - 1)
     }
@@ -36,8 +35,8 @@ impl Tag {
         Self { sequence: tag & ((1 << SEQUENCE_BITS) - 1), updates: tag >> SEQUENCE_BITS }
     }
 
-    /// The number of updates in service when the packet was fed, given that `begun` have begun by now. Exact while fewer than 2^24
-    /// updates begin during the packet's stay: 16 s at a million a second.
+    /// Restores the full number, given that `begun` updates have begun by now. Exact while fewer than 2^24 begin during the packet's stay:
+    /// 16 s at a million a second.
     pub(crate) fn updates_done(self, begun: u64) -> u64 {
         begun.saturating_sub(begun.wrapping_sub(self.updates) & UPDATES_MASK)
     }
@@ -54,7 +53,6 @@ pub(crate) struct Feeder {
     is_over: bool,
     window: u64,
     fed: u64,
-    /// The next packet waits for earlier ones to leave.
     is_held_up: bool,
     /// Time stamp since which there is room for a packet that has not been read.
     behind_tsc: Option<u64>,
@@ -63,7 +61,6 @@ pub(crate) struct Feeder {
 }
 
 impl Feeder {
-    /// Feeds `rings` with mbufs of `pools`, paced by `pacer`, with at most `window` packets inside the forwarder.
     pub(crate) fn new(
         eal: &Eal,
         pools: Vec<Mempool>,
@@ -94,8 +91,8 @@ impl Feeder {
         self.is_over = false;
     }
 
-    /// Feeds the packets of `source` that are due and have room, and returns how many were enqueued. `gone` counts packets sent or
-    /// dropped so far; `stage_cycles` is the time since the last call spent in stages that share the lcore.
+    /// Feeds the packets that are due and have room, and returns their number. `gone` counts packets sent or dropped so far; `stage_cycles`
+    /// is the time since the last call spent in stages on this lcore.
     ///
     /// # Errors
     /// [`DpdkError`] when a frame fits no chain of mbufs, or the pool is empty and no packet will return to it.
@@ -173,14 +170,12 @@ impl Feeder {
         Ok(())
     }
 
-    /// Starts a wait at `now`, unless one runs, if there is room for a packet that has not been read.
     fn note_behind(&mut self, source: &Source, now: u64) {
         if source.is_behind() {
             self.behind_tsc.get_or_insert(now);
         }
     }
 
-    /// Ends the wait for a packet due at `due_tsc`, which has been read at `now`.
     fn note_read(&mut self, due_tsc: u64, now: u64) {
         let Some(since) = self.behind_tsc.take() else { return };
         let cycles = now.saturating_sub(since.max(due_tsc));
@@ -224,7 +219,6 @@ impl Feeder {
         self.read_waits
     }
 
-    /// Number of updates that may be in service now.
     pub(crate) fn updates_begun(&self) -> u64 {
         self.applied.begun()
     }

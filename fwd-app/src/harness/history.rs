@@ -1,5 +1,4 @@
-//! The next hops that each frame of the trace has over the updates. With `--verify` and `--updates` the verifier accepts every next hop
-//! that was in service between the feeding of a packet and its arrival.
+//! The next hops of each frame over the updates. The verifier accepts each that was in service between a packet's feeding and its arrival.
 
 use super::deal::TracePart;
 use super::expected::VrfReferences;
@@ -9,10 +8,8 @@ use crate::forwarder::updates::VrfUpdate;
 use fib::{IpPrefix, Key, NextHopId, Prefix};
 use rustc_hash::FxHashMap;
 
-/// The next hop of each frame by number of updates applied.
-///
-/// Every pass of the stream leaves each prefix at the stream's last update of it, so from the second pass on the changes are periodic: two
-/// passes are recorded and cover all later ones.
+/// Every pass leaves each prefix at the stream's last update of it, so from the second pass on the changes are periodic: two passes are
+/// recorded and cover all later ones.
 #[derive(Debug, Default)]
 pub(crate) struct HopHistory {
     /// By frame: the number of an update (from 1) and the next hop from then on. Frames that never change are absent.
@@ -53,7 +50,6 @@ impl HopHistory {
         }
         let period = updates.len() as u64;
         let mut history = Self { changes: FxHashMap::default(), period };
-        // The next hop of each frame, from its first lookup on.
         let mut current = vec![None; part.vrf_of.len()];
         let rounds = if loops > 1 { 2 } else { 1 };
         let all = std::iter::repeat_n(updates, rounds).flatten();

@@ -8,7 +8,6 @@ use super::schedule::OfferedRate;
 pub(super) struct TxLink {
     cycles_per_packet: f64,
     cycles_per_byte: f64,
-    /// End of the last packet's transmission.
     free_tsc: f64,
 }
 
@@ -33,7 +32,6 @@ impl TxLink {
         self.free_tsc <= now_tsc as f64
     }
 
-    /// Transmits a frame.
     #[expect(clippy::cast_precision_loss, reason = "bytes of a frame")]
     pub(super) fn charge(&mut self, bytes: usize) {
         self.free_tsc += self.cycles_per_packet + self.cycles_per_byte * bytes as f64;

@@ -1,8 +1,7 @@
 //! The harness of `replay`: drives a forwarder with a capture, measures it and verifies its output.
 //!
-//! The stages are the same as in `run`, over `net_ring` ports: the [`feeder`] fills the RX rings, the [`sink`] drains the TX rings. The
-//! main lcore polls both. The stages run on separate lcores, or on the main lcore when there is a single CPU. At full
-//! speed with no observer of the output there is neither feeder nor sink: the packets are prepared in mbufs ([`ready`]).
+//! The stages are the same as in `run`, over `net_ring` ports. The main lcore polls [`feeder`] and [`sink`]; on a single CPU it polls the
+//! stages too. At full speed without an observer of the output the packets are prepared in mbufs instead ([`ready`]).
 //!
 //! | module | contents |
 //! |---|---|
@@ -73,10 +72,8 @@ use trace::Trace;
 #[derive(Clone, Debug)]
 pub(crate) struct HarnessSpec {
     pub(crate) ports: u16,
-    /// Most passes over the trace.
     pub(crate) loops: u64,
     pub(crate) duration: Option<Duration>,
-    /// Unmeasured time before it.
     pub(crate) warmup: Option<Duration>,
     /// Time over which the rate rises at the start.
     pub(crate) ramp: Option<Duration>,
@@ -130,7 +127,6 @@ impl HarnessSpec {
         Err(ConfigError::Invalid(message.to_owned()))
     }
 
-    /// Whether some trials drop packets that find no room in the forwarder.
     pub(crate) fn has_lossy_trials(&self) -> bool {
         self.search.is_some() || self.rate.is_relative()
     }

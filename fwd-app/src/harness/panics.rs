@@ -10,8 +10,7 @@ use TopologyKind::{Pipeline, RunToCompletion};
 use rusty_fork::rusty_fork_test;
 use std::sync::Arc;
 
-/// Replays for `cpus` with an engine that panics on every lookup, and expects the panic to be reported for one of `lcores`. `is_seen`
-/// selects the feeder over prepared packets.
+/// Replays with an engine that panics on every lookup. `is_seen` selects the feeder over prepared packets.
 fn replay_and_die(lcores: &[u32], cpus: usize, topology: TopologyKind, spec: HarnessSpec, is_seen: bool) {
     let spec = HarnessSpec { loops: 1_000_000_000, ..spec };
     let trace = Arc::new(Trace::load(&bundled("mix.pcap")).unwrap());
@@ -35,7 +34,6 @@ rusty_fork_test! {
         replay_and_die(&[1, 2], 4, RunToCompletion, spec, true);
     }
 
-    // One CPU: feeder, stages and sink share the main lcore.
     #[test]
     fn a_panic_on_the_main_lcore_ends_the_replay_with_an_outcome() {
         replay_and_die(&[0], 1, RunToCompletion, HarnessSpec::usual(), true);

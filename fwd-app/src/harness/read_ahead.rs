@@ -21,16 +21,13 @@ pub(crate) struct StreamSpec {
     pub(crate) trace: TraceSpec,
     pub(crate) loops: u64,
     pub(crate) rate: OfferedRate,
-    /// Distributes the frames.
     pub(crate) dealer: Dealer,
     /// References that judge frames; `None` without `--verify`.
     pub(crate) tables: Option<Arc<VrfReferences>>,
 }
 
-/// A chunk, or the error that ended reading.
 pub(super) type Read = Result<TraceChunk, TraceError>;
 
-/// Consecutive frames of the trace.
 #[derive(Default)]
 pub(super) struct TraceChunk {
     pub(super) part: TracePart,
@@ -45,7 +42,6 @@ impl TraceChunk {
         self.part.trace.len()
     }
 
-    /// Drops the frames and shrinks the memory to the usual size.
     pub(super) fn clear(&mut self) {
         Arc::make_mut(&mut self.part.trace).clear(CHUNK_BYTES);
         self.due_ns.clear();
@@ -57,14 +53,12 @@ impl TraceChunk {
     }
 }
 
-/// Computes due times frame by frame, like [`super::schedule::TraceTimes`] for a trace in memory. A rate in bits a second uses the bits
-/// of each frame, since the mean is not known in advance.
+/// Computes due times frame by frame. A rate in bits a second uses the bits of each frame: the mean is not known in advance.
 struct DueClock {
     rate: OfferedRate,
     bytes: u64,
     /// Start of the current pass over the file, nanoseconds.
     turn_ns: f64,
-    /// The pass so far: times of its first and last frame, and its number of frames.
     first_ns: Option<u64>,
     last_ns: u64,
     frames: u64,
@@ -137,7 +131,6 @@ struct ReadAhead {
     empty: Receiver<TraceChunk>,
     facts: Arc<Mutex<TraceFacts>>,
     seen: TraceFacts,
-    /// The chunk being filled.
     chunk: Option<TraceChunk>,
     /// Frames of the file before that chunk.
     before: usize,

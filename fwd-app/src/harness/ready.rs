@@ -1,7 +1,6 @@
 //! Full speed without a feeder: the frames are prepared in mbufs, and callbacks on the RX queues return them.
 //!
-//! There is no copy and no other lcore involved, so the figures belong to the forwarder alone. Sent packets are only counted;
-//! `--verify` and `--out` need copies from the feeder.
+//! No copy and no other lcore is involved, so the figures belong to the forwarder alone. Sent packets are only counted.
 
 use super::trace::Trace;
 use dpdk_ffi::{Burst, Eal, Mempool, PortStats, ReadyPackets};
@@ -39,7 +38,6 @@ impl ReadyQueues {
         self.total = 0;
     }
 
-    /// Whether all packets have been received and as many have left.
     pub(crate) fn is_done(&self, gone: u64) -> bool {
         let fed = self.fed();
         fed >= self.total && gone >= fed

@@ -30,7 +30,6 @@ fn set(vrf: &mut Vrf, prefix: IpPrefix, id: u32) {
     vrf.update(&Update { time_s: 0.0, prefix, action, peer: None }).unwrap();
 }
 
-/// Replaces the engine's table and the egress table, then the engine's IPv6 host routes one at a time.
 fn replace(forwarder: &mut Forwarder, round: u32, hosts: &[u128]) {
     for route in round * ROUTES..(round + 1) * ROUTES {
         set(forwarder.vrf_mut(0), IpPrefix::V4(Prefix4::truncating(route << 14, 26)), 2 + round);
@@ -53,7 +52,6 @@ fn hosts(trace: &Trace) -> Vec<u128> {
     hosts
 }
 
-/// Replays the bundled capture through `engine` until every table has been replaced and freed.
 fn drops_under_traffic(engine: &str, has_v6: bool, topology: TopologyKind, lcores: u16) -> Option<Drops> {
     let spec = HarnessSpec {
         loops: 1_000_000_000,
@@ -93,7 +91,6 @@ fn drops_under_traffic(engine: &str, has_v6: bool, topology: TopologyKind, lcore
     Some(dropped.try_recv().unwrap())
 }
 
-/// Checks that every drop was on the control thread, and that each kind in `wanted` was dropped.
 fn check(engine: &str, topology: TopologyKind, lcores: u16, wanted: &[&str]) {
     let has_v6 = wanted.len() > 2;
     let Some((drops, control)) = drops_under_traffic(engine, has_v6, topology, lcores) else { return };

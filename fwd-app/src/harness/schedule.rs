@@ -1,7 +1,7 @@
 //! Intended send times of packets.
 //!
-//! Latency under a rate counts from the intended time, not from the actual one: otherwise a forwarder that delays the harness would
-//! shorten its own latencies (coordinated omission).
+//! Latency counts from the intended time, not from the actual one: otherwise a forwarder that delays the harness would shorten its own
+//! latencies (coordinated omission).
 
 use super::trace::Trace;
 use std::fmt;
@@ -10,7 +10,6 @@ use std::fmt;
 pub(crate) enum RateUnit {
     Pps,
     Bps,
-    /// Percent of the rate that the forwarder takes without loss.
     Percent,
 }
 
@@ -46,7 +45,6 @@ impl fmt::Display for OfferedRate {
 }
 
 impl OfferedRate {
-    /// Whether the loss-free rate must be measured first.
     pub(crate) fn is_relative(self) -> bool {
         matches!(self, Self::Percent(_) | Self::Between(_, _, RateUnit::Percent))
     }
@@ -72,7 +70,6 @@ impl TrialPace {
         Self::Even { from_pps: pps, pps, rise_s: 0.0 }
     }
 
-    /// The pace that remains after `seconds`.
     pub(crate) fn after(self, seconds: f64) -> Self {
         match self {
             Self::Even { from_pps, pps, rise_s } if seconds < rise_s => {

@@ -23,7 +23,6 @@ const SLOW_RING: u32 = 256;
 /// Slots of a TX ring with a modelled link: the descriptors of a TX queue of `run`.
 const LINK_RING: u32 = 1024;
 
-/// The roles of lcores, and the EAL arguments for them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Lcores {
     pub(crate) config: QueueMap,
@@ -35,8 +34,6 @@ pub(crate) struct Lcores {
 }
 
 impl Lcores {
-    /// Assigns the lcores of `topology` on a host with `cpus` CPUs, by `config` if given.
-    ///
     /// # Errors
     /// [`ConfigError::Invalid`] for an impossible config, [`ConfigError::NoDevice`] for a missing port.
     pub(crate) fn new(
@@ -118,7 +115,6 @@ impl Lcores {
         Ok(Self { config: map.clone(), shared: workers.len() + 1 > cpus, workers, main })
     }
 
-    /// All lcores including main, sorted.
     pub(crate) fn all(&self) -> Vec<u32> {
         let mut all: Vec<u32> =
             self.workers.iter().chain([&self.main]).map(|lcore| u32::from(*lcore)).collect();
@@ -127,7 +123,6 @@ impl Lcores {
         all
     }
 
-    /// The lcore plan of a replay with `ports` ports.
     pub(crate) fn plan(&self, topology: TopologyKind, ports: u16) -> Result<LcorePlan, ConfigError> {
         let (ports, main) = (usize::from(ports), u32::from(self.main));
         let host = LcoreResources { ports, tx_queues_max: QUEUES_MAX, lcores: &self.all(), main };
@@ -154,8 +149,6 @@ impl Lcores {
     }
 }
 
-/// The ports that receive packets of the trace.
-///
 /// # Errors
 /// [`ConfigError::NoDevice`] when `--port-of` names a missing port.
 fn receives(spec: &HarnessSpec) -> Result<Vec<u16>, ConfigError> {
@@ -175,7 +168,6 @@ fn receives(spec: &HarnessSpec) -> Result<Vec<u16>, ConfigError> {
     Ok(receives)
 }
 
-/// Distributes the queues of the ports `receives` over `lcores` receiving lcores.
 fn deal(receives: &[u16], lcores: u16, ids: &[u16]) -> Result<QueueMap, ConfigError> {
     let width = u16::try_from(receives.len()).unwrap_or(u16::MAX);
     // Every port has a queue, every lcore has an input, and all ports have equally many queues.
@@ -202,8 +194,7 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// `batch` is the largest batch. `frames` holds the number of frames and the bytes of the longest; `None` for a streamed trace.
-    /// `is_seen` means that the output is inspected.
+    /// `frames` holds the number of frames and the bytes of the longest; `None` for a streamed trace. `is_seen`: the output is inspected.
     ///
     /// # Errors
     /// [`ConfigError::Invalid`] for `--mbufs` below the minimum.
@@ -341,7 +332,6 @@ mod tests {
         assert_eq!((lcores.workers.len(), lcores.workers.contains(&lcores.main)), (3, false));
     }
 
-    /// Sizes of a replay with `lcores` lcores of one queue each.
     fn sizes(spec: HarnessSpec, lcores: u16, batch: usize, frame_bytes: usize) -> Result<Sizes, ConfigError> {
         let spec = HarnessSpec { lcores: Some(lcores), ..spec };
         let layout = Lcores::new(&spec, RunToCompletion, None, 64).unwrap();

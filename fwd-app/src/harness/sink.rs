@@ -11,7 +11,6 @@ use anyhow::Context as _;
 use dpdk_ffi::{Burst, Eal, RingConsumer};
 use std::path::Path;
 
-/// Packets per dequeue.
 const BURST: usize = 256;
 /// The same with a slow sink.
 const SLOW_BURST: usize = 32;
@@ -62,7 +61,6 @@ impl Sink {
         }
     }
 
-    /// Models a link like `link` behind each port.
     pub(crate) fn limit_to(&mut self, eal: &Eal, link: &TxLink) {
         self.links = vec![link.clone(); self.last.len()];
         self.burst = Burst::with_capacity(eal, 1);

@@ -1,6 +1,4 @@
 //! The frames to feed, in order: a trace in memory, repeated, or a trace streamed from its file.
-//!
-//! The feeder takes frames from a `Source`; the sink looks up sent packets in it by sequence number.
 
 use super::deal::{FedFrame, NextFrame, PACKETS_MAX, TracePart};
 use super::schedule::{OfferedRate, TraceTimes};
@@ -15,7 +13,6 @@ pub(crate) enum Source {
 
 pub(crate) struct TraceInMemory {
     pub(super) part: TracePart,
-    /// Due times, if the capture's time stamps set the pace.
     times: Option<TraceTimes>,
     /// The next packet: sequence number, frame and pass.
     sequence: u64,
@@ -92,7 +89,6 @@ impl Source {
         }
     }
 
-    /// Moves past the frame of [`Self::next`].
     pub(super) fn advance(&mut self) {
         match self {
             Self::Memory(memory) => memory.advance(),
@@ -146,8 +142,7 @@ impl Source {
         }
     }
 
-    /// Passes to `each` the parts that [`Self::recycle`] has not, and how often each of their frames was fed, after the first `fed`
-    /// packets were fed and all have left.
+    /// Passes to `each` the parts that [`Self::recycle`] has not, and how often each frame was fed, once all `fed` packets have left.
     pub(super) fn close(&mut self, fed: u64, mut each: impl FnMut(&TracePart, &dyn Fn(usize) -> u64)) {
         match self {
             Self::Memory(memory) => {

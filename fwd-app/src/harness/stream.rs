@@ -4,10 +4,9 @@
 //! read_ahead -> full chunks -> fed from the last of `chunks` -> all its packets have left -> empty chunks -> read_ahead
 //! ```
 //!
-//! A chunk may be reused when no packet of it is inside the forwarder. Drops are counted without sequence numbers, and a slow engine may
-//! hold back an old packet while later ones leave, so mbufs decide: packets are allocated from two pools in turn. While one pool is in
-//! use, the mbufs of the other return to it (fragments are allocated from their packet's pool). Once all are back, no packet fed before the
-//! last swap is inside, and the pools swap again.
+//! A chunk may be reused when no packet of it is inside the forwarder. Drops have no sequence numbers and a slow engine may hold back an
+//! old packet, so mbufs decide: packets come from two pools in turn. While one is in use, the mbufs of the other return (fragments use
+//! their packet's pool). Once all are back, no packet fed before the last swap is inside, and the pools swap again.
 
 use super::deal::{FedFrame, NextFrame, PACKETS_MAX, TracePart};
 use super::read_ahead::{self, Read, StreamSpec, TraceChunk};
@@ -25,7 +24,6 @@ pub(super) const CHUNKS: usize = 16;
 /// Traces with more bytes of frames are streamed.
 const MEMORY_BYTES_MAX: usize = 1 << 30;
 
-/// When to stream a trace instead of loading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StreamWhen {
     /// Beyond [`MEMORY_BYTES_MAX`].
@@ -35,8 +33,7 @@ pub(crate) enum StreamWhen {
 }
 
 impl StreamWhen {
-    /// Loads the trace; `None` means that it is to be streamed. Files that can be read only once, such as pipes, are streamed only by
-    /// `Always`.
+    /// `None` means that the trace is to be streamed. Files that can be read only once, such as pipes, are streamed only by `Always`.
     pub(crate) fn load(self, spec: &TraceSpec) -> Result<Option<Trace>, TraceError> {
         let file_bytes = std::fs::metadata(&spec.path).ok().filter(Metadata::is_file).map(|file| file.len());
         match (self, file_bytes) {
@@ -55,9 +52,7 @@ impl StreamWhen {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReadWaits {
     pub(crate) count: u64,
-    /// Sum of all waits, cycles.
     pub(crate) cycles: u64,
-    /// Longest wait, cycles.
     pub(crate) cycles_max: u64,
 }
 
@@ -72,7 +67,6 @@ pub(crate) struct TraceStream {
     /// Chunks whose packets may be inside, in order; frames are fed from the last one.
     chunks: VecDeque<TraceChunk>,
     frame: usize,
-    /// Sequence number of the next packet.
     pub(super) sequence: u64,
     pool: usize,
     /// Packets below this sequence number that are still inside use the other pool.
@@ -89,8 +83,7 @@ pub(crate) struct TraceStream {
 }
 
 impl TraceStream {
-    /// Starts the reader thread and waits for the first chunk, or until `is_over`. Must be called before EAL pins the main thread: the
-    /// reader inherits its CPU affinity.
+    /// Waits for the first chunk, or until `is_over`. Must be called before EAL pins the main thread: the reader inherits its CPU affinity.
     ///
     /// # Errors
     /// [`TraceError`] when the file fails before its first packet; [`ConfigError::Invalid`] for several passes over something that is not
@@ -268,7 +261,6 @@ mod tests {
         TraceStream::open(StreamSpec { trace, loops, rate, dealer, tables: None }, || false).unwrap()
     }
 
-    /// Takes frames until no more can be read; `is_whole` says whether all mbufs of a pool are free.
     fn feed_all(stream: &mut TraceStream, is_whole: impl Fn(usize) -> bool) {
         while !stream.is_over && !stream.is_held_up() {
             feed(stream, &is_whole);

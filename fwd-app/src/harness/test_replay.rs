@@ -18,7 +18,6 @@ pub(super) struct TestReplay<'a> {
     pub(super) spec: &'a HarnessSpec,
     pub(super) topology: TopologyKind,
     pub(super) cpus: usize,
-    /// Selects the feeder over prepared packets.
     pub(super) is_seen: bool,
 }
 

@@ -10,20 +10,16 @@ use std::path::{Path, PathBuf};
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TraceError {
-    /// Unreadable or damaged.
     #[error(transparent)]
     Capture(#[from] CaptureError),
-    /// Unsupported link type: no Ethernet frame can be built.
     #[error("{path}: packet {packet}: {source}")]
     Link { path: PathBuf, packet: usize, source: UnknownLink },
     #[error("{path}: there is no packet in it")]
     Empty { path: PathBuf },
-    /// It ends within its first packet.
     #[error("{path}: the file is cut short within its first packet")]
     CutShort { path: PathBuf },
     #[error("{path}: reading it panicked: {message}")]
     Panicked { path: PathBuf, message: String },
-    /// No packet came from an interface that `--port-of` names.
     #[error("--port-of {interface}: no packet of {path} was captured on that interface; there are {there}")]
     NoInterface { path: PathBuf, interface: String, there: String },
 }
@@ -33,7 +29,6 @@ pub(crate) struct TraceSpec {
     pub(crate) path: PathBuf,
     pub(crate) limit: Option<usize>,
     pub(crate) port_of: Vec<PortOf>,
-    /// Changes to the frames, from the first one on.
     pub(crate) changes: FrameChanges,
 }
 
@@ -65,8 +60,7 @@ pub(crate) struct Captured<'a> {
 }
 
 impl TraceSpec {
-    /// Passes each packet of a pcap or pcapng file, compressed or not, to `each` as an Ethernet frame with the facts so far, until `each`
-    /// breaks. Returns the facts of the part read.
+    /// Passes each packet of a pcap or pcapng file to `each` as an Ethernet frame, until `each` breaks. Returns the facts of the part read.
     pub(crate) fn frames(
         &self,
         ports: &mut InterfacePorts,
@@ -111,13 +105,11 @@ impl TraceSpec {
 pub(crate) struct Trace {
     bytes: Vec<u8>,
     frames: Vec<Frame>,
-    /// Facts of the capture, or of generated frames.
     pub(crate) facts: TraceFacts,
 }
 
 impl Trace {
-    /// Reads the frames of `spec`; `None` when they exceed `bytes_max` bytes. A truncated file yields its whole packets, if it has one at
-    /// least.
+    /// `None` when the frames exceed `bytes_max` bytes. A truncated file yields its whole packets, if it has one at least.
     pub(crate) fn load_within(spec: &TraceSpec, bytes_max: usize) -> Result<Option<Self>, TraceError> {
         let (mut trace, mut ports) = (Self::default(), InterfacePorts::new(&spec.port_of));
         let mut fits = true;

@@ -17,10 +17,8 @@ use std::time::{Duration, Instant};
 const STUCK: Duration = Duration::from_secs(30);
 /// How long stages may take to reset their latencies after a warm-up; idle ones do so at once.
 const FORGET_LIMIT: Duration = Duration::from_millis(500);
-/// Loop iterations between checks of clock and signals.
 const HOUSEKEEPING_TURNS: u32 = 256;
 
-/// Whether there was no progress for `STUCK`; warns if so.
 pub(super) fn is_stuck(unmoved: Duration) -> bool {
     let stuck = unmoved > STUCK;
     if stuck {
@@ -34,10 +32,8 @@ pub(super) struct Loop<'a, H, O> {
     pub(super) source: &'a mut Source,
     pub(super) sink: Sink,
     pub(super) verifier: Option<Verifier>,
-    /// The forwarder. On a single CPU its stages are polled from this loop.
     pub(super) running: Running,
     pub(super) housekeeping: H,
-    /// Ends feeding.
     pub(super) is_over: O,
     pub(super) idle: Idle,
     pub(super) conductor: Conductor,

@@ -1,9 +1,8 @@
 //! `--verify`: compares the result of each packet with the reference: sent or dropped, port, bytes.
 //!
-//! Packets that arrive are compared byte for byte. Packets that do not arrive are checked by count: each drop reason must match the
-//! reference's number, and further missing packets must be counted as `tx_full`. A failed engine may cost any packet that reaches the
-//! lookup: these count as `engine_stall` regardless of their expected result. While routes change, any next hop in service between
-//! the feeding of a packet and its arrival is valid.
+//! Packets that arrive are compared byte for byte. Missing ones are checked by count: each drop reason must match the reference's number,
+//! and the rest must be counted as `tx_full`. A failed engine may cost any packet that reaches the lookup (`engine_stall`). While routes
+//! change, any next hop in service between the feeding of a packet and its arrival is valid.
 
 use super::deal::{FedFrame, TracePart};
 use super::expected::{Expected, Pieces, VrfReferences};
@@ -16,19 +15,16 @@ use fib::MacAddr;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// Most mismatches described in notices; further ones are only counted.
 const SHOWN: u64 = 5;
 
 pub(crate) struct Verifier {
     tables: Arc<VrfReferences>,
-    /// Next hops over the updates, if there are any.
     history: Option<HopHistory>,
     /// Most fragments of each frame that some route during the updates fragments.
     fragments_max: FxHashMap<usize, u64>,
     scratch: Vec<u8>,
     mismatches: u64,
     checked: u64,
-    /// Expected results of packets that did not reach the sink.
     unseen: Unseen,
 }
 
@@ -50,7 +46,6 @@ pub(crate) struct Verified {
 }
 
 impl Verifier {
-    /// For routes that do not change.
     pub(crate) fn new(tables: Arc<VrfReferences>) -> Self {
         Self {
             tables,
@@ -129,7 +124,6 @@ impl Verifier {
         }
     }
 
-    /// Text for a message: the next hops valid during the updates.
     fn in_between(&self, frame: usize, (low, high): (u64, u64)) -> String {
         let Some(history) = self.history.as_ref().filter(|history| history.has_changes(frame)) else {
             return String::new();
@@ -190,8 +184,7 @@ impl Verifier {
     }
 }
 
-/// Whether `verdict` turns the original frame `came.0` into `bytes` on `port`. `came.1` holds the fragments by the route as loaded, whose
-/// arrivals are counted.
+/// Whether `verdict` turns the original frame `came.0` into `bytes` on `port`. `came.1`: the counted fragments by the route as loaded.
 fn is_right(
     reference: &Reference,
     verdict: Verdict,
@@ -221,7 +214,6 @@ fn is_right(
     }
 }
 
-/// The most fragments of each frame of `part` that some route in `history` fragments.
 fn fragments_max(history: &HopHistory, tables: &VrfReferences, part: &TracePart) -> FxHashMap<usize, u64> {
     let fragments = |frame: usize| {
         let (original, (reference, hops)) = (part.trace.frame(frame), &tables.vrfs[part.vrf_of[frame]]);
@@ -238,10 +230,8 @@ fn fragments_max(history: &HopHistory, tables: &VrfReferences, part: &TracePart)
     (0..part.trace.len()).filter_map(fragments).collect()
 }
 
-/// Number of unsent packets with a wrong drop reason, or with none.
-///
-/// `wanted` holds the expected drops, `missing` counts packets that should have been sent, and `unsure` those valid under any reason. One
-/// misplaced packet makes one reason too low and another too high; it counts once.
+/// Number of unsent packets with a wrong drop reason, or with none: `missing` should have been sent, `unsure` are valid under any reason.
+/// One misplaced packet makes one reason too low and another too high; it counts once.
 fn misplaced(wanted: &Drops, missing: u64, unsure: u64, drops: &Drops) -> u64 {
     let (full, stalled) = (drops.get(DropReason::TxFull), drops.get(DropReason::EngineStall));
     let by_route = |reason: &DropReason| !matches!(reason, DropReason::TxFull | DropReason::EngineStall);

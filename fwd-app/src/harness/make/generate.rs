@@ -26,10 +26,8 @@ const FRAME_BYTES: usize = 60;
 const UDP_V6_BYTES: usize = 62;
 /// Source MAC, the same as for captures without an Ethernet header.
 const SENDER: [u8; 6] = [0x02, 0, 0, 0, 0, 1];
-/// Time between generated packets, nanoseconds.
 const GAP_NS: u64 = 1000;
 
-/// The value of `--generate`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TrafficKind {
     /// To random addresses of the families with routes.
@@ -38,7 +36,6 @@ pub(crate) enum TrafficKind {
     Table,
     /// [`zipf_flows`] flows; the share of the k-th is proportional to 1/k.
     Zipf,
-    /// This many flows in turn.
     Flows(usize),
 }
 
@@ -90,8 +87,7 @@ pub(crate) struct GenerateSpec {
 type Tuple = (IpAddr, Flow);
 
 impl GenerateSpec {
-    /// Fills in defaults for the routes of `rib`. `packets` defaults to 65,536 or one per flow, whichever is more; `v6_share` to one half
-    /// if both families have routes.
+    /// `packets` defaults to 65,536 or one per flow, whichever is more; `v6_share` to one half if both families have routes.
     ///
     /// # Errors
     /// [`ConfigError::Invalid`] for fewer packets than flows, and for a family without routes.
@@ -122,8 +118,7 @@ impl GenerateSpec {
         Ok(Self { kind, packets, v6_share: share, seed })
     }
 
-    /// Generates the frames for a router with this MAC address, in order; `push` takes each with its time in nanoseconds. `changes`
-    /// sets the sizes, by default 64 bytes.
+    /// `push` takes the frames in order, each with its time in nanoseconds. `changes` sets the sizes, by default 64 bytes.
     ///
     /// # Errors
     /// [`TrafficError`] when the table differs from the one given to [`Self::new`].
@@ -162,7 +157,6 @@ impl GenerateSpec {
         Ok(())
     }
 
-    /// Endless packets of one family, of `flows` flows if the kind has flows.
     fn packets_of<'t, K: Key>(
         &self,
         table: &'t [(Prefix<K>, NextHopId)],
@@ -254,7 +248,6 @@ mod tests {
     const BOTH: [&str; 6] =
         ["0.0.0.0/0", "10.0.0.0/8", "192.0.2.7/32", "224.0.0.0/4", "2001:db8::/32", "fe80::/10"];
 
-    /// Generates `packets` frames of `kind`, of which `share` percent are IPv6, and checks each.
     fn frames(kind: &str, packets: usize, share: Option<u8>, rib: &Rib, sizes: &str) -> Vec<Vec<u8>> {
         let spec = GenerateSpec::new(kind.parse().unwrap(), Some(packets), share, 5, rib).unwrap();
         let mut changes = FrameChanges::new(Some(&sizes.parse().unwrap()), None, 5);

@@ -1,7 +1,6 @@
 //! Generated traffic, and changes to captured frames. Both are determined by a table, a seed and the order of the frames.
 //!
-//! [`FrameChanges`] works frame by frame, so it serves traces in memory and streamed ones; a clone made before the first frame repeats the
-//! same changes.
+//! [`FrameChanges`] also serves streamed traces: it works frame by frame, and a clone made before the first repeats the same changes.
 //!
 //! | module | contents |
 //! |---|---|
@@ -35,12 +34,10 @@ pub(crate) struct FrameChanges {
     sizes: Option<SizeDealer>,
     /// Packets with a new destination.
     pub(crate) remapped: u64,
-    /// Packets whose headers alone exceed the size wanted.
     pub(crate) longer: u64,
 }
 
 impl FrameChanges {
-    /// Changes sizes by `sizes`, and destinations to addresses in the routes of `remap`.
     pub(crate) fn new(sizes: Option<&SizeMix>, remap: Option<&Rib>, seed: u64) -> Self {
         let (map, sizes) =
             (remap.map(|rib| AddressMap::new(rib, seed)), sizes.map(|mix| SizeDealer::new(mix, seed)));
@@ -69,7 +66,6 @@ impl FrameChanges {
         }
     }
 
-    /// Size of the next frame; `None` keeps its own.
     fn next_frame_bytes(&mut self) -> Option<usize> {
         self.sizes.as_mut().and_then(SizeDealer::next)
     }

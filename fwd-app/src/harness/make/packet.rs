@@ -20,7 +20,6 @@ const DCCP: u8 = 33;
 const ICMPV6: u8 = 58;
 const UDP_LITE: u8 = 136;
 
-/// Offsets of the parts of an IP packet in its frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct IpLayout {
     family: Family,
@@ -32,15 +31,13 @@ pub(super) struct IpLayout {
     part: Part,
 }
 
-/// How much of the transport payload a packet carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     /// A whole packet to its final destination: the transport checksum covers exactly this packet.
     Whole,
     /// The first fragment: its checksum covers the other fragments, too.
     First,
-    /// A later fragment, which has no transport header; or a packet with routing segments left, whose checksum uses the final
-    /// destination.
+    /// A later fragment, without a transport header; or a packet with routing segments left: its checksum uses the final destination.
     Other,
 }
 
@@ -78,7 +75,6 @@ impl IpLayout {
         }
     }
 
-    /// Bytes of the IP packet by its header.
     fn ip_bytes(&self, frame: &[u8]) -> usize {
         match self.family {
             Family::V4 => usize::from(be16(frame, self.ip_at + 2)),
@@ -90,7 +86,6 @@ impl IpLayout {
         self.ip_at + self.ip_bytes(frame)
     }
 
-    /// Whether the IP header is valid; the packet may be longer than its frame.
     pub(super) fn is_sound(&self, frame: &[u8]) -> bool {
         if self.family == Family::V6 {
             return true;
@@ -146,7 +141,6 @@ impl IpLayout {
         }
     }
 
-    /// Bytes of the transport header, which truncation keeps.
     fn l4_bytes(&self, frame: &[u8]) -> usize {
         match self.protocol {
             _ if self.part != Part::Whole => 0,
@@ -157,9 +151,8 @@ impl IpLayout {
         }
     }
 
-    /// Truncates the payload or pads it with zeros to `frame_bytes` in total, and sets lengths and the checksums of IPv4, TCP, UDP and
-    /// ICMP. The frame never becomes shorter than its headers or longer than IP allows. Fragments stay fragments, but can no longer be
-    /// reassembled.
+    /// Sets the payload to fit `frame_bytes` in total, with lengths and the checksums of IPv4, TCP, UDP and ICMP. The frame never becomes
+    /// shorter than its headers or longer than IP allows. Fragments stay fragments, but can no longer be reassembled.
     pub(super) fn resize(&self, frame: &mut Vec<u8>, frame_bytes: usize) {
         let header_bytes = self.l4_at + self.l4_bytes(frame) - self.ip_at;
         let ip_bytes_max = IP_BYTES_MAX + if self.family == Family::V6 { IPV6_BYTES } else { 0 };
@@ -213,8 +206,7 @@ const fn checksum_at(protocol: u8) -> Option<usize> {
     }
 }
 
-/// The protocol after the extension headers of an IPv6 packet, its offset, and the part the packet carries. A truncated extension header is
-/// returned as the protocol.
+/// The protocol after the extension headers of an IPv6 packet, its offset and its part. A truncated extension header is the protocol.
 fn behind_extensions(packet: &[u8]) -> (u8, usize, Part) {
     let (mut next, mut at, mut part) = (packet[6], IPV6_BYTES, Part::Whole);
     for _ in 0..EXTENSIONS_MAX {
@@ -259,7 +251,6 @@ fn sum(bytes: &[u8]) -> u32 {
     bytes.chunks(2).map(word).sum()
 }
 
-/// Folds `sum` and writes its complement.
 fn set_complement(bytes: &mut [u8], at: usize, mut sum: u32) {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
@@ -273,7 +264,6 @@ fn set_sum(bytes: &mut [u8], at: usize, range: std::ops::Range<usize>, more: u32
     set_complement(bytes, at, sum);
 }
 
-/// Adds `change` to the data covered by the checksum at `at`.
 fn adjust(bytes: &mut [u8], at: usize, change: u32) {
     let complement = 0xffff - u32::from(be16(bytes, at));
     set_complement(bytes, at, complement + change);

@@ -43,7 +43,6 @@ pub(super) fn payload(frame: &[u8]) -> &[u8] {
     payload
 }
 
-/// A frame with the transport header `l4`; checksums are not set yet.
 fn frame(is_v6: bool, protocol: u8, l4: &[u8]) -> Vec<u8> {
     let payload_bytes = l4.len();
     let mut frame = if is_v6 {
@@ -60,7 +59,6 @@ fn frame(is_v6: bool, protocol: u8, l4: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Validity of the IPv4 header checksum (no options) and of the UDP checksum.
 fn sums(frame: &[u8]) -> [bool; 2] {
     let ip = Ipv4Packet::new_checked(&frame[14..]).unwrap();
     let udp = UdpPacket::new_checked(&frame[34..]).unwrap();
@@ -152,7 +150,6 @@ fn what_a_capture_has_cut_is_filled() {
             assert_eq!(remapped.len(), cut);
             assert_ne!(remapped, whole[..cut]);
         }
-        // A whole packet is kept, with its Ethernet padding.
         let mut padded = whole;
         padded.extend([0; 9]);
         assert_eq!(changed(&padded, sized("original")), padded);
@@ -243,7 +240,6 @@ proptest! {
             prop_assert!(IpLayout::of(&frame).is_some() || after == frame);
             prop_assert_eq!(&after[..frame.len().min(14)], &frame[..frame.len().min(14)]);
         }
-        // For arbitrary headers: only headers make a packet longer than its size.
         if let Some(layout) = IpLayout::of(&frame) {
             let mut resized = frame.clone();
             layout.resize(&mut resized, size - 4);

@@ -5,10 +5,9 @@
 //! prefix     = a prefix of the table, by a hash of seed and block
 //! host bits  = taken from the address within the block; above, a hash of seed and block
 //! ```
-//! The map is a function of the address, so flows and popularity are preserved. A block stays a block, in order, if its prefix is no
-//! longer than a block; otherwise its addresses stay distinct only by their last bits. Relations between blocks are lost, and two blocks
-//! may collide. A longer prefix within the chosen one wins the lookup as usual. Sources, non-unicast destinations and families without
-//! routes are kept.
+//! The map is a function of the address, so flows and popularity are preserved. A block stays a block, in order, if its prefix is no longer
+//! than a block; else its addresses stay distinct only by their last bits. Two blocks may collide, and a longer prefix wins the lookup as
+//! usual. Sources, non-unicast destinations and families without routes are kept.
 
 use super::{PROBES, forwardable};
 use crate::datapath::check::{Destination, is_unicast};
@@ -44,7 +43,6 @@ impl AddressMap {
 
     fn inside<K: Key>(&self, table: &[(Prefix<K>, NextHopId)], address: K) -> Option<K> {
         let bits = address.to_high_bits();
-        // Mask of the block within 128 bits; the bits after an IPv4 address are zero.
         let block = !0 << (128 - if K::FAMILY == Family::V4 { 24 } else { 64 });
         let mut random = SplitMix64(self.seed ^ high_half(bits & block));
         let at = (u128::from(random.u64()) * table.len() as u128) >> 64;

@@ -6,15 +6,13 @@ use fib::random::Seeded;
 const TURN_MAX: u64 = 64;
 
 /// Makes choices in `0..n`.
-///
-/// At any time each choice has its share to within one round; at the end of a round, to within two. The order within a round is random,
-/// so that dealers of different purposes are not correlated.
+/// At any time each choice has its share to within one round, at the end of a round to within two. The order within a round is random:
+/// dealers of different purposes are not correlated.
 #[derive(Clone, Debug)]
 pub(super) struct Shares {
     weights: Vec<i64>,
     /// Deficit of each choice against its share, in weights; they sum to 0.
     credits: Vec<i64>,
-    /// The current round, and the position in it.
     turn: Vec<usize>,
     at: usize,
     /// `None` repeats the same round.
@@ -31,7 +29,6 @@ impl Shares {
         Self { weights, credits, turn: vec![0; turn], at: turn, rng: Some(Seeded::new(seed, purpose)) }
     }
 
-    /// The choices in ascending order, repeated.
     pub(super) fn in_order(choices: usize) -> Self {
         Self { weights: Vec::new(), credits: Vec::new(), turn: (0..choices).collect(), at: 0, rng: None }
     }
@@ -45,7 +42,6 @@ impl Shares {
         self.turn.get(self.at - 1).copied().unwrap_or(0)
     }
 
-    /// Makes the next round, unless it is fixed.
     fn deal(&mut self) {
         let Some(rng) = &mut self.rng else { return };
         let total: i64 = self.weights.iter().sum();

@@ -12,7 +12,6 @@ const WEIGHTS_MAX: u64 = 1_000_000;
 /// The simple IMIX: 7 of 64 bytes, 4 of 594 and 1 of 1518; IP packets of at most 46, of 576 and of 1500 bytes.
 const SIMPLE_IMIX: [(usize, u64); 3] = [(64, 7), (594, 4), (1518, 1)];
 
-/// The value of `--sizes`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SizeMix {
     /// The sizes in the packets' headers: only truncated packets change.

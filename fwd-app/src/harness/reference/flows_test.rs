@@ -54,7 +54,6 @@ impl FlowRig {
         EgressTable::build(&inputs).unwrap()
     }
 
-    /// The batch of these frames after the egress stage.
     fn forward(&self, table: &EgressTable, frames: &[Vec<u8>], level: Level) -> Option<Batch> {
         let mut batch = Batch::new(Burst::with_capacity(testing::eal()?, 128).with_level(level));
         test_frames::add(&mut batch, frames);
@@ -146,7 +145,6 @@ fn flows_take_the_paths_that_are_alive() {
     assert_eq!(three.len(), 3, "{three:?}");
     let long = flows(0x0a00_0001, 1000).unwrap();
     assert!(long.len() == 3 && long.contains_key("Err(MtuExceeded)"), "{long:?}");
-    // With and without a neighbour for the destination on the link.
     assert_eq!(flows(0x0a40_0001, 40).unwrap().len(), 2);
     assert!(flows(0x0a40_0002, 40).unwrap().contains_key("Err(NoNeighbour)"));
     assert_eq!(flows(0x0a80_0001, 40).unwrap().keys().collect::<Vec<_>>(), ["Err(NoNeighbour)"]);
@@ -237,7 +235,6 @@ fn tagged_packets_and_fragments_take_the_path_of_their_flow() {
     assert!(ends[3..].iter().all(|end| *end == ends[3]));
 }
 
-/// Any frame with a destination routed to a group.
 fn frame() -> impl Strategy<Value = Vec<u8>> {
     let bytes = proptest::collection::vec(any::<u8>(), 0..90);
     let tags = prop_oneof![
@@ -287,7 +284,6 @@ proptest! {
     }
 }
 
-/// `route get .. from .. proto .. ports ..` must agree with the datapath.
 #[test]
 fn a_flow_that_is_asked_for_takes_the_path_of_its_packets() {
     let rig = FlowRig::new(ROUTES);

@@ -1,7 +1,6 @@
 //! Reference fragmentation: RFC 791 3.2, "An Example Fragmentation Procedure", step by step on copies of whole packets.
 
-/// Whether a packet of `ip_bytes` bytes starting with `head` may be fragmented: "IF DF = 1 THEN discard the datagram". A packet that ends
-/// beyond the longest datagram may not.
+/// "IF DF = 1 THEN discard the datagram". A packet that ends beyond the longest datagram may not be fragmented either.
 pub(super) fn may_fragment(head: &[u8], ip_bytes: usize, mtu_bytes: usize) -> bool {
     let (header_bytes, end) = (header_bytes(head), offset(head) * 8 + ip_bytes);
     head[0] >> 4 == 4 && head[6] & 0x40 == 0 && end - header_bytes <= 65_535 && mtu_bytes >= header_bytes + 8
@@ -15,7 +14,6 @@ fn offset(packet: &[u8]) -> usize {
     usize::from(packet[6] % 32) * 256 + usize::from(packet[7])
 }
 
-/// The fragments of an IPv4 packet without frame padding; the packet itself if it must not be fragmented.
 pub(super) fn fragments(packet: &[u8], mtu_bytes: usize) -> Vec<Vec<u8>> {
     // "IF TL =< MTU THEN Submit this datagram to the next step in datagram processing"
     if packet.len() <= mtu_bytes || !may_fragment(packet, packet.len(), mtu_bytes) {

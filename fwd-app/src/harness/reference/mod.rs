@@ -1,8 +1,7 @@
 //! The reference: the correct result of each packet, from the oracle's next hop to port and frame.
 //!
-//! It shares no engine, fast path or egress table with the datapath, and sums the IPv4 checksum from scratch instead of adjusting it. Only
-//! the slow path's header checks are shared; they also judge the fast path. [`paths`] computes the path of a single flow from the
-//! definition. Recursive gateways resolve in the current routes: with updates, those after the last one.
+//! It shares no engine, fast path or egress table with the datapath, and sums the IPv4 checksum from scratch. Only the slow path's header
+//! checks are shared. Recursive gateways resolve in the current routes: with updates, those after the last one.
 
 #[cfg(test)]
 mod flows_test;
@@ -16,14 +15,20 @@ use fib::{Group, MacAddr, NextHop, NextHopId, NextHopTable, PortRef, Rib};
 use paths::AlivePath;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The correct result of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Sent by `port` to this MAC.
-    Tx { port: usize, destination: MacAddr, ip_at: u16 },
-    /// Sent as fragments of at most `mtu_bytes`.
-    Fragments { port: usize, destination: MacAddr, ip_at: u16, mtu_bytes: u16 },
-    /// Dropped.
+    Tx {
+        port: usize,
+        destination: MacAddr,
+        ip_at: u16,
+    },
+    Fragments {
+        port: usize,
+        destination: MacAddr,
+        ip_at: u16,
+        mtu_bytes: u16,
+    },
     Drop(DropReason),
 }
 
@@ -90,7 +95,6 @@ impl Reference {
         }
     }
 
-    /// Port and destination MAC of a packet after `depth` groups.
     fn way(
         &self,
         packet: (Destination, &[u8]),
@@ -152,7 +156,6 @@ impl Reference {
         }
     }
 
-    /// Selects the path of the packet's flow among the alive ones of a group.
     fn path(&self, group: &Group, packet: &[u8], hops: &NextHopTable, depth: u32) -> Option<NextHopId> {
         let path = |path: &fib::GroupPath| {
             let id = hops.find(&path.hop)?;
@@ -184,8 +187,8 @@ impl Reference {
         }
     }
 
-    /// Resolves gateway `id`, which has neither a port nor a neighbour entry, to the next hop of its route. `None` without a route; for a
-    /// route to this router or to a link, where the gateway would need a neighbour entry; and for a loop or too many next hops.
+    /// Resolves a gateway without port and neighbour entry to the next hop of its route. `None` without a route, for one to this router or
+    /// to a link, for a loop, and for too many next hops.
     fn via(&self, id: NextHopId, gateway: IpAddr, hops: &NextHopTable) -> Option<NextHopId> {
         let mut seen = std::collections::BTreeSet::new();
         let mut next = vec![id];
@@ -243,7 +246,6 @@ impl Reference {
         set_checksum(ip, header_bytes);
     }
 
-    /// The fragments to send for a frame beyond the MTU, in order.
     pub(crate) fn fragments(
         &self,
         frame: &[u8],

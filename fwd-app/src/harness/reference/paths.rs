@@ -1,10 +1,8 @@
-//! An independent implementation of the flow hash and path selection of [`crate::datapath::flow`] and
-//! [`crate::datapath::egress::ways`], with wide integers and lists of header fields, for a single bucket.
+//! An independent flow hash and path selection, by the definition, with wide integers and lists of header fields, for a single bucket.
 
 use fib::NextHopId;
 use std::net::IpAddr;
 
-/// Buckets per group.
 const BUCKETS: u64 = 4096;
 /// Constants shared by both definitions.
 const K: [u128; 4] =

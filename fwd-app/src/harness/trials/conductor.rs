@@ -1,7 +1,5 @@
-//! Determines the sequence of trials: an optional warm-up and one trial for a plain replay, many for a search.
-//!
-//! Rates in percent refer to the loss-free rate, which a short search finds first. Full speed is not that rate: it shows how fast the
-//! forwarder empties queues that are never empty, not which rate it takes without loss.
+//! Determines the sequence of trials. Rates in percent refer to the loss-free rate, which a short search finds first. Full speed is not
+//! that rate: it shows how fast the forwarder empties queues that are never empty.
 
 use super::super::HarnessSpec;
 use super::super::schedule::{OfferedRate, RateUnit, TrialPace};
@@ -26,9 +24,7 @@ const CURVE_TRIALS: f64 = 2.0;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TrialStep {
     Warmup,
-    /// Full speed, to bound a search.
     FullSpeed,
-    /// The short search for the loss-free rate, which percentages refer to.
     Reference,
     Search,
     /// Latency at this percentage of the rate found.
@@ -39,7 +35,6 @@ enum TrialStep {
 
 #[derive(Clone, Debug)]
 pub(crate) struct SearchTrial {
-    /// Index of the search, from 0.
     pub(crate) repeat: usize,
     /// The result; its latencies are in `latency_ns`.
     pub(crate) result: TrialResult,
@@ -52,7 +47,6 @@ pub(crate) const QUANTILES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 1.0];
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Conducted {
-    /// Mean bytes of a frame of the trace.
     pub(crate) frame_bytes: f64,
     pub(crate) measured: Option<TrialResult>,
     pub(crate) warmup_s: Option<f64>,
@@ -61,20 +55,15 @@ pub(crate) struct Conducted {
     pub(crate) full_speed_pps: Option<f64>,
     /// Lowest and highest load, packets a second.
     pub(crate) limits_pps: Option<(f64, f64)>,
-    /// Results of each search, by goal.
     pub(crate) searches: Vec<Vec<GoalFound>>,
     pub(crate) trials: Vec<SearchTrial>,
-    /// Percentage and result of each curve point.
     pub(crate) curve: Vec<(u32, TrialResult)>,
-    /// Stopped before the last step.
     pub(crate) is_cut: bool,
-    /// Why the sequence was abandoned.
     pub(crate) failure: Option<String>,
     /// Final trials of each load, by the bits of its packets a second.
     by_load: BTreeMap<u64, LoadSum>,
 }
 
-/// Sums over the trials of a load.
 #[derive(Clone, Debug)]
 pub(crate) struct LoadSum {
     pub(crate) latency: LatencyBySize,
@@ -83,7 +72,6 @@ pub(crate) struct LoadSum {
 }
 
 impl Conducted {
-    /// Sums over the final trials at this load.
     pub(crate) fn at_load(&self, pps: f64) -> Option<&LoadSum> {
         self.by_load.get(&pps.to_bits())
     }
@@ -104,7 +92,6 @@ pub(crate) struct Conductor {
     warmup_s: f64,
     duration_s: Option<f64>,
     search: Option<SearchSpec>,
-    /// The current search, and the trial whose result it awaits.
     running: Option<(LossSearch, Option<WantedTrial>)>,
     is_stopping: bool,
     /// A streamed trace: the mean frame size covers its beginning only.
@@ -251,7 +238,6 @@ impl Conductor {
         Some(Trial::lossy(rate * f64::from(percent) / 100.0, seconds))
     }
 
-    /// Records the result of the trial from [`Self::next`].
     pub(crate) fn record(&mut self, result: TrialResult) {
         let Some(step) = self.steps.front().copied() else { return };
         if self.is_stopping && step != TrialStep::Measured {
@@ -299,7 +285,6 @@ impl Conductor {
         self.conducted.trials.push(SearchTrial { repeat, result, latency_ns });
     }
 
-    /// Starts no further trial. Results so far stay; a plain replay reports the packets sent.
     pub(crate) fn stop(&mut self) {
         self.is_stopping = true;
     }

@@ -28,7 +28,6 @@ fn result(trial: Trial, capacity_pps: f64) -> TrialResult {
     result
 }
 
-/// Runs `spec` to its end, or for `trials_max` trials, at 1 Mpps of capacity.
 fn conduct(spec: &HarnessSpec, trials_max: usize) -> (Vec<Trial>, Conducted) {
     let mut conductor = Conductor::new(spec, 125.0, false);
     let mut trials = Vec::new();

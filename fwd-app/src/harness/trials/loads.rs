@@ -9,7 +9,6 @@ pub(crate) struct LoadSteps {
     pub(crate) steps: u32,
 }
 
-/// An interval of loads; `None` for a missing bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Bounds {
     pub(super) lower: Option<u32>,
@@ -51,8 +50,7 @@ impl LoadSteps {
         load.min(self.steps)
     }
 
-    /// Moves `load` to where a trial is useful: `width` away from known bounds, and onto a limit instead of near it. `None` when no load
-    /// lies between the bounds.
+    /// Moves `load` `width` away from known bounds, and onto a limit instead of near it. `None` when no load lies between the bounds.
     pub(super) fn worth_while(&self, load: u32, width: u32, bounds: Bounds) -> Option<u32> {
         let Bounds { lower, upper } = bounds;
         let (min, max) = (lower.unwrap_or(0), upper.unwrap_or(self.steps));

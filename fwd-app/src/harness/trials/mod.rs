@@ -1,5 +1,4 @@
-//! Trials are the units of a replay. The forwarder runs throughout; the harness feeds one trial after another and reads counters between
-//! trials, when every packet is accounted for.
+//! Trials are the units of a replay. The forwarder runs throughout; counters are read between trials, when no packet is in flight.
 //!
 //! | module | contents |
 //! |---|---|
@@ -25,7 +24,6 @@ use crate::datapath::{Counters, DropReason, Drops};
 use pacer::Paced;
 use search::SearchRules;
 
-/// Options of `--search` and `--curve`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SearchSpec {
     pub(crate) rules: SearchRules,
@@ -33,7 +31,6 @@ pub(crate) struct SearchSpec {
     /// The highest load; `None` means slightly above full speed.
     pub(crate) max: Option<OfferedRate>,
     pub(crate) repeats: u32,
-    /// Measure latency at fractions of the rate found.
     pub(crate) curve: bool,
 }
 
@@ -41,7 +38,6 @@ pub(crate) struct SearchSpec {
 const LATE_PART: f64 = 0.01;
 const LATE_S: f64 = 0.002;
 
-/// A stretch of traffic at one pace.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Trial {
     pub(crate) pace: TrialPace,
@@ -54,12 +50,10 @@ pub(crate) struct Trial {
 }
 
 impl Trial {
-    /// A trial that drops packets without room, as a NIC does.
     pub(super) fn lossy(pps: f64, seconds: f64) -> Self {
         Self { pace: TrialPace::even(pps), seconds: Some(seconds), loses: true, is_warmup: false }
     }
 
-    /// The feeder's parameters, on a clock of `tsc_hz`.
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
@@ -84,13 +78,11 @@ impl Trial {
 pub(crate) struct TrialResult {
     pub(crate) trial: Trial,
     pub(crate) fed: u64,
-    /// Packets dropped for lack of room in the forwarder.
     pub(crate) missed: u64,
     /// Packets the harness was too slow to offer.
     pub(crate) unsent: u64,
     /// Feeding time without pauses, seconds.
     pub(crate) feeding_s: f64,
-    /// Time the harness was descheduled, seconds.
     pub(crate) paused_s: f64,
     /// From the first packet until all are accounted for, seconds.
     pub(crate) duration_s: f64,
@@ -100,15 +92,13 @@ pub(crate) struct TrialResult {
 }
 
 impl TrialResult {
-    /// The result for `fed` prepared packets.
     pub(super) fn at_full_speed(fed: u64, duration_s: f64, counters: Counters) -> Self {
         let trial = Trial { pace: TrialPace::Max, seconds: None, loses: false, is_warmup: false };
         let (feeding_s, latency) = (duration_s, None);
         Self { trial, fed, missed: 0, unsent: 0, feeding_s, paused_s: 0.0, duration_s, counters, latency }
     }
 
-    /// Packets lost by overload: missed, or dropped because a TX queue was full or the engine stalled. Drops for other reasons, such as a
-    /// missing route, are correct forwarding.
+    /// Packets lost by overload: missed, or dropped as `tx_full` or `engine_stall`. Other drops are correct forwarding.
     pub(crate) fn lost(&self) -> u64 {
         let drops = &self.counters.drops;
         self.missed + drops.get(DropReason::TxFull) + drops.get(DropReason::EngineStall)

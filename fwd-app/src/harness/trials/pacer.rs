@@ -1,8 +1,7 @@
 //! The pace of one trial: due times, intended send times, and packets missed for lack of room.
 //!
-//! A replay at a rate waits while the forwarder is full. A search trial does not: due packets without room are missed, as at a NIC with
-//! full queues, or a rate above the forwarder's would never show. When the harness is descheduled, a search trial pauses and ends
-//! later: sending all late packets at once would be an artificial burst.
+//! A replay at a rate waits while the forwarder is full. A search trial does not: packets without room are missed, as at a NIC with full
+//! queues. When the harness is descheduled, a search trial pauses: sending all late packets at once would be an artificial burst.
 
 use super::super::schedule::Schedule;
 
@@ -11,7 +10,6 @@ pub(crate) struct Paced {
     pub(crate) schedule: Schedule,
     pub(crate) packets: u64,
     pub(crate) cycles_max: Option<u64>,
-    /// Drop packets without room.
     pub(crate) loses: bool,
 }
 
@@ -24,7 +22,6 @@ pub(crate) struct Pacer {
     /// Number of the next packet in the trial, missed ones included.
     number: u64,
     missed: u64,
-    /// Time of the last turn.
     fed_tsc: u64,
     /// Turns further apart than this mean that the harness was descheduled, cycles.
     late_cycles: u64,
@@ -65,8 +62,7 @@ impl Pacer {
         (self.number, self.missed, self.paused_cycles) = (0, 0, 0);
     }
 
-    /// Begins a turn at `now`. Stages on the same lcore took `stage_cycles` since the last turn; a long remainder means that the harness was
-    /// descheduled.
+    /// Stages on the same lcore took `stage_cycles` since the last turn; a long remainder means that the harness was descheduled.
     #[inline]
     pub(crate) fn wake(&mut self, now: u64, stage_cycles: u64) {
         let since = now.saturating_sub(self.fed_tsc).saturating_sub(stage_cycles);
@@ -96,7 +92,6 @@ impl Pacer {
         sequence as usize & (self.intended.len() - 1)
     }
 
-    /// Records that packet `sequence`, due at `due`, is fed.
     #[inline]
     pub(crate) fn feed(&mut self, sequence: u64, due: u64) {
         self.intended[self.slot(sequence)] = due;
@@ -135,7 +130,6 @@ impl Pacer {
         self.paused_cycles as f64 / tsc_hz as f64
     }
 
-    /// Packets neither fed nor missed.
     pub(crate) fn unsent(&self) -> u64 {
         self.paced.packets - self.number
     }
@@ -149,7 +143,6 @@ impl Pacer {
         self.paced.schedule.is_paced()
     }
 
-    /// Intended send time of a packet inside the forwarder; `None` at full speed.
     #[inline]
     pub(crate) fn intended_tsc(&self, sequence: u64) -> Option<u64> {
         self.is_paced().then(|| self.intended[self.slot(sequence)])
@@ -214,7 +207,6 @@ mod tests {
 
     #[test]
     fn a_trial_pauses_while_the_harness_is_away() {
-        // 5 ms pass: the harness was descheduled, or the stages held the lcore.
         for (stage_cycles, at_once, missed) in [(0, 50, 0), (5_000_000, 60, 4_940)] {
             let mut pacer = pacer(true);
             let mut fed = poll(&mut pacer, 11_000, 60);

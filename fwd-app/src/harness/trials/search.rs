@@ -1,9 +1,7 @@
 //! Searches for the highest load that loses at most a goal's fraction of the packets, by the rules of MLRsearch
-//! (draft-ietf-bmwg-mlrsearch, "Multiple Loss Ratio Search"). Several goals share their trials, short trials come first, and a load is
-//! classified by a sum of trials of which some may be bad, so that noise of the host is not mistaken for the forwarder's limit.
-//!
-//! Pure: [`LossSearch::next`] returns the load and duration of a trial, [`LossSearch::record`] takes its loss. The search is equivalent to
-//! the authors' package `MLRsearch` on PyPI; `scripts/mlrsearch.py` compares both.
+//! (draft-ietf-bmwg-mlrsearch). Several goals share their trials, short trials come first, and a load is classified by a sum of trials of
+//! which some may be bad, so that noise of the host is not mistaken for the forwarder's limit. The search is pure and equivalent to the
+//! authors' package `MLRsearch` on PyPI; `scripts/mlrsearch.py` compares both.
 
 use super::loads::{Bounds, LoadSteps, middle};
 use super::target::{LoadTrial, LoadTrials, LossTarget};
@@ -23,13 +21,11 @@ pub(crate) struct SearchRules {
     pub(crate) final_trial_s: f64,
     /// Seconds of trials that classify a load finally.
     pub(crate) duration_sum_s: f64,
-    /// Final distance of the bounds as a fraction of the upper one.
     pub(crate) width: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct WantedTrial {
-    /// Packets a second.
     pub(crate) pps: f64,
     pub(crate) duration_s: f64,
     load: u32,
@@ -57,12 +53,10 @@ enum Widen {
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     load: u32,
-    /// The step that led to the load.
     step: u32,
     widen: Widen,
 }
 
-/// The search for one goal, at its current target.
 #[derive(Clone, Debug)]
 struct GoalSearch {
     /// From the coarsest to the goal itself.
@@ -79,7 +73,7 @@ struct GoalSearch {
 struct Found {
     loads: LoadSteps,
     trials: LoadTrials,
-    /// TrialStep of the last trial: while a bound is missing, no goal makes a smaller one.
+    /// Step of the last trial: while a bound is missing, no goal makes a smaller one.
     step: u32,
 }
 
@@ -90,8 +84,10 @@ enum Phase {
     /// Second, at the rate that arrived in the first.
     Arrived(u32),
     /// Third, one step below or above the second.
-    Beside { second: u32, third: u32 },
-    /// Goals propose candidates.
+    Beside {
+        second: u32,
+        third: u32,
+    },
     Goals,
 }
 
@@ -100,7 +96,6 @@ pub(crate) struct LossSearch {
     found: Found,
     goals: Vec<GoalSearch>,
     phase: Phase,
-    /// The current trial, until its result is recorded.
     wanted: Option<WantedTrial>,
     /// The goal that proposed the current trial, and its candidate.
     chosen: Option<(usize, Candidate)>,
@@ -151,7 +146,6 @@ impl LossSearch {
         Some((candidate.load, trial_s))
     }
 
-    /// Records the loss of the trial from [`Self::next`].
     pub(crate) fn record(&mut self, wanted: WantedTrial, loss_ratio: f64) {
         let WantedTrial { load, duration_s, pps } = wanted;
         self.wanted = None;
@@ -202,7 +196,6 @@ impl LossSearch {
         self.goals.iter().map(|goal| goal.targets[0].loss_ratio).fold(1.0, f64::min)
     }
 
-    /// Results so far by goal; final once no more trials are wanted.
     pub(crate) fn results(&self) -> Vec<GoalFound> {
         let Found { loads, trials, .. } = &self.found;
         let result = |goal: &GoalSearch| {
@@ -241,7 +234,6 @@ fn targets(rules: &SearchRules, loss_ratio: f64) -> Vec<LossTarget> {
 }
 
 impl GoalSearch {
-    /// Starts target `at` between the bounds `start`.
     fn begin(&mut self, at: usize, start: Bounds) {
         let width = self.targets[at].width;
         let between = start.lower.zip(start.upper).map_or(0, |(lower, upper)| upper.saturating_sub(lower));
@@ -265,8 +257,7 @@ impl GoalSearch {
         }
     }
 
-    /// Candidates in order: the middle of the initial bounds, these bounds themselves, a step beyond the only known bound, and the middle of
-    /// both bounds.
+    /// In order: the middle of the initial bounds, these bounds, a step beyond the only known bound, and the middle of both bounds.
     fn candidate_of(&mut self, target: &LossTarget, bounds: Bounds, found: &Found) -> Option<Candidate> {
         let Bounds { lower, upper } = bounds;
         let is_worth = |load: &u32| {

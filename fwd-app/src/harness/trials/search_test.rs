@@ -87,14 +87,12 @@ fn the_strict_search_of_rfc_2544_is_a_case_of_it() {
 
 #[test]
 fn limits_are_results_too() {
-    // The forwarder exceeds the highest load: no upper bound.
     let (found, trials, _) = search(&rules(&[0.0]), (1e3, 1e6), &mut Simulated::new(2e6, 0.0, 1));
     assert_eq!(
         (found[0].lower_pps, found[0].upper_pps, found[0].throughput_pps),
         (Some(1e6), None, Some(1e6))
     );
     assert!(trials < 10, "{trials}");
-    // It cannot take the lowest load: no lower bound.
     let mut slow = Simulated { queue_packets: 0.0, ..Simulated::new(1e3, 0.0, 1) };
     let (found, ..) = search(&rules(&[0.0, 0.1]), (1e5, 1e6), &mut slow);
     for found in found {

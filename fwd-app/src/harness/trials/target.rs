@@ -1,17 +1,15 @@
 //! Classifies a load by its trials: lower bound, upper bound or undecided, following MLRsearch.
 //!
-//! A trial is bad if it lost more than the goal allows. At most the exceed ratio of the time of all full-length trials may be bad. A load is
-//! classified as soon as the trials still missing from the sum of durations cannot change the result. Short trials of an earlier, coarser
-//! target count against a load as far as the bad ones exceed the share that the good ones excuse.
+//! A trial is bad if it lost more than the goal allows. At most the exceed ratio of the time of full-length trials may be bad. A load is
+//! classified as soon as the missing trials cannot change the result. Short trials of an earlier, coarser target count as far as the bad
+//! ones exceed the share that the good ones excuse.
 
 use super::loads::Bounds;
 use std::collections::BTreeMap;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct LoadTrial {
-    /// Planned duration, seconds.
     pub(crate) duration_s: f64,
-    /// Fraction of the intended packets that did not arrive.
     pub(crate) loss_ratio: f64,
 }
 
@@ -22,7 +20,6 @@ pub(super) type LoadTrials = BTreeMap<u32, Vec<LoadTrial>>;
 pub(super) struct LossTarget {
     /// Trials with more loss are bad.
     pub(super) loss_ratio: f64,
-    /// Fraction of the trial time that may be bad.
     pub(super) exceed_ratio: f64,
     /// Largest final distance of the bounds, steps.
     pub(super) width: u32,
@@ -31,7 +28,6 @@ pub(super) struct LossTarget {
     pub(super) duration_sum_s: f64,
 }
 
-/// Seconds of trials by kind.
 #[derive(Clone, Copy, Debug, Default)]
 struct TrialSeconds {
     good: f64,
@@ -84,8 +80,7 @@ impl LossTarget {
         bounds
     }
 
-    /// The loss ratio for conditional throughput: with trials sorted by loss, the loss where the fraction that may be bad begins. Missing
-    /// trial time counts as total loss.
+    /// With trials sorted by loss, the loss where the fraction that may be bad begins. Missing trial time counts as total loss.
     pub(super) fn conditional_loss(&self, trials: &[LoadTrial]) -> f64 {
         let mut long: Vec<_> = trials.iter().filter(|trial| trial.duration_s >= self.trial_s).collect();
         long.sort_by(|one, other| one.loss_ratio.total_cmp(&other.loss_ratio));
