@@ -1,11 +1,9 @@
 //! A batch: packets of one RX queue and their parsed fields, as arrays.
 //!
-//! Rx fills `packets`, parse the lanes, lookup their next hops, verdict the egress entry and the port of every packet; rewrite changes the
-//! headers, and tx empties the batch. All arrays are allocated once, with padding for the vector kernels, and reused. The lanes hold
-//! packets by family; all other arrays are indexed by a packet's place in `packets`.
-//!
-//! Invariant: packets are in order of arrival. Every parsed packet is in exactly one state: it is in a lane, or its index in the egress
-//! table is [`NO_ENTRY`] and it is counted in `drops` or marked as a punt.
+//! Rx fills `packets`, parse the lanes, lookup their next hops, verdict the egress entries and ports; rewrite changes the headers, and tx
+//! empties the batch. All arrays are allocated once, with padding for the vector kernels, and reused. The lanes hold packets by family; all
+//! other arrays are indexed by a packet's place in `packets`. Invariant: packets are in order of arrival; every parsed packet is in a lane,
+//! or its index is [`NO_ENTRY`] and it is counted in `drops` or marked as a punt.
 
 use super::slot::PacketState;
 use super::{DropReason, Drops, Egress, PuntMarker};
@@ -13,13 +11,10 @@ use dpdk_ffi::Burst;
 use dpdk_ffi::simd::{Kind, LengthOrMark, PAD, PaddedArray};
 use fib::{Family, Keys, NextHopId};
 
-/// Marks a packet without an egress entry: it is dropped or a punt.
 pub(crate) const NO_ENTRY: u32 = u32::MAX;
 
-/// The packets of one family: parallel arrays, of which the first `len` entries are in use.
-///
-/// Within a burst, frames that pass the kernel come first, then frames of the slow path, both in order of arrival. `packets` maps each
-/// entry to its place in the batch, so nothing depends on the order.
+/// The packets of one family: parallel arrays, of which the first `len` entries are in use. Within a burst, frames that pass the kernel
+/// come first, then frames of the slow path, both in order of arrival; `packets` maps each entry to its place in the batch.
 #[derive(Debug)]
 pub(crate) struct KeyLane {
     /// Place of each packet in the batch.
@@ -64,9 +59,7 @@ pub(crate) struct Batch {
     pub(crate) keys6: (PaddedArray<u64>, PaddedArray<u64>),
     pub(crate) v4: KeyLane,
     pub(crate) v6: KeyLane,
-    /// Action of the rewrite kernel for each packet.
     pub(crate) kinds: PaddedArray<Kind>,
-    /// A [`PacketState`] for each packet.
     pub(crate) slots: PaddedArray<LengthOrMark>,
     pub(crate) tagged: Vec<Tagged>,
     /// Index of each packet in the egress table: its next hop, written by verdict, or [`NO_ENTRY`] if it was dropped or punted earlier.
@@ -75,7 +68,6 @@ pub(crate) struct Batch {
     /// its lane.
     pub(crate) is_plain: bool,
     pub(crate) egress: PaddedArray<Egress>,
-    /// The word of the exit of each packet: a port, [`Exit::Dropped`](super::Exit::Dropped) or [`Exit::Fragment`](super::Exit::Fragment).
     pub(crate) ports: PaddedArray<u16>,
     pub(crate) bytes: u64,
     pub(crate) drops: Drops,
@@ -91,7 +83,6 @@ fn array<T: Copy + Default>(entries: usize) -> PaddedArray<T> {
 }
 
 impl Batch {
-    /// An empty batch over the empty burst `packets`, with room for its capacity, at most 65,536 packets.
     pub(crate) fn new(packets: Burst) -> Self {
         let packets_max = packets.capacity();
         let entries = packets_max + PAD;
@@ -143,7 +134,6 @@ impl Batch {
         PacketState::of(self.slots[place])
     }
 
-    /// The next hop of the packet at `place`, if it was looked up.
     pub(crate) fn next_hop(&self, place: usize) -> Option<u32> {
         Some(self.indices[place]).filter(|index| *index != NO_ENTRY)
     }
@@ -162,7 +152,6 @@ impl Batch {
         self.is_plain = false;
     }
 
-    /// Resets everything except the packets, which tx has emptied.
     pub(crate) fn clear(&mut self) {
         self.parsed = 0;
         self.v4.len = 0;

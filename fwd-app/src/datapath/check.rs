@@ -1,8 +1,8 @@
 //! Checks one packet of any form against the forwarding rules.
 //!
-//! [`check`] applies the rules in order and returns the [`DropReason`] of the first that fails. It is the slow path of [`super::parse`],
-//! whose fast path only tests whether all rules hold. Rules shared by both are in [`dpdk_ffi::simd::rules`]. For IPv6 addresses the fast
-//! path reads the first half, and leaves the undecided ones to [`check`].
+//! It applies the rules in order and returns the [`DropReason`] of the first that fails: the slow path of [`super::parse`]. Rules shared
+//! with the fast path are in [`dpdk_ffi::simd::rules`]. For IPv6 the fast path reads the first half of an address and leaves the rest to
+//! [`check`].
 
 use super::DropReason;
 use dpdk_ffi::simd::rules::{checksum_is_right, lengths_agree_v4, lengths_agree_v6, may_hop, unicast_v4};
@@ -34,7 +34,6 @@ pub(crate) struct Checked {
     pub(crate) ip_bytes: u32,
 }
 
-/// Checks one frame: `head` is its first segment, `frame_bytes` its whole length.
 pub(crate) fn check(head: &[u8], frame_bytes: u32) -> Result<Checked, DropReason> {
     let (ethertype, ip_at) = layer2(head)?;
     let packet = &head[ip_at..];
@@ -49,8 +48,7 @@ pub(crate) fn check(head: &[u8], frame_bytes: u32) -> Result<Checked, DropReason
     Ok(Checked { destination, ip_at, ip_bytes })
 }
 
-/// The destination in the header of a frame that starts with `head`, even if the packet may not be forwarded. `None` if it is no IP packet
-/// or is truncated.
+/// The destination even of a packet that may not be forwarded. `None` if it is no IP packet or is truncated.
 pub(super) fn destination(head: &[u8]) -> Option<Destination> {
     let (ethertype, ip_at) = layer2(head).ok()?;
     let packet = &head[ip_at..];
@@ -101,8 +99,7 @@ fn be16(bytes: &[u8], at: usize) -> Result<u16, DropReason> {
 /// RFC 1812 5.2.2, then addresses (5.3.7), then TTL (5.3.1). `there` is the frame's length from the IP header on, bytes.
 fn ipv4(packet: &[u8], there: u32) -> Result<(Destination, u32), DropReason> {
     let header = packet.first_chunk::<IPV4_BYTES>().ok_or(DropReason::Malformed)?;
-    // "(3) The IP version number must be 4. (4) The IP header length field must be large enough to hold the minimum length legal IP
-    // datagram (20 bytes)." Plain frames meet both by definition: their first byte is 0x45.
+    // (3) version 4 and (4) a header of at least 20 bytes: plain frames meet both by definition, their first byte is 0x45.
     let header_bytes = u32::from(header[0] & 15) * 4;
     let total_bytes = u32::from(u16::from_be_bytes([header[2], header[3]]));
     let whole = packet.get(..header_bytes as usize).ok_or(DropReason::Malformed)?;
@@ -277,7 +274,6 @@ mod tests {
             assert!(verdict(&V4 { source: address, destination: address, ..V4::default() }.frame()).is_ok());
         }
         assert!(verdict(&V4 { source: [223, 255, 255, 255], ..V4::default() }.frame()).is_ok());
-        // The source is checked before the destination, and addresses before the TTL.
         let both = V4 { source: [127, 0, 0, 1], destination: [224, 0, 0, 1], ttl: 0, ..V4::default() };
         assert_eq!(verdict(&both.frame()), Err(Martian));
     }

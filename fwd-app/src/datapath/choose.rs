@@ -8,7 +8,6 @@ use super::check::ETHERNET_BYTES;
 use super::{EgressTable, Exit, flow};
 use dpdk_ffi::simd::Kind;
 
-/// Selects paths and replaces the packets' entries and indices. Returns whether packets remain that need care.
 #[inline(never)]
 pub(crate) fn choose(batch: &mut Batch, table: &EgressTable) -> bool {
     let Batch { packets, kinds, slots, tagged, indices, egress, ports, .. } = batch;
@@ -39,7 +38,6 @@ pub(crate) fn choose(batch: &mut Batch, table: &EgressTable) -> bool {
     need_care
 }
 
-/// Offset of the IP header of a packet in `tagged`, which is sorted by place.
 #[cold]
 pub(super) fn ip_at(tagged: &[Tagged], place: usize) -> usize {
     let found = tagged.binary_search_by_key(&place, |tagged| usize::from(tagged.place));

@@ -1,7 +1,6 @@
 //! The counters of an lcore, and their published copy.
 //!
-//! Counters are plain integers owned by one stage, which updates them once per burst. The stage publishes copies in [`Published`], atomics
-//! on separate cache lines, for the thread that prints.
+//! They are plain integers owned by one stage, updated once per burst. [`Published`] copies are atomics on separate cache lines.
 
 use super::drop_reason::{LostPunts, PuntClass};
 use super::{DropReason, Drops};
@@ -21,7 +20,6 @@ pub(crate) enum StageName {
 }
 
 impl StageName {
-    /// In the order of a packet's path.
     pub(crate) const ALL: [Self; 7] =
         [Self::Rx, Self::Parse, Self::Lookup, Self::Verdict, Self::Rewrite, Self::Tx, Self::HandOver];
 
@@ -211,7 +209,6 @@ impl VrfCount {
     }
 }
 
-/// Busy time of a pipeline stage. The sending stage has its own timer.
 #[derive(Debug, Default)]
 pub(crate) struct BusyClock {
     /// Time stamp at the end of the last turn; 0 if it was idle.
@@ -219,8 +216,7 @@ pub(crate) struct BusyClock {
 }
 
 impl BusyClock {
-    /// Ends a turn with work. The work began at the end of the previous turn if that had work, otherwise at `since_tsc`; 0 is work of no
-    /// length.
+    /// The work began at the end of the previous turn if that had work, otherwise at `since_tsc`; 0 is work of no length.
     #[inline]
     pub(crate) fn worked(&mut self, since_tsc: u64, counters: &mut Counters) {
         let now = dpdk_ffi::tsc();
@@ -231,7 +227,6 @@ impl BusyClock {
         self.last_tsc = now;
     }
 
-    /// Ends an idle turn. Returns whether the previous turn had work.
     #[inline]
     pub(crate) fn rest(&mut self) -> bool {
         std::mem::take(&mut self.last_tsc) != 0
@@ -249,7 +244,6 @@ impl Stopwatch {
         Self { last: if on { dpdk_ffi::tsc() } else { 0 }, on }
     }
 
-    /// Ends pass `stage` over `packets` packets and starts the next one.
     #[inline]
     pub(crate) fn lap(&mut self, counters: &mut Counters, stage: StageName, packets: usize) {
         if self.on {

@@ -118,7 +118,6 @@ impl Drops {
         self.0.iter().sum()
     }
 
-    /// Includes zeros.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (DropReason, u64)> {
         DropReason::ALL.into_iter().zip(self.0)
     }
@@ -152,7 +151,6 @@ impl PuntClass {
     /// In the order of the discriminants.
     pub(crate) const ALL: [Self; 3] = [Self::Resolution, Self::Local, Self::Errors];
 
-    /// The name in every output.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Resolution => "resolution",

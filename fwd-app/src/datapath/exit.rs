@@ -5,7 +5,6 @@ use super::DropReason;
 pub(crate) use dpdk_ffi::simd::Entry as Egress;
 use dpdk_ffi::simd::LengthOrMark;
 
-/// The exit of a packet. Kernels read and write its word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     Port(u16),
@@ -63,7 +62,6 @@ impl Exit {
         }
     }
 
-    /// Whether `word` is the number of a port; any other exit needs care.
     #[inline(always)]
     pub(crate) const fn is_port(word: u16) -> bool {
         word < Egress::CODES
@@ -76,7 +74,6 @@ impl Exit {
         if is_long { entry.port.max(Self::TooLong.word()) } else { entry.port }
     }
 
-    /// The reason, if packets are dropped.
     pub(crate) const fn drop_reason(self) -> Option<DropReason> {
         match self {
             Self::Drop(reason) => Some(reason),

@@ -9,11 +9,8 @@
 //! l4         = flow label << 40 | protocol << 32 | source port << 16 | destination port
 //! ```
 //! Fields are read in network byte order. The flow label of IPv4 is 0. The ports in `l4` are 0 unless the protocol is TCP, UDP, SCTP, DCCP
-//! or UDP-Lite and they lie in the first segment. The protocol of IPv6 is the one behind at most [`EXTENSIONS_MAX`] extension headers;
-//! behind more, or where they end beyond the first segment, it is 0.
-//!
-//! All fragments of a packet must take the same path, and only the first has ports. So `l4` is 0 for every fragment, and fragments and
-//! whole packets of a flow may take different paths. VLAN tags are not hashed.
+//! or UDP-Lite and they lie in the first segment. The protocol of IPv6 is the one behind at most [`EXTENSIONS_MAX`] extension headers; else
+//! it is 0. All fragments of a packet must take one path and only the first has ports, so `l4` is 0 for fragments. Tags are not hashed.
 
 use std::net::IpAddr;
 
@@ -68,7 +65,6 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
-    /// The hash of a packet of this flow to `destination`. `None` when the address families differ.
     pub(crate) fn hash(&self, key: u64, destination: IpAddr) -> Option<u64> {
         let mut packet = match (self.source, destination) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
@@ -125,7 +121,6 @@ fn l4_v4(header: &[u8; 20], packet: &[u8]) -> u64 {
     if is_fragment(header) { 0 } else { l4(header[9], packet, usize::from(header[0] & 15) * 4) }
 }
 
-/// "More fragments", or an offset.
 #[inline(always)]
 fn is_fragment(header: &[u8; 20]) -> bool {
     u16::from_be_bytes([header[6], header[7]]) & 0x3fff != 0
@@ -179,7 +174,6 @@ fn l4(protocol: u8, packet: &[u8], at: usize) -> u64 {
     l4_of(protocol, ports.copied().unwrap_or_default())
 }
 
-/// Protocol and ports; 0 for protocols without ports.
 #[inline(always)]
 fn l4_of(protocol: u8, ports: [u8; 4]) -> u64 {
     let ports = if has_ports(protocol) { u32::from_be_bytes(ports) } else { 0 };
@@ -259,7 +253,6 @@ mod tests {
 
     #[test]
     fn extension_headers_are_passed_over() {
-        // Next header and length of each extension in front of UDP's ports; then the offset of the ports.
         let with = |headers: &[(u8, u8)], ports: usize, port: u8| {
             v6(|packet| {
                 let mut at = 40;

@@ -1,8 +1,7 @@
 //! Fragments of IPv4 packets that exceed the MTU of their egress port (RFC 791 3.2).
 //!
-//! A [`Cut`] yields the headers of each fragment and the range of its payload; the sender copies the bytes. The packet already has its
-//! final headers, with the TTL decremented. DPDK's `rte_ipv4_fragment_packet` is not used: it needs indirect mbufs, hence ports that take
-//! chains, and leaves checksums to devices.
+//! A [`Cut`] yields the headers of each fragment and the range of its payload; the packet already has its final headers. DPDK's
+//! `rte_ipv4_fragment_packet` needs indirect mbufs, hence ports that take chains, and leaves checksums to devices.
 
 use super::check::{ETHERNET_BYTES, IPV4_BYTES};
 use std::ops::Range;
@@ -29,16 +28,14 @@ pub(crate) struct Cut {
     /// Headers of the next fragment; later fragments lack the options that are not copied.
     headers: Headers,
     later: Headers,
-    /// Flags and offset of the packet.
     word: u16,
-    /// Payload in the packet, and the part already yielded.
     payload: Range<u32>,
     done: u32,
 }
 
 impl Cut {
-    /// Plans the fragments, of at most `mtu_bytes`, of a checked IPv4 packet at `ip_at` in `frame`, the first segment of the frame. `None`
-    /// for a packet that must not be fragmented: IPv6, "don't fragment", or an offset out of range.
+    /// Plans fragments of at most `mtu_bytes`. `None` for a packet that must not be fragmented: IPv6, "don't fragment", or an offset out of
+    /// range.
     pub(crate) fn new(frame: &[u8], ip_at: usize, mtu_bytes: u16) -> Option<Self> {
         let packet = frame.get(ip_at..)?;
         let header = packet
@@ -82,7 +79,6 @@ impl Cut {
         2 + rest.saturating_sub(self.later.room).div_ceil(self.later.room & !7)
     }
 
-    /// The headers of the next fragment and the range of its payload in the frame.
     pub(crate) fn next(&mut self) -> Option<(&[u8], Range<u32>)> {
         let left = (self.payload.end - self.payload.start).checked_sub(self.done).filter(|left| *left > 0)?;
         if self.done > 0 {

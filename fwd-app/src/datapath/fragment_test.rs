@@ -49,7 +49,6 @@ impl PacketRecipe {
         let end = usize::from(header[0] & 15) * 4;
         let sum = checksum(&header[..end]);
         header[10..12].copy_from_slice(&sum.to_be_bytes());
-        // Padding of the frame is not payload.
         frame.extend([0xee; 3]);
         frame
     }
@@ -75,7 +74,6 @@ fn recipe() -> impl Strategy<Value = PacketRecipe> {
     )
 }
 
-/// The fragments as IP packets, each in a frame.
 fn cut(frame: &[u8], ip_at: usize, mtu_bytes: u16) -> Option<Vec<Vec<u8>>> {
     let mut cut = Cut::new(frame, ip_at, mtu_bytes)?;
     let count = cut.fragments();
@@ -95,7 +93,6 @@ fn be16(bytes: &[u8]) -> u16 {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 3000, ..ProptestConfig::default() })]
 
-    /// With any options, valid or not.
     #[test]
     fn fragments_together_are_the_packet(recipe in recipe()) {
         let (frame, ip_at) = (recipe.frame(), 14 + 4 * recipe.tags);
@@ -155,7 +152,6 @@ proptest! {
         }
     }
 
-    /// Fragments of fragments: the end and the order of the payload stay.
     #[test]
     fn a_fragment_is_fragmented_again(recipe in recipe(), smaller in 68..600_u16) {
         let (frame, ip_at) = (recipe.frame(), 14 + 4 * recipe.tags);

@@ -1,12 +1,10 @@
 //! Optional packet and byte counts by next hop.
 //!
-//! The counts belong to the [`EgressTable`](super::EgressTable), so that every table has cells for its next hops, and a stage that counts
-//! nothing pays for one test of a loaded field. Each stage that gives verdicts writes its own cells, its lane; readers sum the lanes. A
-//! table with more next hops than cells gets a larger set of cells, linked to the smaller one, where an lcore may still count; readers sum
-//! both. So nothing is copied while lcores count, and no count is lost.
-//!
-//! A packet is counted for the next hop of its lookup, or for the selected path of a group, whether it is sent, dropped or punted. Ids
-//! above the last cell share one cell; only bare ids can be above it, until the next table.
+//! They belong to the [`EgressTable`](super::EgressTable), so that every table has cells for its next hops. Each stage that gives verdicts
+//! writes its own lane of cells; readers sum the lanes. A table with more next hops gets a larger set, linked to the smaller one, where an
+//! lcore may still count; readers sum both. So nothing is copied while lcores count, and no count is lost. A packet is counted for the next
+//! hop of its lookup or the selected path of a group, whatever its fate. Ids above the last cell share one cell: bare ids, until the next
+//! table.
 
 use super::Batch;
 use fib::NextHopId;
@@ -43,7 +41,6 @@ pub(crate) struct HopCounts {
     /// By lane, then by id. The cell at `others` counts all higher ids.
     lanes: Box<[Box<[Cell]>]>,
     others: usize,
-    /// The smaller set that this one replaced.
     before: Option<Arc<Self>>,
 }
 
@@ -54,7 +51,6 @@ impl HopCounts {
         Self { lanes: (0..lanes).map(lane).collect(), others, before: None }
     }
 
-    /// The same counts, extended to next hops up to `last`.
     pub(crate) fn with_room(self: &Arc<Self>, last: u32) -> Arc<Self> {
         if self.has_room(last) {
             return Arc::clone(self);
@@ -82,7 +78,6 @@ impl HopCounts {
         }
     }
 
-    /// This set and its predecessors.
     fn sets(&self) -> impl Iterator<Item = &Self> {
         std::iter::successors(Some(self), |set| set.before.as_deref())
     }
@@ -95,7 +90,6 @@ impl HopCounts {
         sum
     }
 
-    /// The count of a next hop that has its own cell.
     pub(crate) fn count_of(&self, id: NextHopId) -> HopCount {
         let mut count = HopCount::default();
         let at = id.get() as usize;
@@ -110,7 +104,6 @@ impl HopCounts {
         start..last.min(start.saturating_add(u32::try_from(count).unwrap_or(u32::MAX)))
     }
 
-    /// The count of all next hops without a cell.
     pub(crate) fn others(&self) -> HopCount {
         let mut count = HopCount::default();
         self.sets().for_each(|set| count += set.sum(set.others));
@@ -156,7 +149,6 @@ mod tests {
         NextHopId::from_answer(value)
     }
 
-    /// A batch of 64-byte IPv4 packets with these answers, looked up in `table`, and one packet that is dropped before.
     fn batch(answers: &[NextHopId], table: &EgressTable) -> Option<Batch> {
         let frame = |at: usize| {
             let [high, low] = u16::try_from(at).unwrap().to_be_bytes();

@@ -15,7 +15,6 @@ pub(crate) struct Latency {
 }
 
 impl Latency {
-    /// An empty histogram for a time stamp counter of `tsc_hz` (not 0).
     pub(crate) fn new(tsc_hz: u64) -> Self {
         // `new_with_bounds` fails only for other bounds.
         let histogram = Histogram::new_with_bounds(1, LIMIT_NS, DIGITS)
@@ -39,7 +38,6 @@ impl Latency {
         &self.histogram
     }
 
-    /// Adds the counts of `other`, which has the same limits.
     pub(crate) fn merge(&mut self, other: &Self) {
         // `add` refuses only a histogram with wider limits; all are made by `new`.
         let added = self.histogram.add(&other.histogram);

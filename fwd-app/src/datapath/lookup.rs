@@ -2,9 +2,8 @@
 //!
 //! [`Lookup`] serves synchronous engines: one call per family of a batch. [`InFlight`] serves asynchronous ones: it keeps several batches
 //! in the engine's slots and returns them in order of arrival. When an engine fails or times out, the packets of that batch are dropped
-//! (`engine_stall`) and the forwarder continues; [`EngineFault`] keeps the first error. The slots of an abandoned batch are reused after a
-//! late answer. While every slot belongs to an abandoned batch, new batches are accepted and dropped at once, so that an engine that never
-//! answers blocks neither rx nor the shutdown.
+//! (`engine_stall`). While every slot belongs to an abandoned batch, new batches are dropped at once, so that an engine that never answers
+//! blocks neither rx nor the shutdown.
 
 use super::DropReason;
 use super::batch::Batch;
@@ -31,7 +30,6 @@ impl EngineFault {
         self.first.get()
     }
 
-    /// The first error, for the first caller only, so that it is reported once.
     pub(crate) fn take_unreported(&self) -> Option<&EngineError> {
         self.first().filter(|_| !self.is_reported.swap(true, Ordering::AcqRel))
     }
@@ -48,7 +46,6 @@ impl Lookup {
         Self { reader, fault }
     }
 
-    /// Returns the previous reader.
     pub(crate) fn replace(&mut self, reader: Box<dyn EngineReader>) -> Box<dyn EngineReader> {
         std::mem::replace(&mut self.reader, reader)
     }
@@ -74,7 +71,6 @@ impl Lookup {
     }
 }
 
-/// Records an error and returns whether `result` is one.
 #[inline]
 fn is_lost(result: Result<(), EngineError>, fault: &EngineFault) -> bool {
     result.map_err(|error| fault.note(error)).is_err()
@@ -133,9 +129,8 @@ impl InFlight {
         self.reader.refresh();
     }
 
-    /// Whether a batch may be submitted: a pair of slots is free, or every pair belongs to an abandoned batch. In the second case the new
-    /// batch is dropped, since no bound exists for a slot to become free. Otherwise wait: the oldest pending batch frees its slots or is
-    /// abandoned within `stall_cycles`.
+    /// A pair of slots is free, or every pair belongs to an abandoned batch: then the new batch is dropped, since no slot is bound to
+    /// become free. Otherwise wait: the oldest pending batch frees its slots or is abandoned within `stall_cycles`.
     #[inline]
     pub(crate) fn is_ready(&self) -> bool {
         !self.free.is_empty() || self.lost.len() == self.pairs
@@ -146,7 +141,6 @@ impl InFlight {
         self.pending.is_empty()
     }
 
-    /// Whether [`Self::take_done`] has work: a batch in flight, or slots of abandoned batches to recover.
     #[inline]
     pub(crate) fn is_busy(&self) -> bool {
         !self.pending.is_empty() || !self.lost.is_empty()
@@ -207,7 +201,6 @@ impl InFlight {
     }
 }
 
-/// Pairs the slots of `reader`, one slot per family.
 fn pairs_of(reader: &dyn EngineReader) -> impl Iterator<Item = [SlotId; 2]> + use<> {
     (0..reader.slots() / 2).map(|pair| [SlotId(pair * 2), SlotId(pair * 2 + 1)])
 }
@@ -334,7 +327,6 @@ mod tests {
         let mut one = batch(2, 1).unwrap();
         lookup.run(&mut one);
         assert_eq!(one.drops.get(DropReason::EngineStall), 3);
-        // From the third call, for the first family of the batch.
         assert_eq!(fault.first(), Some(&EngineError::Full { what: "routes", used: 2, limit: 0 }));
     }
 

@@ -1,8 +1,7 @@
 //! Parse: checks headers and collects destinations by family.
 //!
-//! Nearly all frames are untagged IPv4 without options or untagged IPv6, of at least 54 bytes. One kernel call per burst checks them
-//! ([`dpdk_ffi::Burst::parse`]). All other packets, and those that fail, go one by one through [`check::check`], which alone decides the
-//! drop reason. So the kernel must never pass a packet that [`check::check`] refuses, but may leave good ones to it.
+//! Nearly all frames are untagged IPv4 without options or untagged IPv6, of at least 54 bytes: one kernel call per burst checks them. All
+//! others go one by one through [`check::check`], which alone decides the drop reason: the kernel must never pass what it refuses.
 
 use super::batch::{Batch, NO_ENTRY, Tagged};
 use super::check::{self, Destination};
@@ -32,7 +31,6 @@ pub(crate) fn parse(batch: &mut Batch) {
     }
 }
 
-/// Checks, one by one, the packets from place `first` on that the kernel did not pass.
 #[cold]
 #[inline(never)]
 #[expect(
@@ -149,7 +147,6 @@ mod tests {
     fn rows_of_one_family_and_mixed_ones_keep_their_order() {
         let v4 = |last| V4 { destination: [203, 0, 113, last], payload_bytes: 40, ..V4::default() }.frame();
         let v6 = V6 { payload_bytes: 20, ..V6::default() }.frame();
-        // IPv4 with one IPv6 packet; then the same after two rows of IPv6.
         let frames: Vec<_> = (0..40u8).map(|i| if i == 20 { v6.clone() } else { v4(i) }).collect();
         let Some(batch) = parsed(&frames) else { return };
         let wanted: Vec<u16> = (0..40).filter(|i| *i != 20).collect();
@@ -185,7 +182,6 @@ mod tests {
         alone
     }
 
-    /// The result of parse for the frame at `place`, when all others are good.
     fn verdict_at(frames: &[Vec<u8>], place: usize) -> Result<check::Checked, DropReason> {
         let others = frames.len() - 1;
         let bytes: usize = frames.iter().map(Vec::len).sum();
@@ -213,7 +209,6 @@ mod tests {
         }
     }
 
-    /// Addresses at the limits of the forbidden ranges, and arbitrary ones.
     fn address_v4() -> impl Strategy<Value = [u8; 4]> {
         let first = prop_oneof![
             Just(0u8),

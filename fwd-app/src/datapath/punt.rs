@@ -1,13 +1,9 @@
 //! Punts: packets that the datapath hands to the router instead of forwarding or dropping them.
 //!
-//! [`PuntAddresses`] lists the local addresses of a port. A batch from a port with addresses carries a [`PuntMarker`], which marks its
-//! punts. A punt leaves by one extra egress port, whose index is the number of ports. Its [`PuntTag`] is stored in the mbuf, so nothing is
-//! allocated, and its bytes stay as received.
-//!
-//! Each [`PuntClass`] has a ring, and each RX queue a quota of every ring per period: a flood on one port cannot block neighbour resolution
-//! on the others. Each cause of ICMP errors has a quota too.
-//!
-//! Packets that pass the kernels' checks and have an ordinary next hop never reach this code.
+//! A batch from a port with addresses carries a [`PuntMarker`], which marks its punts. A punt leaves by one extra egress port, whose index
+//! is the number of ports. Its [`PuntTag`] is stored in the mbuf, so nothing is allocated, and its bytes stay as received. Each
+//! [`PuntClass`] has a ring, and each RX queue a quota of every ring per period: a flood on one port cannot block neighbour resolution on
+//! the others. Each cause of ICMP errors has a quota too.
 
 use super::check::{IPV4, IPV4_BYTES, IPV6, IPV6_BYTES, layer2};
 use super::drop_reason::{DropReason, LostPunts, PuntClass};
@@ -29,7 +25,6 @@ const DISCOVERY: std::ops::RangeInclusive<u8> = 133..=137;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum PuntCause {
-    /// ARP or neighbour discovery.
     Resolution,
     ForUs,
     TtlExpired,
@@ -53,7 +48,6 @@ impl PuntCause {
         Self::MtuExceeded,
     ];
 
-    /// Converts a drop to a punt, if the router handles the reason.
     pub(crate) const fn of(reason: DropReason) -> Option<Self> {
         match reason {
             DropReason::TtlExpired => Some(Self::TtlExpired),
@@ -66,7 +60,6 @@ impl PuntCause {
         }
     }
 
-    /// Classifies a packet addressed to this router by its first bytes.
     pub(crate) fn for_us(head: &[u8]) -> Self {
         let is_resolution = match layer2(head) {
             Ok((ARP, _)) => true,
@@ -100,7 +93,6 @@ impl PuntCause {
         }
     }
 
-    /// The name in traces: the drop reason's name where one exists.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Resolution | Self::ForUs => "for_us",
@@ -137,7 +129,6 @@ impl PuntTag {
     }
 }
 
-/// The local addresses of one port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PuntAddresses {
     pub(crate) port: u16,
@@ -155,7 +146,6 @@ pub(crate) struct PuntAddresses {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PuntVerdict {
     ForUs,
-    /// Addressed to another station.
     Others,
     /// Forwarded if it passes all checks.
     Forward,
@@ -167,7 +157,6 @@ impl PuntAddresses {
         (size_of::<Self>() + lists) as u64
     }
 
-    /// Classifies the frame that begins with `head`.
     pub(crate) fn classify(&self, head: &[u8]) -> PuntVerdict {
         let (Ok((ethertype, at)), Some(mac)) = (layer2(head), head.first_chunk::<6>()) else {
             return PuntVerdict::Forward;
@@ -190,8 +179,8 @@ impl PuntAddresses {
         }
     }
 
-    /// Classifies a frame of a VLAN whose VRF differs from the port's. It is never for this router; it is forwarded only if it was sent to
-    /// the port's MAC (RFC 1812 5.3.4). The check drops anything but a unicast IP packet.
+    /// A VLAN of another VRF: never for this router, forwarded only if sent to the port's MAC (RFC 1812 5.3.4). The check drops
+    /// non-unicast.
     fn classify_elsewhere(&self, head: &[u8]) -> PuntVerdict {
         let (Ok((ethertype, at)), Some(mac)) = (layer2(head), head.first_chunk::<6>()) else {
             return PuntVerdict::Forward;
@@ -214,7 +203,6 @@ impl PuntAddresses {
         (is_ours, *a >> 4 == 0xe)
     }
 
-    /// Returns whether the destination is local, and whether it is a group.
     fn v6(&self, packet: &[u8]) -> (bool, bool) {
         let address = packet.get(IPV6_BYTES - 16..).and_then(|rest| rest.first_chunk());
         let Some(address) = address else { return (false, true) };
@@ -258,7 +246,6 @@ impl Limit {
     }
 }
 
-/// Marks the punts of batches from a port with addresses.
 #[derive(Debug)]
 pub(crate) struct PuntMarker {
     /// Local addresses, replaced by the control side.
@@ -266,9 +253,7 @@ pub(crate) struct PuntMarker {
     pub(crate) port: u16,
     /// Whether the VLAN of the batch is in another VRF than the port: its packets are not punted.
     pub(crate) is_elsewhere: bool,
-    /// Quotas by [`PuntCause`].
     limits: [Limit; PuntCause::ALL.len()],
-    /// Packets over quota since the last [`Self::take_lost`].
     lost: LostPunts,
 }
 
@@ -294,7 +279,6 @@ impl PuntMarker {
         std::mem::take(&mut self.lost)
     }
 
-    /// The current local addresses: one load if they have not changed.
     pub(crate) fn addresses(&mut self) -> &PuntAddresses {
         self.addresses.load()
     }
@@ -311,18 +295,15 @@ impl PuntMarker {
         }
     }
 
-    /// Decides between punt and drop for a packet addressed to this router, in a batch received at `tsc`.
     pub(crate) fn punt_local(&mut self, head: &[u8], tsc: u64) -> Result<PuntCause, DropReason> {
         let cause = PuntCause::for_us(head);
         if self.takes(cause, tsc) { Ok(cause) } else { Err(cause.reason()) }
     }
 
-    /// Decides between punt and drop for a packet with this drop reason, in a batch received at `tsc`.
     pub(crate) fn punt_dropped(&mut self, reason: DropReason, tsc: u64) -> Result<PuntCause, DropReason> {
         PuntCause::of(reason).filter(|cause| self.takes(*cause, tsc)).ok_or(reason)
     }
 
-    /// Applies the quota at `tsc` and counts packets over it as lost.
     fn takes(&mut self, cause: PuntCause, tsc: u64) -> bool {
         if self.is_elsewhere {
             return false;
@@ -430,7 +411,6 @@ mod tests {
                 assert_eq!(punting.classify(&to(mac, frame.clone())), PuntVerdict::Others);
             }
         }
-        // The check drops these as multicast or ARP.
         for frame in [v4([224, 0, 0, 5]), v6("ff02::1"), arp] {
             assert_eq!(punting.classify(&to([0x33; 6], frame)), PuntVerdict::Forward);
         }

@@ -36,7 +36,6 @@ mod tests {
     use super::*;
     use fib::{NextHopId, NextHopTable};
 
-    /// The frame sent for next hop id 6 with 4 ports.
     fn forwarded(frame: &[u8]) -> Option<Vec<u8>> {
         let table = EgressTable::new(&NextHopTable::new(), &ports(4)).unwrap();
         let mut batch = test_frames::batch(&[frame.to_vec()])?;

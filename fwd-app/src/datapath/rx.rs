@@ -12,10 +12,8 @@ use std::sync::Arc;
 pub(crate) struct RxLimits {
     pub(crate) burst: u16,
     pub(crate) batch: usize,
-    /// How long the first packet of a batch may wait for more, cycles.
     pub(crate) flush_cycles: u64,
-    /// Drivers may round a request down to a multiple of this power of two, so only multiples are requested. A batch with less room is
-    /// full.
+    /// Drivers may round a request down to a multiple of this power of two. A batch with less room is full.
     pub(crate) multiple: u16,
 }
 
@@ -29,7 +27,6 @@ pub(crate) struct Rx {
 }
 
 impl Rx {
-    /// Packets of the queue are also counted in `count`.
     pub(crate) fn new(queue: RxQueue, port: u16, limits: RxLimits, count: Arc<QueueCount>) -> Self {
         Self { number: queue.queue(), queue: Some(queue), port, limits, count }
     }
@@ -41,7 +38,6 @@ impl Rx {
         }
     }
 
-    /// Polls the queue once, for at most the free room of `batch`. Returns the number of packets received.
     #[inline]
     pub(crate) fn poll(&mut self, batch: &mut Batch, counters: &mut Counters) -> usize {
         let before = batch.packets.len();
@@ -58,7 +54,6 @@ impl Rx {
         came
     }
 
-    /// Whether `batch` proceeds now, after a poll that received `came` packets.
     #[inline]
     pub(crate) fn is_due(&self, batch: &Batch, came: usize) -> bool {
         let held = batch.packets.len();

@@ -4,7 +4,6 @@ use super::DropReason;
 use super::punt::PuntCause;
 use dpdk_ffi::simd::LengthOrMark;
 
-/// State of a packet. Kernels read and write it as a [`LengthOrMark`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PacketState {
     /// A valid IP packet.

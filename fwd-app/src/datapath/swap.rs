@@ -1,7 +1,6 @@
 //! Exchanges a value with a running lcore, between two batches.
 //!
-//! The control thread offers a value. The lcore polls for it with one load per turn and gives its old value in return, which the control
-//! thread drops. So the lcore neither allocates nor frees.
+//! The lcore polls for an offer with one load per turn and gives its old value in return, so it neither allocates nor frees.
 
 use fib::EngineReader;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,7 +36,6 @@ impl<T> Swap<T> {
         self.is_offered.store(true, Ordering::Release);
     }
 
-    /// Whether an offer is still open.
     #[inline]
     pub(crate) fn is_offered(&self) -> bool {
         self.is_offered.load(Ordering::Acquire)

@@ -1,15 +1,11 @@
 //! Tx: sends the packets of a batch to the queues of their ports, in order of arrival per port, and frees dropped packets.
 //!
-//! When a driver accepts fewer packets than offered, its queue is full and the rest is dropped as `tx_full`. As in l3fwd there is no retry:
-//! waiting would delay the packets of other ports.
+//! When a driver accepts fewer packets than offered, its queue is full and the rest is dropped as `tx_full`: waiting would delay the
+//! packets of other ports. Mbuf chains go only to ports with `MULTI_SEGS`, requested where a frame of the MTU exceeds an mbuf. For other
+//! ports a chain is linearized into its first mbuf, or dropped as `mtu_exceeded`. A batch without chains costs one branch per port.
 //!
-//! Mbuf chains go only to ports that were granted `MULTI_SEGS`, which is requested where a frame of the port's MTU exceeds an mbuf. For
-//! other ports a chain is linearized into its first mbuf, or dropped as `mtu_exceeded` if it does not fit. `run` limits the MTU of such a
-//! port to one mbuf, so chains are rare there. A batch without chains costs one branch per port.
-//!
-//! Packets above the MTU that may be fragmented leave after the rest of their batch. Their port number has no burst, so `scatter` leaves
-//! them in the batch; a batch without them pays nothing. The copies come from the pools of the packets, which have an mbuf for every
-//! descriptor of every queue.
+//! Packets to be fragmented leave after the rest of their batch: their port number has no burst, so `scatter` leaves them. The copies come
+//! from the pools of the packets, which have an mbuf for every descriptor of every queue.
 
 use super::check::ETHERNET_BYTES;
 use super::choose::ip_at;
@@ -25,7 +21,6 @@ use dpdk_ffi::{Burst, Eal, QueueId, RingConsumer, RingProducer, TxQueue};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The sending end of one stage, with its own TX queue on every port.
 pub(crate) struct Tx {
     /// By port index, with counts; `None` while the port is out of use.
     queues: Vec<(Option<TxQueue>, Arc<QueueCount>)>,
@@ -59,7 +54,6 @@ pub(crate) struct PuntSender {
 pub(crate) struct Originated {
     /// Their ring, with the egress port as tag.
     pub(crate) from: RingConsumer,
-    /// One burst from the ring.
     pub(crate) fresh: Burst,
     /// Set when the router's pool runs low, because drivers may hold mbufs that were already sent.
     pub(crate) is_short: Arc<AtomicBool>,
@@ -98,7 +92,6 @@ impl PuntSender {
         }
     }
 
-    /// Counts the punts that a batch had over quota.
     #[inline]
     fn count_lost(&self, punting: &mut PuntMarker, counters: &mut Counters) {
         let lost = punting.take_lost();
@@ -115,12 +108,9 @@ pub(crate) const ORIGINATED_MAX: usize = 32;
 pub(crate) const FRAGMENTS_MAX: u32 = 64;
 
 pub(crate) struct TxParts {
-    /// By port index, each with its count.
     pub(crate) queues: Vec<(TxQueue, Arc<QueueCount>)>,
     pub(crate) batch_max: usize,
-    /// Rings to and from the router.
     pub(crate) punts: Option<PuntSender>,
-    /// Limit of fragments; `None` is unlimited.
     pub(crate) fragments: Option<Limit>,
     pub(crate) latency: Latency,
     pub(crate) watch: Arc<Watch>,
@@ -137,14 +127,12 @@ impl Tx {
         Self { queues, number, outs, dropped: burst(0), punts, fragments, latency, watch, last_tsc: 0 }
     }
 
-    /// Exchanges this stage's queue of the port of `queues`: hands it over, or takes it back.
     pub(crate) fn exchange(&mut self, queues: &mut PortQueues) {
         if let Some((queue, _)) = self.queues.get_mut(usize::from(queues.port)) {
             queues.tx.exchange(self.number, queue, TxQueue::queue);
         }
     }
 
-    /// Sends or frees every packet of `batch` and clears it.
     pub(crate) fn send(&mut self, batch: &mut Batch, counters: &mut Counters) {
         let count = batch.packets.len();
         let has_chains = batch.packets.has_chains();
@@ -182,8 +170,7 @@ impl Tx {
         batch.clear();
     }
 
-    /// Sends the waiting packets of all ports. Packets that a queue refuses are counted in `drops` and freed; returns their number and
-    /// bytes. `has_chains` says whether chains may be among them; `origin` is the origin of all.
+    /// Packets that a queue refuses are counted in `drops` and freed; returns their number and bytes. `has_chains`: some may be chains.
     #[inline]
     fn send_outs(&mut self, has_chains: bool, origin: PacketOrigin, drops: &mut Drops) -> (u64, u64) {
         let (mut unsent, mut unsent_bytes) = (0, 0);
@@ -318,7 +305,6 @@ impl Tx {
         }
     }
 
-    /// Records an idle turn: the next batch restarts the busy timer.
     pub(crate) fn rest(&mut self) {
         self.last_tsc = 0;
     }
@@ -338,7 +324,6 @@ impl Tx {
     }
 }
 
-/// Makes drivers free sent mbufs. Drivers without support keep them.
 #[cold]
 fn free_sent(queues: &mut [(Option<TxQueue>, Arc<QueueCount>)]) {
     for queue in queues.iter_mut().filter_map(|(queue, _)| queue.as_mut()) {

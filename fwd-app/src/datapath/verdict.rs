@@ -14,8 +14,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Sets the egress entry and port of every packet. Dropped packets are counted in the batch.
 ///
-/// One kernel copies the entries and finds the packets that need care: a code instead of a port, a destination on a connected link, an IP
-/// packet longer than the MTU, a bare id beyond the dense entries. Their entries are then resolved one by one.
+/// One kernel copies the entries and finds packets that need care: a code instead of a port, a destination on a link, an IP packet longer
+/// than the MTU, a bare id beyond the dense entries. These are resolved one by one.
 #[inline]
 pub(crate) fn verdict(batch: &mut Batch, table: &EgressTable) {
     let Batch { packets, v4, v6, kinds, indices, is_plain, punting, .. } = batch;
@@ -47,7 +47,6 @@ pub(crate) fn verdict(batch: &mut Batch, table: &EgressTable) {
     }
 }
 
-/// Replaces the entries of tagged packets where their gateway has an entry in their VLAN. Returns whether a packet needs care.
 #[cold]
 #[inline(never)]
 fn enter_vlans(batch: &mut Batch, table: &EgressTable) -> bool {
@@ -66,8 +65,7 @@ fn enter_vlans(batch: &mut Batch, table: &EgressTable) -> bool {
     need_care
 }
 
-/// Filters out packets to other MACs than the port's: broadcasts, and foreign frames on a promiscuous port. Only ports with addresses check
-/// the MAC.
+/// Filters out packets to other MACs than the port's: broadcasts, and foreign frames on a promiscuous port.
 #[cold]
 #[inline(never)]
 fn screen(batch: &mut Batch) {
@@ -87,7 +85,6 @@ fn screen(batch: &mut Batch) {
     }
 }
 
-/// Counts drops for codes, resolves destinations on connected links, and fragments or drops packets above the MTU.
 #[cold]
 #[inline(never)]
 fn settle(batch: &mut Batch, table: &EgressTable) {
@@ -184,15 +181,13 @@ fn hand_over(batch: &mut Batch) {
 struct Settling<'a> {
     drops: &'a mut Drops,
     punting: Option<&'a mut PuntMarker>,
-    /// When the last packet was received.
     tsc: u64,
     has_punts: bool,
 }
 
 impl Settling<'_> {
-    /// The word of the exit of a packet with entry `found`: the entry's port; [`Exit::Fragment`] if the packet is too long and may be
-    /// fragmented for the entry's MTU; or [`Exit::Dropped`], with the reason in the slot, counted in `drops` or as a punt. `packet` yields
-    /// the packet's first bytes and the offset of its IP header.
+    /// The word of the exit of a packet with entry `found`. [`Exit::Fragment`]: too long and may be fragmented. [`Exit::Dropped`]: the
+    /// reason is in the slot, counted in `drops` or as a punt. `packet` yields the first bytes and the offset of the IP header.
     fn port<'a>(
         &mut self,
         found: Egress,
@@ -405,7 +400,6 @@ mod tests {
         let Some(mut batch) = test_frames::batch(&frames) else { return };
         batch.punting = Some(PuntMarker::new(Arc::new(ArcSwap::from_pointee(ours)), 4, 1024));
         parse(&mut batch);
-        // The lane has all packets except the expired one; the tagged one is last.
         let answers =
             [id(10), id(10), local, id(0), silent, id(10), id(10), unreachable, prohibit, black, id(0)];
         assert_eq!(batch.v4.len, answers.len());
@@ -450,7 +444,6 @@ mod tests {
             )
             .with_level(level);
             parse(&mut batch);
-            // The codes above the drop reasons, once each.
             batch.v4.hops[..9].copy_from_slice(&ids[125..]);
             verdict(&mut batch, &table);
             assert_eq!(batch.ports[..9], [Exit::Dropped.word(); 9]);

@@ -1,10 +1,7 @@
 //! VLANs in VRFs: moves the packets of other VRFs out of a batch, on ports whose VLANs are in several VRFs.
 //!
-//! A batch has one VRF. A queue of such a port has a [`VlanSort`] and a batch for each of the other VRFs. Before parsing, the outermost tag
-//! of each packet selects the batch. Packets of one VRF stay in order of arrival; packets of different VRFs belong to different flows and
-//! may overtake each other.
-//!
-//! Queues of other ports have no [`VlanSort`].
+//! A batch has one VRF. A queue of such a port has a [`VlanSort`] and a batch for each other VRF; before parsing, the outermost tag of each
+//! packet selects the batch. Packets of one VRF stay in order of arrival; packets of different VRFs may overtake each other.
 
 use super::batch::{Batch, Stamp};
 use super::check::outer_vlan;
@@ -32,16 +29,13 @@ pub(crate) struct VlanSort {
     vrfs: Vec<usize>,
     /// Target of each packet of the last batch, as in `at`.
     to: Vec<u16>,
-    /// Receive times of the last batch.
     stamps: Vec<Stamp>,
-    /// The packets of each other VRF, until [`Self::take_batch`].
     outs: Vec<Burst>,
     /// A target that no packet has.
     unused: Burst,
 }
 
 impl VlanSort {
-    /// For batches of at most `batch_max` packets of a port; `None` when all packets are in the port's VRF.
     pub(crate) fn new(eal: &Eal, vrfs: &PortVrfs, batch_max: usize) -> Option<Self> {
         let mut others: Vec<usize> = vrfs.vlans.values().copied().collect();
         others.sort_unstable();
@@ -62,13 +56,11 @@ impl VlanSort {
         })
     }
 
-    /// Number of VRFs besides the port's own.
     pub(crate) fn others(&self) -> usize {
         self.vrfs.len()
     }
 
-    /// Moves the packets of other VRFs out of the unparsed `batch`, for [`Self::take_batch`]. Returns whether it had any. A batch that
-    /// becomes empty can be reused at once.
+    /// Moves them for [`Self::take_batch`]. Returns whether `batch` had any. A batch that becomes empty can be reused at once.
     pub(crate) fn sort(&mut self, batch: &mut Batch) -> bool {
         let count = batch.packets.len();
         let mut has_others = false;
@@ -87,7 +79,6 @@ impl VlanSort {
         has_others
     }
 
-    /// Moves the packets of other VRF `index` to the empty `batch`. Returns whether it has any.
     pub(crate) fn take_batch(&mut self, index: usize, batch: &mut Batch) -> bool {
         let out = &mut self.outs[index];
         if out.is_empty() {
@@ -100,7 +91,6 @@ impl VlanSort {
         true
     }
 
-    /// Copies to `batch` the receive times of the last batch's packets with target `wanted`.
     fn stamp(&self, wanted: u16, batch: &mut Batch) {
         let mut rest = &self.to[..];
         for stamp in &self.stamps {
@@ -121,7 +111,6 @@ mod tests {
     use dpdk_ffi::testing;
     use proptest::prelude::*;
 
-    /// A frame whose destination ends with `number`, with these tags: type and TCI.
     fn frame(number: u8, tags: &[(u16, u16)]) -> Vec<u8> {
         let types: Vec<_> = tags.iter().map(|(ethertype, _)| *ethertype).collect();
         let mut frame = if number.is_multiple_of(3) {
@@ -169,7 +158,6 @@ mod tests {
                     received.extend(std::iter::repeat_n(tsc, packets as usize));
                 }
             }
-            // By definition: 802.1Q 9.6 and the three types that parse accepts as tags.
             let vrf = |tags: &[(u16, u16)]| match tags {
                 [(0x8100 | 0x88a8 | 0x9100, tci), ..] => match tci & 0xfff { 1 | 4 => 5, 2 => 4, 4094 => 9, _ => 3 },
                 _ => 3,

@@ -1,12 +1,9 @@
-//! Copies of packets for captures and traces: the next N dropped packets, or the next N packets of any fate. A [`PacketFilter`] narrows
-//! both.
+//! Copies of packets for captures and traces: the next N dropped packets, or the next N packets of any fate.
 //!
-//! While both are off, a batch costs two relaxed loads. Otherwise lcores copy matching packets into buffers of a free list, so that nothing
-//! is allocated and no lcore waits. A packet that finds the list empty counts as missed.
-//!
-//! Filters are published without locks. Each request of the control thread has a number, its round, in the same word as the count of
-//! packets still wanted. An lcore reads the word, then the filter, and decrements the count only if the round is unchanged: a change of the
-//! filter changes the round too.
+//! While both are off, a batch costs two relaxed loads. Otherwise lcores copy matching packets into buffers of a free list: nothing is
+//! allocated and no lcore waits. A packet that finds the list empty counts as missed. Filters are published without locks: each request has
+//! a number, its round, in the same word as the count of packets still wanted. An lcore reads the word, then the filter, and decrements the
+//! count only if the round is unchanged: a change of the filter changes the round too.
 
 use super::check::{self, Destination};
 use super::punt::PuntCause;
@@ -20,7 +17,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Buffers of the free list: 1 MB.
 const BUFFERS: usize = 512;
-/// Bytes kept of a packet.
 const KEPT_BYTES: usize = 2048;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +25,6 @@ pub(crate) enum Purpose {
     Trace,
 }
 
-/// Conditions that a packet must meet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PacketFilter {
     pub(crate) port: Option<u16>,
@@ -38,7 +33,6 @@ pub(crate) struct PacketFilter {
     pub(crate) reason: Option<DropReason>,
 }
 
-/// Receiving queue and VRF of a packet, where known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PacketOrigin {
     /// Number of the RX queue, counted over all ports.
@@ -60,14 +54,11 @@ pub(crate) struct WatchedPacket {
     pub(crate) purpose: Purpose,
     /// The round of `purpose` that it was copied for.
     round: u64,
-    /// The first bytes, as received.
     pub(crate) frame: Vec<u8>,
-    /// The whole length, bytes.
     pub(crate) frame_bytes: u32,
     pub(crate) origin: PacketOrigin,
     /// Whether it already had its new headers.
     pub(crate) is_leaving: bool,
-    /// When its burst was received.
     pub(crate) tsc: u64,
     /// The engine's answer; `None` when it was dropped before the lookup.
     pub(crate) next_hop: Option<u32>,
@@ -87,7 +78,6 @@ pub(crate) enum Fate {
 }
 
 impl Fate {
-    /// The fate of the packet at `place` of a batch that has its verdict.
     fn of(batch: &Batch, place: usize) -> Self {
         match batch.slot(place) {
             PacketState::Dropped(reason) => Self::Dropped(reason),
@@ -101,7 +91,6 @@ impl Fate {
     }
 }
 
-/// The active requests and the channels of the copies.
 #[derive(Debug)]
 pub(crate) struct Watch {
     captures: Wish,
@@ -113,17 +102,14 @@ pub(crate) struct Watch {
     seen: (Sender<Box<WatchedPacket>>, Receiver<Box<WatchedPacket>>),
 }
 
-/// The request of one purpose.
 #[derive(Debug, Default)]
 struct Wish {
     /// The round, and in the lower [`COUNT_BITS`] the number of packets still wanted.
     left: AtomicU64,
-    /// [`FilterWords`] of the filter.
     words: [AtomicU64; 3],
 }
 
 const COUNT_BITS: u32 = 48;
-/// Mask of the count in `Wish::left`.
 const COUNT: u64 = (1 << COUNT_BITS) - 1;
 
 /// A filter as lcores read it. One word has port, VRF, reason, address family and prefix length, each with a value for "any"; two words
@@ -150,7 +136,6 @@ impl FilterWords {
         Self([first, (address >> 64) as u64, address as u64])
     }
 
-    /// Whether packets of this port and VRF match.
     fn takes_origin(self, port: Option<u16>, vrf: Option<usize>) -> bool {
         let [p0, p1, v0, v1, ..] = self.0[0].to_le_bytes();
         let takes =
@@ -170,7 +155,6 @@ impl FilterWords {
         !self.wants_reason() || dropped.is_some_and(|reason| reason as u8 == self.reason())
     }
 
-    /// Whether the destination of the packet that starts with `head` matches.
     fn takes_destination(self, head: &[u8]) -> bool {
         let [first, hi, lo] = self.0;
         let [.., family, len, _] = first.to_le_bytes();
@@ -296,7 +280,6 @@ impl Watch {
         (self.captures.left.load(Ordering::Relaxed) | self.traces.left.load(Ordering::Relaxed)) & COUNT != 0
     }
 
-    /// The requests that packets of this origin match.
     fn wanted_from(&self, origin: PacketOrigin) -> impl Iterator<Item = WantedPackets> {
         let port = move || self.ports.get().and_then(|ports| ports.get(origin.input?).copied());
         let wanted = [Purpose::Capture, Purpose::Trace]
@@ -328,7 +311,6 @@ impl Watch {
         }
     }
 
-    /// Copies matching packets that a full queue refused, with their new headers.
     #[cold]
     pub(crate) fn refused(&self, packets: &Burst, origin: PacketOrigin, reason: DropReason) {
         for packet in packets.iter() {
@@ -336,7 +318,6 @@ impl Watch {
         }
     }
 
-    /// Copies a packet that is dropped after its verdict, given its first bytes and its length.
     #[cold]
     pub(crate) fn dropped(&self, frame: (&[u8], u32), origin: PacketOrigin, reason: DropReason) {
         self.lost(frame, origin, false, reason);

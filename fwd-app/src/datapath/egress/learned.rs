@@ -24,7 +24,6 @@ impl Learner {
     }
 }
 
-/// The address and the port of a learned MAC, and its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LearnedKey {
     pub(crate) address: IpAddr,

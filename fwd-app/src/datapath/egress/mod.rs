@@ -1,11 +1,9 @@
-//! Egress port, MACs and MTU of each next-hop id, in 16-byte entries.
+//! Egress port, MACs and MTU of each next-hop id, in 16-byte entries, built by the control side.
 //!
-//! The control side builds the table from the [`NextHopTable`] and the ports; the verdict pass reads it. Ids named by a feed have entries
-//! in a dense array. The entry of a bare id beyond the array is computed, so that id 2^24 - 1 does not cost 256 MB. A new table is
-//! published *before* the engine learns new ids, so that every id in an answer is in the table.
-//!
-//! The entry of a group has a code and the number of its [`Ways`]; each path of the group has an id and an entry. `build` resolves gateways
-//! and groups, so that the failure of a gateway changes this table only.
+//! Ids named by a feed have entries in a dense array. The entry of a bare id beyond the array is computed, so that id 2^24 - 1 does not
+//! cost 256 MB. A new table is published *before* the engine learns new ids, so that every id in an answer is in the table. The entry of a
+//! group has a code and the number of its [`Ways`]; each path has an id and an entry, so that the failure of a gateway changes this table
+//! only.
 
 mod build;
 pub(crate) mod learned;
@@ -55,18 +53,14 @@ impl Named for EgressPort {
 pub(crate) trait Named {
     fn name(&self) -> &str;
     fn device(&self) -> &str;
-    /// Whether `wanted` is the port's name or its device's name.
     fn is_called(&self, wanted: &str) -> bool {
         [self.name(), self.device()].iter().any(|name| fib::is_port_name(name, wanted))
     }
-    /// Number and name, for messages.
     fn title(&self, index: impl fmt::Display) -> String {
         format!("port {index} ({})", self.name())
     }
 }
 
-/// Checks that `hop` refers to a port in `ports` or to none.
-///
 /// # Errors
 /// [`EgressError::NoPort`] when the port does not exist.
 pub(crate) fn check_ports(hop: &NextHop, ports: &[impl Named]) -> Result<(), EgressError> {
@@ -105,10 +99,8 @@ pub(crate) fn find_port(
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum EgressError {
-    /// A route or a neighbour refers to a port that does not exist.
     #[error("{user} names port {port}, which does not exist; there are: {known}")]
     NoPort {
-        /// The next hop or neighbour.
         user: String,
         /// The port as written.
         port: String,
@@ -156,13 +148,11 @@ pub(crate) struct LiveGroup {
     paths: Box<[NextHopId]>,
     /// Bit mask of live paths.
     alive: u64,
-    /// `None` when no path is alive.
     ways: Option<Arc<Ways>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unusable {
-    /// The link of its port is down, or all links of a group.
     #[error("its link is down")]
     LinkDown,
     /// Neither a route nor a neighbour entry leads to its gateway.
@@ -179,7 +169,6 @@ pub(crate) struct PathState {
 }
 
 impl EgressTable {
-    /// Entries by id; entries of bare ids beyond the array are computed.
     #[inline(always)]
     pub(crate) fn dense(&self) -> &[Egress] {
         &self.dense
@@ -220,12 +209,10 @@ impl EgressTable {
         if entry.port == Exit::Group.word() { self.path(entry, hash) } else { (id, entry) }
     }
 
-    /// The entry of `destination` on the directly connected link of next hop `id`, for untagged packets.
     pub(crate) fn connected(&self, id: NextHopId, destination: IpAddr) -> Egress {
         self.connected_in([0; 2], id, destination)
     }
 
-    /// Like [`Self::connected`], for packets in these VLANs.
     pub(crate) fn connected_in(&self, vlans: [u16; 2], id: NextHopId, destination: IpAddr) -> Egress {
         let known = self.links.get(&id).and_then(|port| {
             let in_vlan = self.by_vlan.get(&(destination, *port, vlans));
@@ -234,7 +221,6 @@ impl EgressTable {
         known.copied().unwrap_or(Self::drop(DropReason::NoNeighbour))
     }
 
-    /// Whether a neighbour was learned in a VLAN, so that [`Self::in_vlans`] has entries.
     #[inline(always)]
     pub(crate) fn has_vlans(&self) -> bool {
         !self.by_vlan.is_empty()
@@ -266,7 +252,6 @@ impl EgressTable {
         gateways.filter(|(id, _)| !self.unrouted.0.contains(id))
     }
 
-    /// The next hops of `gateways` that no route in `rib` uses.
     fn without_route(&self, rib: &Rib) -> FxHashSet<NextHopId> {
         let groups = self.groups.iter().filter(|(id, _)| rib.has_route_to(**id));
         let paths: FxHashSet<_> = groups.flat_map(|(_, live)| &live.paths).collect();
@@ -289,9 +274,8 @@ impl EgressTable {
         missing.map(|(_, gateway)| gateway)
     }
 
-    /// Why packets of a next hop cannot leave; `None` if they can. A next hop with a path over a link that is up is usable even if its MAC
-    /// is unknown. A next hop that drops on purpose is usable too. A gateway whose route leads back to it counts as usable: without that
-    /// route it would have a path again.
+    /// Why packets of a next hop cannot leave. Usable are also: a path over a link that is up whose MAC is unknown, a next hop that drops
+    /// on purpose, and a gateway whose route leads back to it (without that route it would have a path again).
     pub(crate) fn unusable(&self, id: NextHopId) -> Option<Unusable> {
         let entry = self.get(id);
         let over = |port: u16| (!self.is_up(port)).then_some(Unusable::LinkDown);
@@ -311,7 +295,6 @@ impl EgressTable {
         self.unusable(id).is_none()
     }
 
-    /// The paths of a group; `None` for any other next hop.
     pub(crate) fn paths(&self, id: NextHopId) -> Option<Vec<PathState>> {
         let LiveGroup { group, paths, alive, ways } = self.groups.get(&id)?;
         let state = |(place, (id, path)): (usize, (&NextHopId, &fib::GroupPath))| {
@@ -322,7 +305,6 @@ impl EgressTable {
         Some(paths.iter().zip(group.paths()).enumerate().map(state).collect())
     }
 
-    /// The numbers of groups, of their paths, and of live paths.
     pub(crate) fn group_counts(&self) -> (usize, usize, usize) {
         let counts = self.groups.values().map(|live| (live.paths.len(), live.alive.count_ones() as usize));
         counts.fold((0, 0, 0), |sum, (paths, alive)| (sum.0 + 1, sum.1 + paths, sum.2 + alive))
@@ -340,7 +322,6 @@ impl EgressTable {
         *turnover != rib.turnover() && self.without_route(rib) != *unrouted
     }
 
-    /// The gateways whose route leads back to them; nothing is sent to them.
     pub(crate) fn loops(&self) -> &[IpAddr] {
         &self.loops
     }
@@ -359,7 +340,6 @@ impl EgressTable {
         self.counts.as_ref()
     }
 
-    /// The same table with packet counts by next hop on `lanes` lanes, or without counts.
     pub(crate) fn counting(&self, lanes: Option<usize>) -> Self {
         let last = self.hops_last;
         Self { counts: lanes.map(|lanes| Arc::new(HopCounts::new(lanes, last))), ..self.clone() }
@@ -408,7 +388,6 @@ pub(crate) mod tests {
 
     use fib::{Neighbour, NextHopTable};
 
-    /// `count` ports named `p0`, `p1`, .. with MACs `02:f0:00:00:00:PP` and an MTU of 1500.
     pub(crate) fn ports(count: u8) -> Vec<EgressPort> {
         let port = |i| EgressPort {
             name: format!("p{i}"),

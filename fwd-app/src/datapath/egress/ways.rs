@@ -8,11 +8,9 @@
 //! rank     = the bucket's place in a permutation of all buckets that the identity makes ([`rank`])
 //! cost     = -ln((rank + 0.5) / BUCKETS) / weight                          the first of equal ones counts
 //! ```
-//! The owner depends on the set of paths only, not on its history. So a path that fails or is withdrawn moves no flow of other paths, and a
-//! path that returns gets exactly its flows back.
-//!
-//! Shares therefore only approximate the weights; the test of shares below bounds the error. Permutations are closer than random numbers:
-//! they halve the error for two paths.
+//! The owner depends on the set of paths only, not on its history: a path that fails or is withdrawn moves no flow of other paths, and a
+//! path that returns gets exactly its flows back. So shares only approximate the weights; permutations halve the error of random numbers
+//! for two paths.
 
 use super::super::flow::fold;
 use fib::NextHopId;
@@ -28,10 +26,8 @@ const K: [u64; 4] =
 /// Paths whose costs are cached during a build: 16 KB each.
 const COSTS_MAX: usize = 1024;
 
-/// The owner of each bucket of a group.
-///
-/// An index in `paths` takes 1, 2, 4 or 8 bits, as few as the number of paths allows: the buckets of two paths are 512 bytes, which stay in
-/// the L1 cache.
+/// The owner of each bucket of a group. An index in `paths` takes 1, 2, 4 or 8 bits: the buckets of two paths are 512 bytes, in the L1
+/// cache.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Ways {
@@ -44,7 +40,6 @@ pub(crate) struct Ways {
 }
 
 impl Ways {
-    /// Each bucket belongs to `paths[places[bucket]]`.
     fn new(paths: [NextHopId; PATHS_MAX], places: &[u8; BUCKETS]) -> Self {
         let last = places.iter().copied().max().unwrap_or(0);
         let log_bits = [0, 1, 2].into_iter().find(|log| last < 1 << (1 << log)).unwrap_or(3);
@@ -100,7 +95,6 @@ pub(crate) fn identity(gateway: Option<IpAddr>, port: Option<u16>) -> u64 {
     fold(fold((address >> 64) as u64 ^ K[0], address as u64 ^ K[1]) ^ port ^ K[2], K[3])
 }
 
-/// The place of a bucket in the permutation of `identity`.
 const fn rank(identity: u64, bucket: u32) -> u32 {
     const MASK: u32 = ALL.end - 1;
     let (mut place, mut key) = (bucket, identity);
@@ -201,7 +195,6 @@ mod tests {
         assert_eq!(distinct.len(), all.len());
     }
 
-    /// The largest deviation of a share from its weight over groups of `paths` paths, in per cent: average and worst.
     fn imbalance(paths: u32, weight: impl Fn(u32) -> u16) -> (f64, f64) {
         let mut maker = WaysMaker::default();
         let (mut sum, mut worst) = (0.0, 0.0_f64);

@@ -17,18 +17,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Sent by `port` to this MAC.
-    Tx {
-        port: usize,
-        destination: MacAddr,
-        ip_at: u16,
-    },
-    Fragments {
-        port: usize,
-        destination: MacAddr,
-        ip_at: u16,
-        mtu_bytes: u16,
-    },
+    Tx { port: usize, destination: MacAddr, ip_at: u16 },
+    Fragments { port: usize, destination: MacAddr, ip_at: u16, mtu_bytes: u16 },
     Drop(DropReason),
 }
 

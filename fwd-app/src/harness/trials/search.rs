@@ -84,10 +84,8 @@ enum Phase {
     /// Second, at the rate that arrived in the first.
     Arrived(u32),
     /// Third, one step below or above the second.
-    Beside {
-        second: u32,
-        third: u32,
-    },
+    Beside { second: u32, third: u32 },
+    /// Goals propose candidates.
     Goals,
 }
 

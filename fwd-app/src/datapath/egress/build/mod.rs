@@ -1,12 +1,10 @@
 //! Builds an egress table: resolves each next hop with the current ports, neighbours and routes.
 //!
-//! Next hops that depend only on a port and a neighbour come first, then groups and *recursive* gateways. A recursive gateway has neither a
-//! port nor a neighbour entry: its packets follow the longest route that covers it. If that route is a link, the gateway is a neighbour
-//! there; if it is another next hop, the packets take the path of that next hop. A gateway whose path leads back to it, or through more
-//! than [`REACH_MAX`] next hops, drops its packets as `no_neighbour`.
-//!
-//! A path of a group is alive if its port is up and its MAC is known; a link as a path is alive when it is up. A group without a live path
-//! drops its packets as `no_neighbour`. A group keeps the [`Ways`] of the previous table while the same paths are alive.
+//! Next hops that depend only on a port and a neighbour come first, then groups and *recursive* gateways, which have neither a port nor a
+//! neighbour entry: their packets follow the longest route that covers the gateway. If that route is a link, the gateway is a neighbour
+//! there; else the packets take the path of its next hop. A gateway in a loop or behind more than [`REACH_MAX`] next hops drops its packets
+//! as `no_neighbour`, as does a group without a live path. A path is alive if its port is up and its MAC is known, or as a link when it is
+//! up. A group keeps the [`Ways`] of the previous table while the same paths are alive.
 
 use super::learned::{Learned, LearnedKey};
 use super::ways::{Alive, Ways, WaysMaker, identity};
@@ -22,7 +20,6 @@ use std::sync::Arc;
 /// Most next hops between a recursive gateway and its port.
 const REACH_MAX: usize = 256;
 
-/// The largest id with an entry in the dense array.
 pub(crate) fn last_dense(hops: &NextHopTable) -> u32 {
     let is_dense = |(id, hop): &(NextHopId, &NextHop)| **hop != NextHop::Bare || id.get() <= DENSE_BARE_MAX;
     hops.iter().filter(is_dense).map(|(id, _)| id.get()).max().unwrap_or(0)
@@ -30,12 +27,10 @@ pub(crate) fn last_dense(hops: &NextHopTable) -> u32 {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Inputs<'a> {
-    /// Next hops, and the neighbours of their table.
     pub(crate) hops: &'a NextHopTable,
     pub(crate) learned: &'a Learned,
     /// A port's index is its place in the list.
     pub(crate) ports: &'a [EgressPort],
-    /// Routes that resolve gateways without a port.
     pub(crate) rib: &'a Rib,
     /// Ports that groups avoid although their link is up.
     pub(crate) stopped: &'a [u16],
@@ -47,7 +42,6 @@ pub(crate) struct Inputs<'a> {
 
 #[cfg(any(test, feature = "testing"))]
 impl<'a> Inputs<'a> {
-    /// Without stopped or foreign ports and an earlier table.
     pub(crate) fn new(
         hops: &'a NextHopTable,
         ports: &'a [EgressPort],
@@ -59,8 +53,6 @@ impl<'a> Inputs<'a> {
 }
 
 impl EgressTable {
-    /// Builds a table.
-    ///
     /// # Errors
     /// [`EgressError`] when a next hop or a neighbour refers to a port that does not exist, or when there are no ports.
     pub(crate) fn build(inputs: &Inputs<'_>) -> Result<Self, EgressError> {
@@ -124,7 +116,6 @@ impl EgressTable {
         Ok(table)
     }
 
-    /// The entry of a next hop that depends on no other; `None` for a group and a recursive gateway.
     fn simple(
         &mut self,
         id: NextHopId,
@@ -186,7 +177,6 @@ impl EgressTable {
 
 enum Dependent {
     Group(Group, Box<[NextHopId]>),
-    /// A gateway and the next hop of its route.
     Recursive(IpAddr, NextHopId),
 }
 
@@ -282,7 +272,6 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// The first link of a group that is up: the gateway is a neighbour there.
     fn link_of_group(&self, id: NextHopId) -> Option<u16> {
         let Some(Dependent::Group(_, paths)) = self.dependent.get(&id) else { return None };
         let mut links = paths.iter().filter_map(|path| self.table.links.get(path)).copied();
@@ -346,7 +335,6 @@ impl<'a> Resolver<'a> {
         entry
     }
 
-    /// The ways of a group, reused from the previous table if the same paths are alive.
     fn ways(&mut self, id: NextHopId, group: &Group, paths: &[NextHopId], alive: u64) -> Arc<Ways> {
         let known = self.inputs.before.and_then(|table| table.groups.get(&id));
         let known =
@@ -362,7 +350,6 @@ impl<'a> Resolver<'a> {
             .map(|(_, (id, path))| {
                 let port = match &path.hop {
                     NextHop::Gateway { port, .. } | NextHop::Connected { port } => {
-                        // Known to exist.
                         find_port(port, self.inputs.ports, String::new).ok().flatten()
                     }
                     _ => None,
@@ -376,8 +363,6 @@ impl<'a> Resolver<'a> {
 
 #[cfg(test)]
 impl EgressTable {
-    /// Builds the table with a route to each hop, without routes for gateways. A port's index is its place in the list.
-    ///
     /// # Errors
     /// As [`Self::build`].
     pub(crate) fn new(hops: &NextHopTable, ports: &[EgressPort]) -> Result<Self, EgressError> {

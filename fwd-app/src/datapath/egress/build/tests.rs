@@ -25,7 +25,6 @@ impl EgressRig {
         rig
     }
 
-    /// Returns the next hop of the new route.
     fn route(&mut self, text: &str) -> NextHopId {
         let (prefix, hop) = parse_route(text).unwrap();
         let id = match hop {
@@ -121,13 +120,11 @@ fn a_next_hop_without_a_route_is_no_gateway() {
     assert_eq!(none, "");
     let (_, back) = set("10.0.0.0/8", single);
     assert_eq!((gateways(&back), back.missing().count()), ("192.0.2.1".to_owned(), 1));
-    // A table built earlier is detected as outdated.
     assert!(table.has_other_gateways(&rig.rib) && !back.has_other_gateways(&rig.rib));
     rig.rib.set("10.0.0.0/9".parse().unwrap(), single);
     assert!(!back.has_other_gateways(&rig.rib));
     rig.rib.set("11.0.0.0/8".parse().unwrap(), group);
     assert!(back.has_other_gateways(&rig.rib));
-    // Packets in flight still find it.
     assert_eq!(without_group.wanted(group, address("11.0.0.1")), Some((address("192.0.2.2"), Some(1))));
 }
 
@@ -208,7 +205,6 @@ fn a_gateway_without_a_port_follows_its_route() {
     rig.route("14.0.0.0/9 via 172.16.0.1");
     assert!(table.has_moved(&rig.rib));
     assert_eq!(rig.table().get(further).port, 2);
-    // A static neighbour needs no route.
     rig.neighbour("203.0.113.1", 1);
     assert_eq!(rig.table().get(without).port, 1);
 }
