@@ -1,7 +1,7 @@
 //! Parse: checks headers and collects destinations by family.
 //!
 //! Nearly all frames are untagged IPv4 without options or untagged IPv6, of at least 54 bytes: one kernel call per burst checks them. All
-//! others go one by one through [`check::check`], which alone decides the drop reason: the kernel must never pass what it refuses.
+//! others go one by one through [`check::check`], which alone decides the drop reason: the kernel must never pass a packet that it refuses.
 
 use super::batch::{Batch, NO_ENTRY, Tagged};
 use super::check::{self, Destination};

@@ -1,9 +1,6 @@
-//! Access for fuzz targets to private parts: the datapath on frames in mbufs, the capture reader, the control socket, the configuration
-//! file and the route feeds.
-//!
-//! [`Parser`] runs the parse pass at one kernel level. [`BatchForwarder`] runs all passes from parse to tx, and
-//! [`BatchForwarder::wanted`] gives the result expected by `--verify`. Both reuse their batch between calls, like an lcore. [`router`] is
-//! the protocol part of the router. Comparing results is left to the callers.
+//! Access for fuzz targets to private parts: the datapath, the capture reader, the control socket, the configuration and the route feeds.
+//! [`Parser`] runs the parse pass at one kernel level. [`BatchForwarder`] runs all passes from parse to tx; [`BatchForwarder::wanted`] is
+//! the result expected by `--verify`. Both reuse their batch between calls, like an lcore.
 
 pub mod router;
 
@@ -49,7 +46,6 @@ impl Frame {
         &self.bytes[..self.head_bytes.min(self.bytes.len())]
     }
 
-    /// Appends the frame to a batch, tagged with its number among the packets. `None` when the pool is empty.
     fn push(&self, batch: &mut Batch, pool: &Mempool) -> Option<()> {
         let (head, tail) = self.bytes.split_at(self.head().len());
         let mut packet = pool.copy(head).ok()?;
@@ -63,7 +59,6 @@ impl Frame {
     }
 }
 
-/// Clears `batch` and parses `bursts` in order. `None` when the pool is empty.
 fn parse_all(batch: &mut Batch, bursts: &[&[Frame]], pool: &Mempool) -> Option<()> {
     batch.packets.free_all();
     batch.clear();
@@ -174,7 +169,6 @@ impl Parser {
     }
 }
 
-/// Fragments packet `i` of a batch, whose place in it is `place`, into `pieces`; `None` when the pool is empty.
 fn fragments(batch: &Batch, (i, place): (usize, usize), pieces: &mut Burst) -> Option<Outcome> {
     let tagged = batch.tagged.iter().find(|tagged| usize::from(tagged.place) == place);
     let ip_at = tagged.map_or(check::ETHERNET_BYTES, |tagged| usize::from(tagged.ip_at));
@@ -297,8 +291,7 @@ impl BatchForwarder {
         })
     }
 
-    /// Forwards `bursts` as one batch with the kernels of `level` or the best below it, and distributes the packets to ports as tx does. `Err`
-    /// holds the packets of a port that are out of order. `None` when the pool is empty.
+    /// Forwards `bursts` as one batch, with at most `level`. `Err` holds the packets of a port out of order. `None` when the pool is empty.
     pub fn forward(&mut self, bursts: &[&[Frame]], level: Level) -> Option<Result<Forwarded, Vec<u64>>> {
         let Self { lookup, table, pool, batches, outs, dropped, .. } = self;
         let batch = &mut batches[level as usize];
@@ -401,8 +394,7 @@ pub fn ctl_words(line: &str) -> Option<String> {
     }
 }
 
-/// Feeds `input` to a control socket connection in pieces of at most `piece` bytes, with a session that echoes requests. Returns the replies
-/// and the number of invalid lines.
+/// Feeds `input` to a control connection in pieces of at most `piece` bytes. Returns the replies and the number of invalid lines.
 #[must_use]
 pub fn ctl_replies(mut input: &[u8], piece: usize) -> (Vec<u8>, u64) {
     let (mut client, mut replies) = (CtlConnection::new(), Vec::new());

@@ -1,8 +1,7 @@
 //! Drives the router's protocol part through arbitrary steps, for fuzz targets and for the properties below.
 //!
-//! [`drive`] checks after each step: frames are well formed according to an independent plain parser, all packets and neighbours are
-//! accounted for, the table stays within its limits, and no ICMP error reports an ICMP error. [`template`] provides frames of every kind the
-//! router reads; callers edit them and restore lengths and checksums with [`correct`].
+//! [`drive`] checks after each step: frames are well formed, all packets and neighbours are accounted for, the table stays within its
+//! limits, and no ICMP error reports an ICMP error. Callers edit frames of [`template`] and restore lengths and checksums with [`correct`].
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a property fails by panicking")]
 
@@ -26,7 +25,6 @@ const WAITING_MAX: usize = 3;
 const WAITING_ALL_MAX: usize = 7;
 const ENTRIES_MAX: usize = 9;
 const INCOMPLETE_MAX: usize = 3;
-/// MACs of ports 0 and 1.
 const OURS: [[u8; 6]; 2] = [[2, 0xf0, 0, 0, 0, 0], [2, 0xf0, 0, 0, 0, 1]];
 /// The other station on the link of port 0.
 pub const STATION: u8 = 9;
@@ -65,11 +63,9 @@ pub enum RouterStep {
     Clear(Option<IpAddr>),
 }
 
-/// A router with tight limits, and the state that a caller derives from its actions.
 struct RouterRig {
     router: Router<u32>,
     now: Duration,
-    /// Packets submitted so far; also the number of the last one.
     packets: u32,
     macs: BTreeMap<Key, MacAddr>,
     waiting: BTreeSet<u32>,
@@ -157,7 +153,6 @@ impl RouterRig {
         out
     }
 
-    /// Checks an ICMP error: well formed, within its length limit, a quote of the frame, sent back, and not about another error.
     fn check_error(&mut self, port: u16, frame: &[u8], head_bytes: usize, cause: u8) {
         let (on, head) = (InterfaceId(port), &frame[..frame.len().min(head_bytes)]);
         let answer = self.router.icmp_error(self.now, on, (head, frame.len()), cause_of(cause));
@@ -175,7 +170,6 @@ impl RouterRig {
         }
     }
 
-    /// Performs a caller's duties.
     fn act(&mut self, actions: Vec<Action<u32>>) {
         for action in actions {
             match action {
@@ -210,7 +204,6 @@ impl RouterRig {
             .count()
     }
 
-    /// Compares the derived state with the table.
     fn check(&self, incomplete_max: usize) {
         let (mut waiting, mut macs) = (BTreeSet::new(), BTreeMap::new());
         let mut learned = [0; 2];
@@ -303,7 +296,6 @@ pub fn template(number: u8, host: u8, station: u8) -> Vec<u8> {
             0,
             &[44, 0, 1, 4, 0, 0, 0, 0, 60, 0, 0, 1, 0, 0, 0, 7, 58, 0, 0x80, 0, 0, 0, 0, 0, 128],
         ),
-        // Duplicate address detection for our address.
         13 => ipv6_from([0; 16], group, 255, 58, &[&[135, 0, 0, 0, 0, 0, 0, 0], &v6(1)[..]].concat()),
         14 => ipv4([192, 0, 2, host], [10, 0, 0, 1], 17, &[1, 2, 3, 4, 0, 8, 0, 0]),
         15 => ipv4([8, 8, 8, 8], [192, 0, 2, 1], 1, &[8, 0, 0, 0, 1, 2, 3, 4]),
@@ -340,7 +332,6 @@ fn write_sum(bytes: &mut [u8], at: usize, more: u32) {
     bytes[at..at + 2].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// RFC 1071.
 fn sum(bytes: &[u8]) -> u32 {
     bytes.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(*word.get(1).unwrap_or(&0))).sum()
 }
@@ -350,8 +341,7 @@ fn folded(sum: u32) -> u16 {
     u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap()
 }
 
-/// Checks a frame from the router: a station's source MAC, at most two tags, then ARP, ICMP or ICMPv6 with correct lengths and checksums.
-/// Returns the packet after the Ethernet header.
+/// A station's source MAC, at most two tags, then ARP, ICMP or ICMPv6 with correct lengths and checksums. Returns the Ethernet payload.
 fn well_formed(frame: &[u8]) -> &[u8] {
     assert!(OURS.iter().any(|mac| frame[6..12] == *mac), "{frame:02x?}");
     let mut at = 12;
@@ -402,7 +392,6 @@ mod tests {
             let mut frame = template(number, STATION, STATION);
             frame.resize(frame.len() + payload_bytes.unwrap_or(0), 7);
             for (at, value) in edits {
-                // Most edits hit the headers.
                 let at = at.index(frame.len().min(90));
                 frame[at] = value;
             }
@@ -431,7 +420,6 @@ mod tests {
             1 => v4().prop_map(RouterStep::Unpin),
             2 => any::<bool>().prop_map(RouterStep::Link),
             1 => prop::option::of(v4()).prop_map(RouterStep::Clear),
-            // A message from a host of the link, with one of three MACs.
             6 => (last(), 0..3_u8).prop_map(|(host, kind)| {
                 let mut frame = template(NEIGHBOURS[usize::from(kind)], host, host | kind << 6);
                 correct(&mut frame);

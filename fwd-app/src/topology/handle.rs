@@ -25,7 +25,6 @@ const MOVE_LIMIT: Duration = Duration::from_secs(2);
 #[error("no answer from {}", lcores(.0))]
 pub(crate) struct NoAnswer(pub(crate) Vec<u32>);
 
-/// `lcore 1` or `lcores 1, 2`.
 fn lcores(numbers: &[u32]) -> String {
     let list: Vec<_> = numbers.iter().map(u32::to_string).collect();
     format!("lcore{} {}", if numbers.len() == 1 { "" } else { "s" }, list.join(", "))
@@ -54,7 +53,6 @@ impl LcoreSnapshot {
 
 pub(crate) struct LcoreCounts {
     pub(crate) lcore: u32,
-    /// The outcomes so far of its stages.
     pub(crate) outcomes: Vec<StageOutcome>,
     /// `None` if the counts are current. If the lcore did not answer, the age of its published counters, which lack cycles by pass.
     pub(crate) age: Option<Duration>,
@@ -66,16 +64,13 @@ pub(crate) struct LcoreHandle {
     pub(crate) number: u32,
     pub(crate) stages: usize,
     pub(crate) published: Vec<Arc<Published>>,
-    /// Requests for counters.
     pub(crate) snapshot: Swap<LcoreSnapshot>,
-    /// Requests to release or take over queues.
     pub(crate) queues: Swap<PortQueues>,
     /// Beats at regular turns of the loop, idle or not.
     pub(crate) heartbeat: Heartbeat,
 }
 
 impl LcoreHandle {
-    /// The published counters.
     fn last(&self, tsc_hz: u64) -> LcoreCounts {
         let cycles = self.published.iter().map(|published| dpdk_ffi::tsc().saturating_sub(published.at()));
         #[expect(clippy::cast_precision_loss, reason = "less than 2^53, or weeks")]
@@ -112,7 +107,6 @@ pub(crate) struct Readers {
     pub(super) batch_max: usize,
 }
 
-/// State shared with the stages.
 #[derive(Clone, Default)]
 pub(crate) struct Handle {
     pub(super) control: Arc<StageControl>,
@@ -124,7 +118,6 @@ pub(crate) struct Handle {
     pub(super) vrf_counts: Arc<[Vec<Arc<VrfCount>>]>,
     pub(super) readers: Arc<[Readers]>,
     pub(super) lcores: Arc<[Arc<LcoreHandle>]>,
-    /// Latencies collected from the stages.
     pub(super) past: Arc<Mutex<Option<Latency>>>,
     pub(super) fault: Arc<EngineFault>,
     pub(super) watch: Arc<Watch>,
@@ -169,7 +162,6 @@ impl Handle {
         })
     }
 
-    /// Packets and bytes received in each of `vrfs` VRFs; `all` is the result of [`Self::counters`].
     pub(crate) fn received_by_vrf(&self, vrfs: usize, all: &Counters) -> Vec<[u64; 2]> {
         if vrfs == 1 {
             return vec![[all.rx_packets, all.rx_bytes]];
@@ -184,7 +176,6 @@ impl Handle {
         sums
     }
 
-    /// The router's counters; zeros when no port has an address.
     pub(crate) fn router(&self) -> Counters {
         self.router.as_ref().map_or(Counters::default(), |published| published.read())
     }
@@ -212,7 +203,6 @@ impl Handle {
         self.lcores.len()
     }
 
-    /// Requests counters and latencies from lcore number `index`, without waiting.
     pub(crate) fn ask_latency(&self, index: usize, tsc_hz: u64) {
         let Some(lcore) = self.lcores.get(index) else { return };
         // An earlier answer must not be lost with a new offer.
@@ -223,13 +213,11 @@ impl Handle {
         lcore.snapshot.offer(LcoreSnapshot { fresh, outcomes: Vec::with_capacity(lcore.stages) });
     }
 
-    /// Like [`Self::ask_latency`], for all lcores.
     pub(crate) fn ask_latencies(&self, tsc_hz: u64) {
         (0..self.lcores.len()).for_each(|index| self.ask_latency(index, tsc_hz));
     }
 
-    /// Discards the latencies that all lcores have reported since [`Self::ask_latencies`]. While an answer is outstanding, returns false
-    /// and does nothing.
+    /// Discards the latencies reported since [`Self::ask_latencies`]. While an answer is outstanding, returns false and does nothing.
     pub(crate) fn forget_latencies(&self) -> bool {
         if self.lcores.iter().any(|lcore| lcore.snapshot.is_offered()) {
             return false;
@@ -250,7 +238,6 @@ impl Handle {
         (0..self.lcores.len()).for_each(|index| self.take_latency(index));
     }
 
-    /// The outcomes reported by an lcore; moves their latencies to [`Self::past`]. `None` without an answer.
     fn collect(&self, lcore: &LcoreHandle) -> Option<Vec<StageOutcome>> {
         // Locked before the answer is collected, so that no reader sees `past` between the two.
         let mut past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
@@ -277,8 +264,8 @@ impl Handle {
         }
     }
 
-    /// Offers every lookup stage a reader of `engine` for VRF `vrf`, and waits until all have accepted it or receiving is to stop. After
-    /// that no stage submits a batch to the previous engine, except the last ones of a topology that stops.
+    /// Waits until every lookup stage has a reader of `engine` for VRF `vrf`, or receiving is to stop. After that no stage submits a batch
+    /// to the previous engine, except the last ones of a topology that stops.
     ///
     /// # Errors
     /// [`EngineError`] when `engine` cannot make a reader; no stage has got one then. [`NoAnswer`] when an lcore does not accept its reader
@@ -319,8 +306,8 @@ impl Handle {
         if late.is_empty() || self.is_stopping() { Ok(()) } else { Err(NoAnswer(late)) }
     }
 
-    /// Asks the stages to release their queues of port `index` between two batches. No stage polls the port once [`Self::take_queues`]
-    /// succeeds, unless receiving is to stop. No other request about queues may be open.
+    /// Asks for the queues of port `index`. No stage polls the port once [`Self::take_queues`] succeeds, unless receiving is to stop. No
+    /// other request about queues may be open.
     pub(crate) fn release_port(&self, index: u16) {
         for lcore in &*self.lcores {
             let room = |direction| self.queues_of(index, lcore.number, direction).count();
@@ -332,8 +319,7 @@ impl Handle {
         }
     }
 
-    /// Offers the queues of `port`, which has restarted, to the stages that released queues of port `index`. [`Self::take_queues`] succeeds
-    /// once all have them.
+    /// Offers the queues of the restarted `port` to the stages that released them. [`Self::take_queues`] succeeds once all have them.
     ///
     /// # Errors
     /// When the port lacks a queue; no stage has got one then.
@@ -379,7 +365,6 @@ impl Handle {
         &self.watch
     }
 
-    /// Records the first error of the engine's lookups.
     pub(crate) fn fault(&self) -> &Arc<EngineFault> {
         &self.fault
     }
@@ -405,7 +390,6 @@ mod tests {
         assert!((SNAPSHOT_LIMIT..SNAPSHOT_LIMIT * 100).contains(age), "{age:?}");
     }
 
-    /// Answers the request as an lcore that has sent `packets` packets.
     fn answers(lcore: &LcoreHandle, packets: u64) {
         lcore.snapshot.exchange(|mut snapshot| {
             let mut latency = Latency::new(1_000_000_000);
@@ -438,12 +422,10 @@ mod tests {
         assert_eq!(count(), 13);
     }
 
-    /// A lookup stage on this lcore.
     fn reads(lcore: u32) -> Readers {
         Readers { lcore, swap: Arc::default(), slots: 1, batch_max: 1 }
     }
 
-    /// The initial reader of a stage, with 7 slots.
     fn own() -> VrfReader {
         VrfReader { vrf: 0, reader: FaultyEngine::new(&Arc::default()).reader(7, 1).unwrap() }
     }
@@ -474,7 +456,6 @@ mod tests {
         assert_eq!(moved.unwrap_err().to_string(), "no answer from lcore 5");
         assert_eq!((mine.reader.slots(), taken), (7, 2), "it has its own again");
         assert!(handle.readers.iter().all(|stage| !stage.swap.is_offered()));
-        // The next move succeeds for both.
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for stage in &*handle.readers {

@@ -29,14 +29,12 @@ pub(crate) struct Parts<'a> {
     pub(crate) vrfs: Vec<VrfParts<'a>>,
     pub(crate) vrf_of: &'a [PortVrfs],
     pub(crate) settings: Settings,
-    /// Records the engine's first error.
     pub(crate) fault: Arc<EngineFault>,
     pub(crate) watch: Arc<Watch>,
     /// Rings to the router; `None` when no port has an address.
     pub(crate) punts: Option<&'a PuntRings>,
 }
 
-/// Engine and egress table of a VRF.
 pub(crate) struct VrfParts<'a> {
     pub(crate) engine: &'a dyn EngineWriter,
     pub(crate) egress: Arc<ArcSwap<EgressTable>>,
@@ -62,8 +60,6 @@ pub(crate) enum BuildError {
 const IN_FLIGHT_MAX: usize = 24;
 
 impl Parts<'_> {
-    /// Builds the stages of `plan`.
-    ///
     /// # Errors
     /// [`BuildError`] when a queue does not exist or the engine has no memory for readers.
     pub(crate) fn build(self, plan: &LcorePlan) -> Result<BuiltStages, BuildError> {
@@ -96,7 +92,6 @@ struct Builder<'a> {
     queues: Vec<QueueUse>,
     /// Packets of each VRF by lookup stage; empty with a single VRF.
     vrf_counts: Vec<Vec<Arc<VrfCount>>>,
-    /// The lcore whose stages are being built.
     lcore: u32,
 }
 
@@ -189,8 +184,7 @@ impl Builder<'_> {
     }
 
     fn engine_stage(&mut self, channels: &Channels) -> Result<EngineStage, BuildError> {
-        // Two slots per batch, one per family. A CPU engine answers at once. A device engine is kept busy by the batches of all inputs, up
-        // to the limit of its streams.
+        // Two slots per batch. A device engine is kept busy by the batches of all inputs, up to the limit of its streams.
         let batches = (self.plan.inputs.len() * BATCHES_PER_INPUT).clamp(1, IN_FLIGHT_MAX);
         let slots = u16::try_from(batches * 2).unwrap_or(u16::MAX);
         let (readers, swap) = self.readers(slots)?;
@@ -229,7 +223,6 @@ impl Builder<'_> {
         })
     }
 
-    /// A reader with `slots` slots for each VRF, and the exchange that replaces one.
     fn readers(&mut self, slots: u16) -> Result<VrfReaders, EngineError> {
         let batch_max = self.limits.batch;
         let readers = self.parts.vrfs.iter().map(|vrf| vrf.engine.reader(slots, batch_max));
@@ -285,7 +278,6 @@ impl Builder<'_> {
         &self.parts.vrf_of[usize::from(self.plan.inputs[input].port)]
     }
 
-    /// Sorts the packets of an input by VLAN, if its port has VLANs in other VRFs.
     fn vlan_sort(&self, input: usize) -> Option<VlanSort> {
         VlanSort::new(self.parts.eal, self.vrfs_of(input), self.limits.batch)
     }
@@ -317,10 +309,8 @@ impl Builder<'_> {
 
 type Channel = (Sender<Travelling>, Receiver<Travelling>);
 
-/// The channels of a pipeline; run-to-completion uses none. Dropped after building, so that a receiver sees the disconnect when the last
-/// sending stage has ended.
+/// Dropped after building, so that a receiver sees the disconnect when the last sending stage has ended.
 struct Channels {
-    /// The free list of each input.
     homes: Vec<Channel>,
     to_engine: Channel,
     to_tx: Vec<Channel>,

@@ -62,7 +62,6 @@ pub(crate) struct Settings {
     pub(crate) topology: TopologyKind,
     pub(crate) rx_burst: u16,
     pub(crate) batch: usize,
-    /// Longest wait for a batch to fill, microseconds.
     pub(crate) flush_us: u32,
     /// Instruction set of the header checks.
     pub(crate) isa: Isa,
@@ -72,12 +71,10 @@ pub(crate) struct Settings {
     pub(crate) fragments_max: Option<u32>,
 }
 
-/// Vector functions of drivers round a burst down to a multiple of 8 (ice, i40e and iavf with AVX2; ixgbe to one of 4), so they receive
-/// nothing into less room.
+/// Vector functions of drivers round a burst down to a multiple of 8 (ice, i40e, iavf with AVX2; ixgbe: 4) and receive nothing into less.
 const DEVICE_MULTIPLE: u16 = 8;
 
 impl Settings {
-    /// Rounds bursts and batches up to multiples of 8 for device drivers.
     pub(crate) fn of_devices(self) -> Self {
         let (rx_burst, batch) = (self.rx_burst, self.batch.next_multiple_of(DEVICE_MULTIPLE.into()));
         Self {
@@ -88,7 +85,6 @@ impl Settings {
         }
     }
 
-    /// Limits of an RX stage, for a time stamp counter of `tsc_hz`.
     pub(crate) fn limits(self, tsc_hz: u64) -> RxLimits {
         let flush_cycles = tsc_hz / 1_000_000 * u64::from(self.flush_us);
         RxLimits { burst: self.rx_burst, batch: self.batch, flush_cycles, multiple: self.multiple }
@@ -98,13 +94,11 @@ impl Settings {
 #[derive(Debug)]
 pub(crate) struct Totals {
     pub(crate) counters: Counters,
-    /// From rx to tx.
     pub(crate) latency: Latency,
     pub(crate) held: u64,
 }
 
 impl Totals {
-    /// The sum of `outcomes`, for a time stamp counter of `tsc_hz`.
     pub(crate) fn new(outcomes: &[StageOutcome], tsc_hz: u64) -> Self {
         let mut totals = Self { counters: Counters::default(), latency: Latency::new(tsc_hz), held: 0 };
         for outcome in outcomes {

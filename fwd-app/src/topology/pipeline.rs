@@ -4,12 +4,9 @@
 //! free list -> RxStage -> (channel) -> EngineStage -> (channel) -> TxStage -> free list
 //! ```
 //! Batches are allocated at start and circulate. Each input queue has a free list, so that a slow queue takes no batches from others. Each
-//! channel has room for all batches, so a send never finds it full. An rx stage without a free batch does not poll, and its packets wait in
-//! the RX queue: that is the back-pressure. A tx stage never waits: packets for a full TX queue are dropped (`tx_full`).
-//!
-//! If the engine does not answer within `--stall-us`, packets are dropped (`engine_stall`): see [`InFlight`]. A stage that panics ends the
-//! run (see [`super::running`]); batches left in the channels count as held. Batches of one input and VRF stay in order: they pass the same
-//! engine stage and the same tx stage.
+//! channel has room for all batches, so a send never finds it full. An rx stage without a free batch does not poll (back-pressure). A tx
+//! stage never waits: packets for a full TX queue are dropped (`tx_full`). A stage that panics ends the run; batches left in the channels
+//! count as held. Batches of one input and VRF stay in order: they pass the same engine stage and the same tx stage.
 
 use super::stage::{ORIGINATED_ONE_IN, REFRESH_ONE_IN};
 use super::{Stage, StageControl, StageOutcome, StageProgress};
@@ -33,7 +30,6 @@ use std::sync::Arc;
 /// to wait in each channel.
 pub(crate) const BATCHES_PER_INPUT: usize = 8;
 
-/// A busy engine stage publishes its counters every 16 turns, and when it becomes idle.
 const PUBLISHED_ONE_IN: u32 = 16;
 
 pub(crate) type Travelling = Box<Batch>;
@@ -42,7 +38,6 @@ pub(crate) struct RxStage {
     pub(crate) rx: Rx,
     /// Index among all inputs.
     pub(crate) input: usize,
-    /// Batches returned by the tx stages.
     pub(crate) free: Receiver<Travelling>,
     pub(crate) to_engine: Sender<Travelling>,
     pub(crate) control: Arc<StageControl>,
@@ -50,13 +45,11 @@ pub(crate) struct RxStage {
     pub(crate) counters: Counters,
     pub(crate) clock: BusyClock,
     pub(crate) filling: Option<Travelling>,
-    /// Sorts packets by VRF, if the port has VLANs in other VRFs.
     pub(crate) vlans: Option<Box<VlanStock>>,
     pub(crate) turn: u32,
 }
 
-/// Sorts the packets of a queue by the VRFs of their VLANs. A batch is filled only when an empty batch for each other VRF is in stock, so
-/// that sending never waits for one.
+/// A batch is filled only when an empty batch for each other VRF is in stock, so that sending never waits for one.
 pub(crate) struct VlanStock {
     sort: VlanSort,
     own: usize,
@@ -79,7 +72,6 @@ impl VlanStock {
         Some(batch)
     }
 
-    /// Calls `send` with a batch for each VRF that has packets in `batch`.
     fn send(&mut self, mut batch: Travelling, mut send: impl FnMut(Travelling)) {
         if self.sort.sort(&mut batch) {
             for index in 0..self.sort.others() {
@@ -184,7 +176,6 @@ impl Stage for RxStage {
     }
 }
 
-/// Looks up and gives the verdict for all inputs.
 pub(crate) struct EngineStage {
     pub(crate) from_rx: Receiver<Travelling>,
     /// All batches of an input go to the same tx stage.
@@ -252,8 +243,7 @@ impl Stage for EngineStage {
                 of_vrf.add(count as u64, batch.bytes);
             }
             watch.lap(&mut self.counters, StageName::Lookup, count);
-            // Loaded after the lookup. A new egress table is published before the engine learns the new ids, so this table has every id in
-            // the answers.
+            // Loaded after the lookup: a new table is published before the engine learns new ids, so this one has every id in the answers.
             let table = egress.load();
             verdict(&mut batch, table);
             if let Some(counts) = table.counts() {
@@ -291,7 +281,6 @@ impl Stage for EngineStage {
 }
 
 impl EngineStage {
-    /// Releases replaced tables.
     #[cold]
     fn refresh(&mut self) {
         for VrfInFlight { in_flight, egress, .. } in &mut self.vrfs {
@@ -305,7 +294,6 @@ impl EngineStage {
     }
 }
 
-/// Rewrites and sends.
 pub(crate) struct TxStage {
     pub(crate) from_engine: Receiver<Travelling>,
     /// The free list of each input.
@@ -317,7 +305,6 @@ pub(crate) struct TxStage {
 }
 
 impl TxStage {
-    /// Sends packets of the router. Returns whether it had some.
     fn originate(&mut self) -> bool {
         let worked = self.tx.originate(&mut self.counters);
         if worked {
@@ -387,7 +374,6 @@ mod tests {
     use std::sync::atomic::Ordering::SeqCst;
     use std::time::{Duration, Instant};
 
-    /// An engine stage with two pairs of slots, between two channels, over an engine without routes.
     struct PipelineRig {
         stage: EngineStage,
         rx: Option<Sender<Travelling>>,
@@ -461,7 +447,6 @@ mod tests {
         let mut engine = lpm_phi::bloom::make(&EngineOptions::default()).unwrap();
         let mut rig = PipelineRig::new();
         drop(rig.stage.vrfs[0].in_flight.replace(engine.reader(4, 16).unwrap()));
-        // Enough routes to force a new table.
         let mut rib = Rib::new();
         for route in 0..10_240 {
             rib.set(IpPrefix::V4(Prefix4::truncating(route << 8, 24)), NextHopId::new(1).unwrap());

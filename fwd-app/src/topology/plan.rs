@@ -48,7 +48,6 @@ impl From<PlanError> for ConfigError {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LcoreResources<'a> {
     pub(crate) ports: usize,
-    /// The most TX queues that every port supports.
     pub(crate) tx_queues_max: u16,
     pub(crate) lcores: &'a [u32],
     /// The main lcore, which also handles signals and statistics.
@@ -61,7 +60,6 @@ pub(crate) enum PlanError {
     NoPort { port: u16, ports: usize },
     #[error("--config names lcore {lcore}, but EAL has {known}; see its -l or --lcores")]
     NoLcore { lcore: u16, known: String },
-    /// More sending lcores than TX queues per port.
     #[error("{lcores} lcores would send, but a port has only {limit} TX queues; give queues to fewer lcores")]
     Senders { lcores: u16, limit: u16 },
     #[error(transparent)]
@@ -71,9 +69,8 @@ pub(crate) enum PlanError {
 }
 
 impl LcorePlan {
-    /// The plan for `config`; without it, for queue 0 of every port, distributed over the lcores.
-    ///
-    /// The main lcore gets jobs only if the config names it or it is the only one. A pipeline has at most `host.tx_queues_max` senders.
+    /// Without `config`, queue 0 of every port. The main lcore gets jobs only if the config names it or it is the only one. A pipeline has
+    /// at most `host.tx_queues_max` senders.
     ///
     /// # Errors
     /// [`PlanError`] for ports and lcores that do not exist, and for more sending lcores than TX queues.
@@ -118,7 +115,6 @@ impl LcorePlan {
         }
     }
 
-    /// For each port, whether an lcore receives from it.
     pub(crate) fn receives(&self, ports: usize) -> Vec<bool> {
         (0..).map(|port| self.rx_queues(port) > 0).take(ports).collect()
     }
@@ -132,8 +128,7 @@ impl LcorePlan {
     }
 }
 
-/// Assigns the engine and the senders to the lcores that do not receive: the first looks up, the others send; a single one does both.
-/// Without such lcores, the last receiving lcore does everything. Returns the number of senders.
+/// Lcores that do not receive: the first looks up, the others send; a single one does both. Without any, the last receiving lcore does all.
 fn share(plan: &mut Vec<(u32, Vec<Job>)>, free: &[u32]) -> u16 {
     match free {
         [] => {
@@ -158,8 +153,7 @@ fn count<T>(items: &[T]) -> u16 {
     u16::try_from(items.len()).unwrap_or(u16::MAX)
 }
 
-/// Queue 0 of every port, round robin over all lcores except the main one, or on the main lcore if it is the only one. A pipeline receives
-/// on one lcore.
+/// Round robin over all lcores except the main one, if there are others. A pipeline receives on one lcore.
 fn deal(kind: TopologyKind, ports: usize, lcores: &[u32], main: u32) -> Result<QueueMap, QueueMapError> {
     let mut workers: Vec<u16> =
         lcores.iter().filter(|l| **l != main).filter_map(|l| u16::try_from(*l).ok()).collect();
@@ -200,7 +194,6 @@ mod tests {
         QueueMap::new(tuples.collect()).unwrap()
     }
 
-    /// The lcore that polls each queue, according to the jobs.
     fn polled(plan: &LcorePlan) -> Vec<QueueLcore> {
         let mut polled = Vec::new();
         for (lcore, jobs) in &plan.lcores {

@@ -1,7 +1,7 @@
 //! Rings of punts from the sending stages to the router, and of the router's packets to one stage.
 //!
-//! All sending stages share the rings to the router, one per class. The router sends through one ring to the first stage, so that packets
-//! of one neighbour stay in order and the other stages have nothing to poll.
+//! All sending stages share them, one per class. The router sends through one ring to the first stage: packets of one neighbour stay in
+//! order.
 
 use crate::datapath::Published;
 use crate::datapath::drop_reason::PuntClass;
@@ -28,7 +28,6 @@ pub(crate) const fn waiting_max(ports: usize) -> usize {
     ports * WAITING.0 * WAITING.1
 }
 
-/// The rings between the stages and the router, and the local addresses of each port.
 pub(crate) struct PuntRings {
     /// By class. The tag of an mbuf is a [`PuntTag`](crate::datapath::punt::PuntTag).
     pub(crate) rings: [Ring; PuntClass::ALL.len()],
@@ -86,8 +85,6 @@ impl PuntRings {
         })
     }
 
-    /// The ends of the stage that sends batches of at most `batch_max` packets through TX queue `tx`.
-    ///
     /// # Errors
     /// When another stage has them.
     pub(crate) fn ends(&self, eal: &Eal, tx: u16, batch_max: usize) -> Result<PuntSender, DpdkError> {
@@ -107,7 +104,6 @@ impl PuntRings {
         })
     }
 
-    /// The punt marker for a batch from `port`, one of `parts` batches that share the rings.
     pub(crate) fn punting(&self, port: u16, parts: usize) -> Option<PuntMarker> {
         let ours = self.ours.get(usize::from(port))?.as_ref()?;
         let ports = u16::try_from(self.ours.len()).unwrap_or(u16::MAX);

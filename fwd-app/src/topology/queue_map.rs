@@ -20,10 +20,8 @@ pub(crate) enum QueueMapError {
     TwoLcores { port: String, queue: u16, first: u16, second: u16 },
     #[error("({port},{queue},{lcore}) is given twice")]
     Twice { port: String, queue: u16, lcore: u16 },
-    /// The queues of a port must be 0, 1, .. without a gap, as DPDK numbers them.
     #[error("port {port} has queue {queue} but no queue {missing}; its queues must be 0, 1, ..")]
     Hole { port: String, queue: u16, missing: u16 },
-    /// A port has both `auto` and explicit lcores.
     #[error("port {port} has both auto and named lcores; give only one of them")]
     BesideAuto { port: String },
     #[error(transparent)]
@@ -31,7 +29,6 @@ pub(crate) enum QueueMapError {
 }
 
 impl QueueMapError {
-    /// Replaces the port number by the port as written.
     pub(super) fn of_port(mut self, written: &PortRef) -> Self {
         match &mut self {
             Self::TwoLcores { port, .. }
@@ -49,8 +46,6 @@ impl QueueMapError {
 pub(crate) struct QueueMap(Vec<QueueLcore>);
 
 impl QueueMap {
-    /// Checks the tuples.
-    ///
     /// # Errors
     /// [`QueueMapError`] for a queue that occurs twice, or a gap among the queues of a port.
     pub(crate) fn new(tuples: Vec<QueueLcore>) -> Result<Self, QueueMapError> {

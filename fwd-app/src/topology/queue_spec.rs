@@ -1,5 +1,4 @@
-//! The value of `--config` as written: ports by index or name, and `auto` ports, whose lcores follow from their NUMA node. It becomes a
-//! [`QueueMap`] when the ports and lcores are known.
+//! The value of `--config` as written: ports by index or name, and `auto` ports, whose lcores follow from their NUMA node.
 
 use super::queue_map::{QueueLcore, QueueMap, QueueMapError};
 use crate::datapath::egress::{Named, find_port};
@@ -21,7 +20,6 @@ pub(crate) struct QueuePort {
     pub(crate) device: String,
     /// NUMA node, if it has one.
     pub(crate) node: Option<u32>,
-    /// The most RX queues that it supports.
     pub(crate) queues_max: u16,
 }
 
@@ -56,8 +54,6 @@ impl QueueEntry {
 }
 
 impl QueueSpec {
-    /// Makes the checks that do not depend on the ports.
-    ///
     /// # Errors
     /// [`QueueMapError`].
     pub(crate) fn new(entries: Vec<QueueEntry>) -> Result<Self, QueueMapError> {
@@ -90,8 +86,8 @@ impl QueueSpec {
         lcores
     }
 
-    /// Assigns an lcore to each queue of the ports at `site`. An `auto` port gets the unused lcores of its NUMA node, shared with the other
-    /// `auto` ports of the node; if the node has none left, lcores of other nodes; if no lcore is left, a used one.
+    /// An `auto` port gets the unused lcores of its NUMA node, shared with other `auto` ports there; if none is left, those of other nodes;
+    /// else a used one.
     ///
     /// # Errors
     /// [`QueueMapError`] for a port that does not exist, and for a port with both `auto` and explicit lcores.
@@ -143,7 +139,6 @@ impl QueueSpec {
     }
 }
 
-/// The queues of `entries`, for port `port`.
 fn numbers(entries: &[&QueueEntry], port: u16) -> Vec<QueueLcore> {
     let number = |entry: &&QueueEntry| match entry {
         QueueEntry::Queue { queue, lcore, .. } => Some(QueueLcore { port, queue: *queue, lcore: *lcore }),
@@ -158,7 +153,6 @@ impl QueueSite<'_> {
         Ok(find_port(port, self.ports, || "--config".to_owned())?.unwrap_or_default())
     }
 
-    /// Assigns `lcores` to `ports`, one queue per lcore. A port left without an lcore shares one.
     fn deal(&self, ports: &[u16], lcores: Vec<u16>) -> Vec<QueueLcore> {
         let mut tuples: Vec<QueueLcore> = Vec::new();
         let queues =
@@ -254,7 +248,6 @@ mod tests {
             map(both(), &[Some(0), Some(1)]),
             "(0,0,1),(0,1,2),(0,2,3),(1,0,4),(1,1,5),(1,2,6),(1,3,7),(1,4,8)"
         );
-        // Two ports of a node share its lcores, and no lcore is used twice.
         assert_eq!(map(both(), &[Some(0), Some(0)]), "(0,0,1),(0,1,3),(1,0,2)");
         // Lcores used by others are not free.
         assert_eq!(map(vec![queue("p1", 0, 2), auto("p0")], &[Some(0), Some(0)]), "(1,0,2),(0,0,1),(0,1,3)");
@@ -266,7 +259,6 @@ mod tests {
         // Node 2 has no lcores; node 1 is served first, although its port comes later.
         assert_eq!(resolved(both(), &[Some(2), Some(1)], &[(1, 0), (2, 1)]), "(1,0,2),(0,0,1)");
         assert_eq!(resolved(both(), &[None, Some(1)], &[(1, 0), (2, 1)]), "(1,0,2),(0,0,1)");
-        // Fewer lcores than ports: they are shared.
         assert_eq!(resolved(both(), &[Some(0), Some(0)], &[(1, 0)]), "(0,0,1),(1,0,1)");
         let all_used = vec![queue("p0", 0, 1), auto("p1")];
         assert_eq!(resolved(all_used, &[Some(0), Some(0)], &[(1, 0)]), "(0,0,1),(1,0,1)");

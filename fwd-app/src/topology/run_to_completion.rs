@@ -24,11 +24,9 @@ pub(crate) struct WorkerInput {
     pub(crate) rx: Rx,
     /// Empty between two bursts unless a batch is larger than a burst.
     pub(crate) batch: Batch,
-    /// Sorts packets by VRF, if the port has VLANs in other VRFs.
     pub(crate) vlans: Option<Box<VlanBatches>>,
 }
 
-/// Batches for packets of other VRFs than the port's.
 pub(crate) struct VlanBatches {
     pub(crate) sort: VlanSort,
     /// One per VRF, empty between two bursts.
@@ -50,7 +48,6 @@ pub(crate) struct WorkerStage {
     turn: u32,
 }
 
-/// All steps after rx and parse.
 pub(crate) struct InputPath {
     pub(crate) vrfs: Vec<VrfTables>,
     pub(crate) tx: Tx,
@@ -69,7 +66,6 @@ pub(crate) struct VrfTables {
 }
 
 impl WorkerStage {
-    /// `control` stops the worker; `swap` offers readers of other engines.
     pub(crate) fn new(
         inputs: Vec<WorkerInput>,
         path: InputPath,
@@ -79,7 +75,6 @@ impl WorkerStage {
         Self { inputs, path, control, swap, turn: 0 }
     }
 
-    /// Releases replaced tables.
     #[cold]
     fn refresh(&mut self) {
         for VrfTables { lookup, egress, .. } in &mut self.path.vrfs {
@@ -179,20 +174,17 @@ impl InputPath {
         }
     }
 
-    /// Takes a batch through the remaining steps; it is empty afterwards.
     #[inline(always)]
     fn forward(&mut self, batch: &mut Batch, watch: &mut Stopwatch) {
         let (counters, count) = (&mut self.counters, batch.packets.len());
         let fragmented = counters.fragmented;
-        // All packets of a batch are in one VRF.
         let VrfTables { lookup, egress, count: of_vrf } = &mut self.vrfs[batch.vrf];
         if let Some(of_vrf) = of_vrf {
             of_vrf.add(count as u64, batch.bytes);
         }
         lookup.run(batch);
         watch.lap(counters, StageName::Lookup, count);
-        // Loaded after the lookup. A new egress table is published before the engine learns the new ids, so this table has every id in the
-        // answers.
+        // Loaded after the lookup: a new table is published before the engine learns new ids, so this one has every id in the answers.
         let table = egress.load();
         verdict(batch, table);
         if let Some(counts) = table.counts() {
@@ -206,8 +198,7 @@ impl InputPath {
         watch.lap(counters, StageName::Rewrite, count);
         self.tx.send(batch, counters);
         watch.lap(counters, StageName::Tx, count);
-        // Publishing is rare because readers need no better resolution. Fragments are published at once: a reader that counts sent frames
-        // must not take them for packets.
+        // Rarely, for readers need no better resolution; fragments at once: a reader that counts frames must not take them for packets.
         if counters.batches.is_multiple_of(PUBLISHED_ONE_IN) || counters.fragmented != fragmented {
             self.published.publish(counters);
         }

@@ -1,12 +1,9 @@
 //! Runs stages on lcores until all are done, and collects their counters.
 //!
-//! A panic in a stage is a broken invariant. Its lcore catches the panic, stops receiving everywhere ([`StageControl::stop_rx`]), collects
-//! the counters of the stage and its held packets, and continues with its other stages. In a pipeline, a stage that receives from the dead
-//! stage sees its channel disconnect; batches sent to the dead stage stay in the channel. So every lcore drains and ends, and the report
-//! has the panic.
-//!
-//! [`Running`] stops the stages and joins the lcores on drop: neither an error nor a panic of the main lcore leaves stages running while
-//! EAL is shut down.
+//! A panic in a stage is a broken invariant. Its lcore catches it, stops receiving everywhere ([`StageControl::stop_rx`]), collects the
+//! counters and held packets of the stage, and continues with its other stages. In a pipeline, a receiver of the dead stage sees its
+//! channel disconnect; batches sent to it stay in the channel. [`Running`] stops the stages and joins the lcores on drop: no stage runs
+//! while EAL is shut down.
 
 use super::handle::{Handle, LcoreHandle};
 use super::lcores::BuiltStages;
@@ -24,7 +21,6 @@ const HOUSEKEEPING_TURNS: u32 = 256;
 /// Sleep of the main lcore between two calls of `housekeeping` when it has no stages left.
 const NAP: Duration = Duration::from_millis(1);
 
-/// Turns without work before an lcore sleeps.
 const AWAKE_TURNS: u32 = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +43,6 @@ impl Idle {
         }
     }
 
-    /// Waits after the `turns`th turn without work in a row.
     #[inline]
     pub(crate) fn wait(self, turns: u32) {
         match self {
@@ -59,7 +54,6 @@ impl Idle {
     }
 }
 
-/// The `number`th sleep in a row.
 fn nap(number: u32) -> Duration {
     Duration::from_micros(1 << (number - 1).min(20))
 }
@@ -157,7 +151,6 @@ impl Lcore {
         }
     }
 
-    /// Records a panic and stops receiving, so that the other stages end.
     #[cold]
     fn note(&mut self, panic: &(dyn Any + Send)) {
         self.control.stop_rx();
@@ -224,8 +217,8 @@ impl Running {
         self.mine.stages.is_empty() && self.jobs.iter().all(LcoreJob::is_finished)
     }
 
-    /// Runs the main lcore's stages, then waits for the other lcores, calling `housekeeping` regularly. A panic in `housekeeping` stops all
-    /// stages, and it is not called again.
+    /// Runs the main lcore's stages, then waits for the others. After a panic in `housekeeping` all stages stop, and it is not called
+    /// again.
     pub(crate) fn run(mut self, idle: Idle, mut housekeeping: impl FnMut()) -> Finished {
         let (handle, mut panic) = (self.handle.clone(), None);
         let mut keep = || {
@@ -289,7 +282,6 @@ mod tests {
     use rusty_fork::rusty_fork_test;
     use std::time::Instant;
 
-    /// A stage with this state: its poll, and the packets that it holds at its end.
     struct TestStage<S>(S, fn(&mut S) -> StageProgress, fn(S) -> u64);
 
     impl<S: Send> Stage for TestStage<S> {
@@ -306,7 +298,6 @@ mod tests {
         }
     }
 
-    /// Done after this many polls, of which every other one works if it `works`.
     fn countdown(polls: u64, works: bool) -> Box<dyn Stage> {
         let poll = |(left, works): &mut (u64, bool)| {
             let Some(fewer) = left.checked_sub(1) else { return StageProgress::Done };
@@ -333,7 +324,6 @@ mod tests {
         Box::new(TestStage(channel, poll, |_| 0))
     }
 
-    /// Panics at the poll of this number. It keeps a channel open and holds seven packets.
     fn dying(polls: u32, channel: Option<Sender<()>>) -> Box<dyn Stage> {
         let poll = |(left, _): &mut (u32, _)| {
             *left -= 1;
@@ -385,7 +375,6 @@ mod tests {
         assert!(start.elapsed() > Duration::from_millis(126));
     }
 
-    /// Stages ready to run, without channels.
     fn built(lcores: Vec<(u32, Stages)>, control: &Arc<StageControl>) -> BuiltStages {
         BuiltStages {
             lcores,
