@@ -31,7 +31,6 @@ fn prefix<K: Key>(input: &mut Bytes<'_>) -> Prefix<K> {
         long => 16 + long % (K::BITS - 15),
     };
     let noise = u128::from(input.u8());
-    // The noise goes into the last bits of the prefix.
     let shift = 128_u32.saturating_sub(u32::from(len)).min(127);
     let address = u128::from(place) << 64 | u128::from(place.rotate_left(7));
     Prefix::truncating(K::from_high_bits(address ^ noise << shift), len)

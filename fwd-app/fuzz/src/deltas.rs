@@ -1,9 +1,7 @@
-//! The CPU engines against a plain longest-prefix match: deltas are decoded from an input, and keys are looked up after each. A refused
-//! delta must change nothing.
+//! The CPU engines against a plain longest-prefix match, looked up after each delta. A refused delta must change nothing.
 //!
 //! An engine is reused after withdrawing everything, since making one takes longer than most executions. So a failure may depend on earlier
-//! inputs. If `FUZZ_HISTORY` names a folder, the inputs of the engine are written there when the process panics; run the target with them
-//! in the same order.
+//! inputs: if `FUZZ_HISTORY` names a folder, these are written there on a panic; run the target with them in the same order.
 
 use crate::bytes::Bytes;
 use crate::changes::{ExpectedRoutes, changes};
@@ -69,12 +67,10 @@ const SUBJECTS: [Subject; 30] = [
     ("mamt", Some(Isa::Avx512f), &[], TIGHT),
     ("mamt", Some(Isa::Scalar), &[("levels", "6"), ("levels6", "20"), ("headroom", "0")], ROOMY),
 ];
-/// Executions before an engine is replaced.
 const USES_MAX: usize = 1000;
 const BATCH_MAX: usize = 64;
 const DELTAS_MAX: usize = 48;
 
-/// The inputs of the current engine, latest last.
 static HISTORY: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
 const ENGINES: Registry = Registry::new(&[lpm_cpu::ENGINES, lpm_phi::ENGINES, lpm_gpu::ENGINES]);
@@ -152,7 +148,6 @@ impl DeltaRig {
         }
     }
 
-    /// Looks up `keys` in one call, or in batches through the slots.
     fn ask(&mut self, keys: Keys<'_>) -> Vec<NextHopId> {
         self.turn += 1;
         let mut answers = vec![NextHopId::MAX; keys.len()];

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 
 const PORTS: NonZeroU16 = NonZeroU16::new(3).unwrap();
-/// Contents of the tables before an input is loaded.
 const BEFORE: &[u8] =
     b"10.0.0.0/8 7\n192.0.2.0/24 via 198.51.100.1 dev 1\nneigh 198.51.100.1 lladdr 02:00:00:00:00:01 dev 1\n";
 
@@ -90,8 +89,6 @@ impl LoadedTable {
     }
 }
 
-/// Loads `data` into an empty table.
-///
 /// # Errors
 /// As [`feed::load`].
 pub fn load(data: &[u8], format: Option<Format>) -> Result<(LoadedTable, Loaded), FeedError> {

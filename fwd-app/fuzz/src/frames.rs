@@ -1,7 +1,5 @@
-//! Frames through the parse pass and through all passes, at every level of kernels, against the slow path and the reference.
-//!
-//! An input is a plan of bursts, then frames. A frame is a template or raw bytes, with edits, an optional correction of lengths and
-//! checksum, an end of the first segment, and a repeat count ([`Recipe`]).
+//! Frames through the parse pass and through all passes, at every level of kernels, against the slow path and the reference. An input is a
+//! plan of bursts, then frames: each a template or raw bytes, with edits, corrections, an end of the first segment, a repeat count.
 
 use crate::bytes::Bytes;
 use dpdk_ffi::simd::Level;
@@ -16,7 +14,6 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 const FRAMES_MAX: usize = 160;
 const FRAME_BYTES_MAX: usize = 3000;
 
-/// Kinds of frames, as encoded in an input.
 const RAW: u8 = 0;
 const V4: u8 = 1;
 const V6: u8 = 2;
@@ -79,7 +76,6 @@ fn ipv4(words: u8) -> Vec<u8> {
     header
 }
 
-/// An IPv6 header to 2001:db8::, without length.
 fn ipv6() -> Vec<u8> {
     let mut header = vec![0x60, 0, 0, 0, 0, 0, 17, 64];
     for last in [1, 0] {
@@ -88,7 +84,6 @@ fn ipv6() -> Vec<u8> {
     header
 }
 
-/// Offset and ethertype of the IP header, after at most two tags.
 fn ip_at(frame: &[u8]) -> Option<(usize, u16)> {
     let mut at = 12;
     for _ in 0..3 {
@@ -127,7 +122,6 @@ fn make_right(frame: &mut [u8]) {
     }
 }
 
-/// Adds `count` to the last byte of the destination.
 fn count_up(frame: &mut [u8], count: u8) {
     let place = match ip_at(frame) {
         Some((at, 0x0800)) => at + 19,
@@ -167,7 +161,6 @@ fn frames(input: &mut Bytes<'_>) -> Vec<Frame> {
     frames
 }
 
-/// Cuts the frames into bursts of these sizes, repeated.
 fn bursts<'a>(frames: &'a [Frame], plan: &[usize]) -> Vec<&'a [Frame]> {
     let (mut rest, mut bursts) = (frames, Vec::new());
     for size in plan.iter().cycle() {
@@ -187,7 +180,6 @@ fn plan(input: &mut Bytes<'_>) -> (Vec<usize>, usize) {
     (sizes, usize::from(input.u8()))
 }
 
-/// A mempool whose mbufs hold any frame; `None` where EAL does not start.
 fn pool() -> Option<(&'static Eal, Mempool)> {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     let (eal, number) = (dpdk_ffi::testing::eal()?, NUMBER.fetch_add(1, Relaxed));
@@ -232,7 +224,6 @@ const MANY: &str = include_str!("routes-of-every-kind.txt");
 /// Only bare ids, so that whole batches take the fast path.
 const BARE: &str = "0.0.0.0/0 1\n10.0.0.0/28 2\n10.0.0.128/25 300\n::/0 3\n2001:db8::/124 65535\n";
 
-/// A forwarder of `ports` ports for the routes of `text`; `None` where EAL does not start.
 fn forwarder(text: &str, ports: u8) -> Option<BatchForwarder> {
     let (mut rib, mut hops) = (Rib::new(), NextHopTable::new());
     crate::scratch::with_file(text.as_bytes(), |path| {
@@ -248,8 +239,7 @@ fn forwarder(text: &str, ports: u8) -> Option<BatchForwarder> {
     Some(BatchForwarder::new(&rib, &hops, &ports, FRAMES_MAX, eal, pool).unwrap())
 }
 
-/// All passes agree with the reference on every packet, at every level of kernels, in one mbuf or two. Every packet is sent or counted
-/// exactly once.
+/// All passes agree with the reference at every level, in one mbuf or two. Every packet is sent or counted exactly once.
 pub fn forward(data: &[u8]) {
     thread_local!(static FORWARDERS: RefCell<[Option<BatchForwarder>; 3]> =
         RefCell::new([forwarder(MANY, 4), forwarder(BARE, 3), forwarder(BARE, 7)]));

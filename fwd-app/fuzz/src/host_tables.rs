@@ -26,7 +26,6 @@ const SHAPES: [Shape; 7] = [
 ];
 const GALE: usize = SHAPES.len();
 const SAIL: usize = GALE + 1;
-/// Executions before a table is replaced.
 const USES_MAX: usize = 2000;
 const DELTAS_MAX: usize = 48;
 

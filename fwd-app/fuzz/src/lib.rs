@@ -1,9 +1,6 @@
-//! Fuzz targets: properties of the readers, the feeds, the datapath, the router, the engines, the control socket, the configuration file
-//! and the PTX compiler.
-//!
-//! A target is a function of bytes that panics if a property does not hold. libFuzzer calls it through `fuzz_targets/`. The tests below,
-//! which fwd-app runs as its test `fuzz_seeds`, call it with every file under `seeds/TARGET/`; see `seeds/README.md`. So an input found by
-//! a campaign becomes a test when its file is copied there.
+//! Fuzz targets. A target is a function of bytes that panics if a property does not hold. libFuzzer calls it through `fuzz_targets/`. The
+//! tests below, which fwd-app runs as its test `fuzz_seeds`, call it with every file under `seeds/TARGET/`: an input found by a campaign
+//! becomes a test when its file is copied there (see `seeds/README.md`).
 //!
 //! | module | tests |
 //! |---|---|

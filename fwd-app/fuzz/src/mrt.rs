@@ -10,7 +10,6 @@ use std::fmt::Write as _;
 const HEADER_BYTES: usize = 12;
 /// Type of table records before TABLE_DUMP_V2 (RFC 6396 section 4.2).
 const TABLE_DUMP: u16 = 12;
-/// First bytes of gzip, bzip2 and xz files.
 const COMPRESSED: [&[u8]; 3] = [b"\x1f\x8b", b"BZh", b"\xfd7zXZ"];
 
 /// Offsets of the complete records, and the first incomplete one. `None` for a compressed file, and for one with a TABLE_DUMP record: some
@@ -81,7 +80,6 @@ pub fn updates(data: &[u8]) {
             position = stream.position();
             match next {
                 Ok(update) => {
-                    // An error may precede all updates: a compressed file may be cut in its first line.
                     assert!(position > 0);
                     found.push(update);
                 }
@@ -126,7 +124,6 @@ fn write(update: &Update, text: &mut String) {
     line.unwrap();
 }
 
-/// A refused update must change nothing; any other must have its effect.
 fn apply(updates: &[Update]) {
     let (mut rib, mut hops) = (Rib::new(), NextHopTable::new());
     for update in updates {

@@ -1,6 +1,5 @@
-//! The router's protocol part: any frames, times and packets, as steps of [`drive`], which checks the router after each.
-//!
-//! An input is a list of steps. A frame is a template or raw bytes, with edits and an optional correction of its checksums.
+//! The router's protocol part: any frames, times and packets, as steps of [`drive`], which checks the router after each. A frame is a
+//! template or raw bytes, with edits and an optional correction of its checksums.
 
 use crate::bytes::Bytes;
 use fwd_app::testing::router::{
@@ -14,8 +13,7 @@ const FRAME_BYTES_MAX: usize = 2000;
 /// Checksums are corrected after the edits.
 const RIGHT: u8 = 0x80;
 
-/// ARP, neighbour discovery and the neighbour table: frames are well formed, no packet is lost or sent twice, memory is bounded, and
-/// notifications agree with the table.
+/// Frames are well formed, no packet is lost or sent twice, memory is bounded, and notifications agree with the table.
 pub fn arp_ndp(data: &[u8]) {
     let mut input = Bytes(data);
     drive(std::iter::from_fn(|| (!input.is_empty()).then(|| step(&mut input))).take(STEPS_MAX));
@@ -49,7 +47,6 @@ fn step(input: &mut Bytes<'_>) -> RouterStep {
         0x47 => RouterStep::Link(input.u8() & 1 == 1),
         0x48 => RouterStep::Clear(Some(host(input))),
         0x49 => RouterStep::Clear(None),
-        // A message from another host, with one of four MACs.
         0x4a => {
             let (number, station) = (NEIGHBOURS[input.below(3)], input.u8());
             let mut frame = template(number, station & 0x1f, station & 0xdf);

@@ -86,8 +86,8 @@ impl QueueSpec {
         lcores
     }
 
-    /// An `auto` port gets the unused lcores of its NUMA node, shared with other `auto` ports there; if none is left, those of other nodes;
-    /// else a used one.
+    /// An `auto` port shares the unused lcores of its NUMA node with the other `auto` ports there. Without any it gets lcores of other nodes,
+    /// or a used one.
     ///
     /// # Errors
     /// [`QueueMapError`] for a port that does not exist, and for a port with both `auto` and explicit lcores.

@@ -113,7 +113,6 @@ fn a_mistake_starts_nothing() {
     fwd(&["run", "--config-file", &absent, "--fib", &fib]).fails(2, &["absent.toml: No such file"]);
     fwd_env(&["run", "--fib", &fib], "", &[("FWD_APP_RX_BRUST", "1")])
         .fails(2, &["did you mean 'FWD_APP_RX_BURST'"]);
-    // A replay reads its own options and routes from the file.
     let file = scratch.file("replay.toml", format!("{sources}[harness]\nloops = 0\n"));
     fwd(&["replay", "t.pcap", "--config-file", &file]).fails(2, &[":4: harness.loops: invalid value '0'"]);
 }

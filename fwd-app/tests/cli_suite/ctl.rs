@@ -12,7 +12,6 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
-/// A mock forwarder that serves one reply per connection and records the requests.
 fn forwarder(path: &str, replies: &'static [&'static str]) -> thread::JoinHandle<Vec<String>> {
     let listener = UnixListener::bind(path).unwrap();
     thread::spawn(move || {
@@ -104,7 +103,6 @@ fn a_list_is_asked_for_part_by_part_and_compared_with_a_file() {
     assert_eq!(asked[1], "{\"line\":\"route list after 10.0.0.1/32\",\"json\":false}\n");
     assert_eq!(asked[3], "{\"line\":\"show port info all\",\"json\":true}\n");
     assert_eq!(asked[4], asked[0], "the diff asks for the list");
-    // An unreadable file is reported before the forwarder is contacted.
     diff(&scratch.path("absent.txt")).fails(1, &["absent.txt"]);
 }
 
@@ -124,7 +122,6 @@ struct Screen {
 }
 
 impl Screen {
-    /// Waits for `wanted` and discards the output up to its end.
     fn until(&mut self, wanted: &str) {
         loop {
             if let Some(at) = self.text.find(wanted) {
@@ -138,7 +135,6 @@ impl Screen {
     }
 }
 
-/// Starts `ctl` with these words on a new terminal: the process, the terminal, its keyboard and its screen.
 fn on_terminal(scratch: &ScratchFolder, words: &[&str]) -> (Child, File, File, Screen) {
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&master).unwrap();

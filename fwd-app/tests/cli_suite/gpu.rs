@@ -1,7 +1,5 @@
-//! The GPU engines from outside: answers over the mock driver, messages without a GPU, and `--fallback`.
-//!
-//! `libmockcuda.so` has the driver's SONAME, so preloading it makes it the driver of the process. With `LPM_GPU=real` the answers come from
-//! the host's driver.
+//! The GPU engines from outside, over the mock driver: `libmockcuda.so` has the driver's SONAME, so preloading it makes it the driver of
+//! the process. With `LPM_GPU=real` the answers come from the host's driver.
 
 use crate::full_tables::text;
 use crate::support::{ProgramOutput, ScratchFolder, check_answers, data, fwd, fwd_env, lines};
@@ -53,7 +51,6 @@ fn check(fib: &[&str], more: &[&str], addresses: &[IpAddr], model: &RouteModel) 
     }
 }
 
-/// A generated table with an update stream, and the model after the stream.
 fn generated(scratch: &ScratchFolder, routes: &str, updates: &str) -> ([String; 2], RouteModel) {
     let files = scratch.generated(routes, updates);
     let mut model = RouteModel::of_text(&fs::read_to_string(&files[0]).unwrap());

@@ -19,7 +19,6 @@ impl ProgramOutput {
         self.stdout
     }
 
-    /// Checks that the run failed with `code` and that its stderr contains every part of `wanted`.
     pub(crate) fn fails(self, code: i32, wanted: &[&str]) -> Self {
         assert_eq!(self.code, code, "{}", self.stderr);
         for part in wanted {
@@ -33,7 +32,6 @@ pub(crate) fn fwd(args: &[&str]) -> ProgramOutput {
     fwd_stdin(args, "")
 }
 
-/// Runs `fwd-app args..` with `input` on stdin, and checks the properties of every run.
 pub(crate) fn fwd_stdin(args: &[&str], input: &str) -> ProgramOutput {
     fwd_env(args, input, &[])
 }
@@ -98,7 +96,6 @@ impl ScratchFolder {
     }
 }
 
-/// Every engine with every instruction set of this host.
 pub(crate) fn setups() -> Vec<[&'static str; 2]> {
     let mut setups = vec![
         ["oracle", "scalar"],
@@ -121,7 +118,6 @@ pub(crate) fn setups() -> Vec<[&'static str; 2]> {
     setups
 }
 
-/// Whether the kernels of `--isa avx512f` run here, according to `/proc/cpuinfo`.
 pub(crate) fn has_avx512f() -> bool {
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let flags = info.lines().find(|line| line.starts_with("flags")).unwrap_or_default();

@@ -123,7 +123,6 @@ impl RouteModel {
         trie.lookup(high_bits(address))
     }
 
-    /// The edges of every `step`-th route, in no particular order.
     pub(crate) fn probes(&self, step: usize) -> Vec<IpAddr> {
         self.routes.keys().step_by(step).flat_map(|route| edges(*route)).collect()
     }

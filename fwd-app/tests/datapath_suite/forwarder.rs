@@ -57,14 +57,12 @@ impl Steered {
         Self::churned(command, &updates, folder)
     }
 
-    /// A verified replay of hours under `updates` in a loop.
     pub(crate) fn churned(mut command: Command, updates: &Path, folder: &Path) -> Option<Self> {
         command.args(["--verify", "--loops", "1000000000", "--update-loops", "1000000", "--updates"]);
         command.arg(updates).arg("--json").arg(folder.join("summary.json"));
         Self::wait_for(command.arg("--ctl").arg(folder.join("ctl")).spawn().unwrap(), folder)
     }
 
-    /// `run` with the routes of `text`, in the file more.txt, over ports that receive the mixed capture in a loop.
     pub(crate) fn run(folder: &Path, name: &str, text: &str) -> Option<Self> {
         let routes = folder.join("more.txt");
         std::fs::write(&routes, text).unwrap();
@@ -81,7 +79,6 @@ impl Steered {
         Self::over(folder, name, &[&["--fib", table.to_str().unwrap()], extra].concat(), &vdevs)
     }
 
-    /// `run` with these options over these devices, on one worker lcore.
     pub(crate) fn over(folder: &Path, name: &str, options: &[&str], vdevs: &[String]) -> Option<Self> {
         let mut eal = eal("(0-1)@(0-1)", name);
         eal.iter_mut().filter(|word| *word == "256").for_each(|word| *word = "512".to_owned());

@@ -138,7 +138,6 @@ fn a_replay_fragments_as_the_oracle_says() {
     }
 }
 
-/// No packet is lost because of a smaller MTU, even without addresses and other threads.
 #[test]
 fn a_port_with_a_smaller_mtu_gets_fragments() {
     let bench = PortBench::new();

@@ -22,7 +22,6 @@ fn golden_of(name: &str) -> Value {
     serde_json::from_slice(&std::fs::read(bundled(name)).unwrap()).unwrap()
 }
 
-/// Replays `capture` and compares with the first `count` entries of `golden`, or with all.
 fn compare(capture: &str, golden: &str, count: Option<usize>, extra: &[&str]) {
     let golden = golden_of(golden);
     let entries: Vec<_> =
@@ -89,7 +88,6 @@ fn the_mix_in_every_capture_format() {
     compare("mix-be.pcapng", "mix.golden.json", Some(200), &["--batch", "256", "--flush-us", "0"]);
 }
 
-/// The frame with another link type; `None` if the link type cannot express the frame.
 fn of_link(link: u32, frame: &[u8]) -> Option<Vec<u8>> {
     let (kind, packet) = (&frame[12..14], &frame[14..]);
     let family: u32 = match kind {

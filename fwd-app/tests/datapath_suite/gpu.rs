@@ -1,8 +1,5 @@
-//! GPU engines in the datapath, over the mock driver: every packet's result is correct in both topologies, while routes change, and when
-//! the device fails under load.
-//!
-//! `libmockcuda.so` is preloaded as the driver, as in `cli_suite/gpu.rs`. The mock interprets the kernels, so batches and traces are small,
-//! and `--stall-us` is long where no stall is intended.
+//! GPU engines in the datapath, over the preloaded mock driver: correct results in both topologies, while routes change, and when the
+//! device fails. The mock interprets the kernels, so batches and traces are small, and `--stall-us` is long where no stall is intended.
 
 use crate::support::{
     bundled, changes, drops, mix_command, number, ran, read_pcap, replay as replay_on_cpu, replay_command,
@@ -79,8 +76,7 @@ fn every_mode_of_the_device_and_a_latency_target() {
     assert!((1..=65_536).contains(&number(&summary, "/setup/batch")));
 }
 
-/// A run-to-completion lcore waits for its batch for at most `--stall-us`. Then the packets of that batch are dropped, with a message, and
-/// the lcore continues. A test of `lpm-gpu` checks that answers are accepted again once the device recovers.
+/// A run-to-completion lcore waits for its batch for at most `--stall-us`, then drops its packets and continues.
 #[test]
 fn a_batch_that_stalls_where_its_lcore_waits_costs_its_packets_alone() {
     // Far longer than a busy host keeps the lcore off its CPU: an answer that arrives before the next poll is in time.
@@ -132,7 +128,6 @@ fn a_full_table_under_a_real_update_stream() {
     };
     let mut text = String::new();
     std::io::Read::read_to_string(&mut fib::feed::open(&table).unwrap(), &mut text).unwrap();
-    // Every 50th prefix of the table is a destination.
     let prefixes = text.lines().filter(|line| !line.starts_with('#')).step_by(50);
     let frames: Vec<_> = prefixes
         .map(|line| {

@@ -106,7 +106,6 @@ fn an_imix_is_what_it_says_to_a_thousandth() {
     assert_eq!(number(&summary, "/packets/rx_bytes"), (bytes - 4 * total) as u64);
 }
 
-/// The mixed capture with destinations without a route, as after anonymisation.
 fn anonymised() -> Vec<Vec<u8>> {
     let mut frames: Vec<_> = read_pcap(&bundled("mix.pcap")).into_iter().map(|(_, frame)| frame).collect();
     for frame in &mut frames {
@@ -180,7 +179,6 @@ fn a_trace_gets_sizes_and_cut_packets_are_filled() {
     assert_eq!(number(&summary, "/trace/sizes/longer"), 0);
     assert_eq!(number(&summary, "/packets/tx") + dropped(&summary), 2000);
 
-    // A capture with a snap length.
     let cut = folder.path().join("cut.pcap");
     let whole: Vec<_> = read_pcap(&bundled("mix.pcap")).into_iter().map(|(_, frame)| frame).collect();
     write_pcap(&cut, &whole.iter().map(|frame| frame[..frame.len().min(96)].to_vec()).collect::<Vec<_>>());

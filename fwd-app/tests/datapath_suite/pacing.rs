@@ -1,5 +1,4 @@
-//! Rates, latency from the intended send time, and the report's files. No test asserts the speed of a machine, only that no packet is sent
-//! early.
+//! Rates, latency from the intended send time, report files. No test asserts a machine's speed, only that no packet is sent early.
 
 use crate::support::{mix_command, number, ran, replay_mix, stderr};
 
@@ -69,7 +68,6 @@ fn the_text_and_the_histogram_file() {
     assert!(hgrm.contains("1.000000000000     187500"), "{hgrm}");
 }
 
-/// On a host of any speed, a trace that takes no time is sent for the requested duration.
 #[test]
 fn a_duration_ends_what_would_go_on() {
     for extra in [&[][..], &["--verify"], &["--rate", "20kpps"]] {

@@ -1,5 +1,4 @@
-//! The ports of `run`: queues, mbufs, chains, gateways without a neighbour, and messages about missing features of a port; and the DPDK
-//! release that the program was compiled for.
+//! The ports of `run`: queues, mbufs, chains, gateways without a neighbour, missing features; and the DPDK release of the program.
 
 use crate::run::{eal, run_command, summary};
 use crate::support::{bundled, drops, number, ran, read_pcap, stderr, v4_frame, write_pcap};
@@ -21,7 +20,6 @@ impl PortBench {
         self.0.path().join(name)
     }
 
-    /// A `net_pcap` port that receives the capture and writes `outN.pcap`.
     pub(crate) fn vdev(&self, port: usize, receives: &Path) -> String {
         let out = self.path(&format!("out{port}.pcap"));
         format!("net_pcap{port},rx_pcap={},tx_pcap={}", receives.display(), out.display())
@@ -122,7 +120,6 @@ fn too_few_mbufs_are_refused_with_the_least_that_work() {
     assert!((3 * 1024..8191).contains(&least), "{least}");
     assert_eq!(run(&["--mbufs", &(least - 1).to_string()]).status.code(), Some(2));
     bench.summary(&run(&["--mbufs", &least.to_string()]));
-    // Smaller rings need fewer.
     bench.summary(&run(&["--mbufs", "2047", "--rx-queue-size", "256", "--tx-queue-size", "128"]));
     assert_eq!(run(&["--mbufs", "0"]).status.code(), Some(2));
 }
@@ -180,7 +177,6 @@ fn a_chain_goes_to_no_port_that_does_not_take_chains() {
     assert_eq!((number(&summary, "/packets/rx"), number(&summary, "/packets/tx")), (3, 2));
     assert_eq!(drops(&summary), [("mtu_exceeded".to_owned(), 1)]);
     assert_eq!(bench.sent(0).iter().map(Vec::len).collect::<Vec<_>>(), [1514, 1518]);
-    // Only bytes that were sent count as sent.
     assert_eq!(number(&summary, "/packets/tx_bytes"), 1514 + 1518);
 
     // Tagged jumbo frames fit one mbuf, up to the largest mbuf.
@@ -228,7 +224,6 @@ fn a_chain_goes_whole_to_a_port_that_takes_chains_and_in_fragments_to_others() {
     }
 }
 
-/// A preload library that reports `version` as the version of DPDK.
 fn dpdk_of(bench: &PortBench, version: &str) -> PathBuf {
     preload(bench, &format!("const char *rte_version(void) {{ return \"{version}\"; }}\n"))
 }

@@ -9,7 +9,6 @@ fn rate(rates: &Value, path: &str) -> f64 {
     rates.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("no rate {path}: {rates}"))
 }
 
-/// Two consecutive samples with rates, the second within ten seconds of the first.
 fn two_in_a_row(forwarder: &Steered) -> [Value; 2] {
     let (end, mut before) = (Instant::now() + Duration::from_secs(60), Value::Null);
     while Instant::now() < end {

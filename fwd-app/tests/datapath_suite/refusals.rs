@@ -5,7 +5,6 @@ use crate::support::{
 };
 use std::path::Path;
 
-/// Checks that a replay exits with `code`, prints all of `words`, and leaves no output behind.
 fn refused(trace: &Path, extra: &[&str], code: i32, words: &[&str]) {
     let scratch = tempfile::tempdir().unwrap();
     let (out, json) = (scratch.path().join("out"), scratch.path().join("summary.json"));
@@ -109,7 +108,6 @@ fn every_drop_reason_of_a_route() {
         [("blackhole", 1), ("no_neighbour", 3), ("no_route", 1), ("prohibited", 2), ("unreachable", 1)];
     assert_eq!(drops(&summary), wanted.map(|(name, n)| (name.to_owned(), n)));
     let sent = |port: u8| read_pcap(&out.join(format!("port{port}.pcap")));
-    // From the routes with and without `dev`: the neighbour is on that port.
     assert_eq!(sent(2).len(), 2);
     assert!(sent(2).iter().all(|(_, frame)| frame[..6] == [2, 0xaa, 0xbb, 0xcc, 0xdd, 0xee]));
     assert_eq!(sent(3)[0].1[..6], [2, 0xaa, 0xbb, 0xcc, 0xdd, 0xff]);

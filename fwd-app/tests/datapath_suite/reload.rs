@@ -77,7 +77,6 @@ fn an_mtu_is_lowered_and_raised_while_packets_flow() {
     assert_eq!(shown["values"]["port.net_null1.mtu"], 1350);
     assert!(shown["origins"]["port.net_null1.mtu"].as_str().unwrap().ends_with("edge.toml:5"), "{shown}");
 
-    // An MTU above the mbuf is refused, and nothing else of the file is applied.
     configure(folder, Some(9000));
     std::fs::write(folder.join("routes.txt"), "11.0.0.0/8 2\n").unwrap();
     let why = forwarder.refuses("reload");

@@ -26,7 +26,6 @@ fn scratch() -> (TempDir, PathBuf, PathBuf) {
     (folder, trace, routes)
 }
 
-/// A replay with a comparison to `old`; returns its exit code and output.
 fn compared(trace: &Path, routes: &Path, old: &Path, extra: &[&str]) -> Option<(i32, String, String)> {
     let mut command = replay_command(trace, routes);
     let output = ran(command.args(extra).arg("--compare").arg(old).output().unwrap())?;
@@ -68,7 +67,6 @@ fn a_report_says_what_ran() {
 fn the_same_routes_and_packets_have_the_same_hashes_in_other_files() {
     let (folder, trace, routes) = scratch();
     let Some(base) = replay(&trace, &routes, &[]) else { return };
-    // Without Ethernet headers: raw IP.
     let raw = folder.path().join("raw.pcap");
     write_pcap_of(&raw, 101, &sizes().iter().map(|frame| frame[14..].to_vec()).collect::<Vec<_>>());
     let same = folder.path().join("same.txt");

@@ -89,7 +89,6 @@ fn the_bundled_mix_byte_for_byte() {
     compare(&bundled("mix.pcap"), 1, 7, &["--batch", "1"]);
 }
 
-/// Packets to random addresses within the prefixes of the table: both families, all sizes, some tagged.
 fn generated(count: usize) -> Vec<Vec<u8>> {
     let routes = routes(&bundled("routes.txt"));
     let mut state = SplitMix64(7);

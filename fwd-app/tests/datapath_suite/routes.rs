@@ -34,7 +34,6 @@ unreachable 2001:db8:2::/48
 2001:db8:3::1/128 dev net_null1
 ";
 
-/// The same as listed: unnamed ports by number.
 fn every_kind_listed() -> String {
     EVERY_KIND.replace("dev net_null", "dev ")
 }
@@ -60,7 +59,6 @@ fn what_is_listed_is_read_again_as_the_same_routes() {
     let path = |name: &str| scratch.path().join(name);
     let address = ["--address", "0=192.0.2.254/24", "--address", "1=2001:db8:7::1/64"];
     let (first, second) = (path("first.txt"), path("second.txt"));
-    // The order of the file does not matter.
     let mut lines: Vec<_> = EVERY_KIND.lines().collect();
     lines.reverse();
     std::fs::write(&first, lines.join("\n")).unwrap();
@@ -106,7 +104,6 @@ fn the_list_has_sources_and_the_difference_to_a_file_is_a_failure() {
     assert_eq!((differs.status.code(), String::from_utf8_lossy(&differs.stdout).as_ref()), (Some(1), wanted));
     assert!(stderr(&differs).contains("2 of the file are not in service, 2 in service are not in the file"));
     assert_eq!(diff(&["source", "ctl"]).status.code(), Some(1));
-    // A table in another format; a missing file; an unknown source.
     let json = scratch.path().join("routes.json");
     let convert = ["fib", "convert", routes.to_str().unwrap(), "--to", "json", "-o", json.to_str().unwrap()];
     assert!(fwd_app(&convert).status().unwrap().success());
@@ -187,7 +184,6 @@ fn many_routes_are_listed_in_little_memory_and_a_reader_that_stops_holds_up_nobo
         assert!(Instant::now() < end, "the reader does not stop");
     }
     assert!(forwarder.resident_bytes().saturating_sub(before) < MORE_BYTES);
-    // The list continues at the same place and is complete.
     let mut rest = String::new();
     lines.read_to_string(&mut rest).unwrap();
     assert_eq!(rest.lines().count(), ROUTES as usize - 1);
@@ -286,7 +282,6 @@ fn a_flow_is_said_to_take_the_path_that_its_packets_take() {
         .map(|n| v6_frame(0x2001_0db9 << 96 | u128::from(n), 0x2001_0db8 << 96 | 7, 100, &[]));
     let frames: Vec<_> = v4.chain(v6).collect();
     let Some(forwarder) = start_paths(scratch.path(), "flows", &frames) else { return };
-    // Port and MAC of each flow, by source address.
     let mut said = BTreeMap::new();
     let mut ask = |source: IpAddr, destination: IpAddr| {
         let route = forwarder.ask(&format!("route get {destination} from {source} proto udp ports 1,515"));

@@ -5,7 +5,6 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// EAL arguments that need no hardware and no hugepages, with `lcores`.
 pub(crate) fn eal(lcores: &str, prefix: &str) -> Vec<String> {
     let prefix = format!("--file-prefix=fwd-test-{prefix}-{}", std::process::id());
     let words = ["--lcores", lcores, "--no-huge", "-m", "256", "--no-pci", "--no-shconf", &prefix];
@@ -33,7 +32,6 @@ pub(crate) fn summary(output: &Output, json: &Path) -> Value {
 fn captures_go_in_and_out_of_pcap_ports() {
     let scratch = tempfile::tempdir().unwrap();
     let path = |name: &str| scratch.path().join(name).to_str().unwrap().to_owned();
-    // The other ports receive an empty capture.
     let nothing = path("nothing.pcap");
     std::fs::write(&nothing, &std::fs::read(bundled("mix.pcap")).unwrap()[..24]).unwrap();
     for topology in ["run-to-completion", "pipeline"] {

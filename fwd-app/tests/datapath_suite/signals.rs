@@ -14,7 +14,6 @@ fn endless(json: &Path, extra: &[&str]) -> Child {
     mix_command().args(["--loops", "1000000000", "--json"]).arg(json).args(extra).spawn().unwrap()
 }
 
-/// Waits until packets flow: a while after the lcore threads exist.
 pub(crate) fn wait_until_it_runs(child: &Child) {
     let end = Instant::now() + Duration::from_secs(60);
     let tasks = format!("/proc/{}/task", child.id());

@@ -29,7 +29,6 @@ struct Sent {
     wrong: Option<(usize, Vec<u8>)>,
 }
 
-/// The sending sides of ports that are named pipes.
 struct Pipes {
     paths: Vec<PathBuf>,
     readers: Vec<JoinHandle<Sent>>,
@@ -48,7 +47,6 @@ impl Pipes {
         Self { paths, readers }
     }
 
-    /// Devices, the first of which receives the mixed capture in a loop.
     fn devices(&self, nothing: &Path) -> Vec<String> {
         let device = |(port, pipe): (usize, &PathBuf)| {
             let rx = if port == 0 { endless_mix() } else { format!("rx_pcap={}", nothing.display()) };
@@ -87,7 +85,6 @@ fn compare(path: &Path, wanted: &[Vec<u8>], from_first: bool) -> Sent {
     sent
 }
 
-/// The egress port and bytes of each frame of the mixed capture under `routes`.
 fn fates(routes: &[ScannedRoute]) -> Vec<Option<(usize, Vec<u8>)>> {
     let frames = read_pcap(&bundled("mix.pcap"));
     let fate = |(_, frame): &(u64, Vec<u8>)| {
@@ -118,7 +115,6 @@ fn fpm_address(forwarder: &Steered) -> SocketAddr {
     feed(&forwarder.ask("show feeds"), "fpm")["name"].as_str().unwrap().parse().unwrap()
 }
 
-/// The frame that announces a route over the loopback interface, optionally by a gateway.
 fn announce(prefix: &str, gateway: Option<Ipv4Addr>) -> Vec<u8> {
     let index = std::fs::read_to_string("/sys/class/net/lo/ifindex").unwrap();
     let mut attributes = vec![RouteAttribute::Oif(index.trim().parse().unwrap())];
@@ -243,7 +239,6 @@ fn another_user_of_this_host_announces_no_routes() {
 #[test]
 fn packets_take_the_routes_that_zebra_announces_and_no_file_is_needed() {
     let scratch = tempfile::tempdir().unwrap();
-    // All IPv4 packets leave by port 1, to the gateway.
     let mut wanted = by_port(&fates(&[(false, 0, 0, 2)]));
     wanted[1].iter_mut().for_each(|frame| frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 7]));
     let pipes = Pipes::new(scratch.path(), wanted, false);

@@ -98,7 +98,6 @@ fn routes_that_drop_are_shown_by_kind() {
     forwarder.end();
 }
 
-/// The reply to a client that passes no open file, such as socat.
 fn without_file(socket: &Path, line: &str) -> String {
     let stream = UnixStream::connect(socket).unwrap();
     writeln!(&stream, "{}", serde_json::json!({ "line": line })).unwrap();
@@ -123,7 +122,6 @@ fn a_port_has_the_name_that_its_user_gives_it() {
     let all = names("show port info all");
     assert!(all.len() > 1 && all[0] != "uplink" && all[1] == "uplink", "{all:?}");
     assert_eq!(names("show addresses"), ["uplink", "uplink"], "that of the option and the link-local one");
-    // The index and the device name refer to the same port.
     for port in ["1", "uplink", "net_null1"] {
         assert_eq!(names(&format!("show port info {port}")), ["uplink"]);
         forwarder.ask(&format!("route add 192.0.2.0/24 via 198.18.9.7 dev {port}"));
@@ -157,7 +155,6 @@ fn a_port_has_the_name_that_its_user_gives_it() {
     check_ports_in("the report", &summary);
 }
 
-/// In every JSON reply about a port, `port` is its number and `name` its name.
 fn check_ports(forwarder: &Steered) {
     let help = forwarder.ask("help show");
     let shows = help.as_array().unwrap().iter().map(|line| line["usage"].as_str().unwrap());
@@ -237,7 +234,6 @@ fn an_operator_looks_at_it_and_changes_it() {
     let scratch = tempfile::tempdir().unwrap();
     let Some(forwarder) = Steered::run(scratch.path(), "operator", "# none\n") else { return };
     forwarder.ask_until("show stats", |stats| number(stats, "/packets/tx") > 10_000);
-    // The capture has packets without a route.
     forwarder.ask_until("show drops", |drops| number(drops, "/no_route") > 0);
     let [lcores, queues, ports] =
         ["show lcores", "show queues", "show port stats all"].map(|w| forwarder.ask(w));
@@ -460,7 +456,6 @@ fn what_the_router_gets_is_traced() {
     }
 }
 
-/// Packets dropped by the router's thread are captured like those dropped by lcores.
 #[test]
 fn what_the_router_drops_is_captured() {
     let bench = PortBench::new();

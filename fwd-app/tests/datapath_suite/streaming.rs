@@ -73,7 +73,6 @@ fn a_trace_that_is_read_meanwhile_gives_what_one_in_memory_gives() {
     }
 }
 
-/// Peak memory of the process, kilobytes.
 fn memory_max_kb(pid: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?.split_whitespace().next()?.parse().ok()
@@ -109,7 +108,6 @@ fn drops_fragments_and_slow_links_are_accounted_for() {
     let trace = folder.path().join("long.pcap");
     let long = |i: u32| {
         let mut frame = v4_frame(0x0a00_0001 + i, 0xc633_6401 + i % 5, 1400 + i as usize % 3000, &[]);
-        // Some must not be fragmented.
         frame[20] = if i.is_multiple_of(7) { 0x40 } else { 0 };
         crate::support::sum_v4(&mut frame[14..34]);
         frame

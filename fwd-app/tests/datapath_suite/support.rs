@@ -43,8 +43,6 @@ pub(crate) fn skip(text: &str) -> bool {
     true
 }
 
-/// Waits for the process to end.
-///
 /// # Panics
 /// If it still runs after `limit`; it is killed then.
 pub(crate) fn wait(mut child: Child, limit: Duration) -> Output {
@@ -116,14 +114,12 @@ pub(crate) fn report(mut command: Command, code: i32) -> Option<(Value, String)>
     Some((json(&path), said))
 }
 
-/// A replay that must exit with `code`. Returns its JSON, or `None` if DPDK does not start here.
 pub(crate) fn replay_with_code(trace: &Path, routes: &Path, extra: &[&str], code: i32) -> Option<Value> {
     let mut command = replay_command(trace, routes);
     command.args(extra);
     report(command, code).map(|(summary, _)| summary)
 }
 
-/// A replay that must succeed; order is checked. Returns its JSON, or `None` if DPDK does not start here.
 pub(crate) fn replay(trace: &Path, routes: &Path, extra: &[&str]) -> Option<Value> {
     let summary = replay_with_code(trace, routes, extra, 0)?;
     assert!(matches!(summary["packets"]["reordered"].as_u64(), None | Some(0)), "{}", summary["packets"]);
@@ -231,7 +227,6 @@ pub(crate) fn v6_frame(source: u128, destination: u128, frame_bytes: usize, tags
     frame
 }
 
-/// Offset of the IP header of a frame, after any tags.
 pub(crate) fn ip_at(frame: &[u8]) -> usize {
     let mut at = 12;
     while matches!(frame[at..at + 2], [0x81, 0] | [0x88, 0xa8] | [0x91, 0]) {

@@ -15,7 +15,6 @@ fn has_taps() -> bool {
     is_there
 }
 
-/// `run` with `options` in a private namespace: port 0 receives `frames` and writes its output to `out.pcap`.
 fn run_apart(folder: &Path, name: &str, options: &[&str], frames: &[Vec<u8>]) -> Output {
     let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
     write_pcap(&folder.join("in.pcap"), frames);

@@ -19,7 +19,6 @@ fn chatty(json: &Path, options: &[&str], prefix: &str) -> Command {
     run(json, &options, &eal, &["net_null0", "net_null1"].map(str::to_owned))
 }
 
-/// Reads until a line contains `wanted`; returns false if DPDK does not start here.
 fn read_until(reader: &mut impl Read, wanted: &str) -> bool {
     let mut said = String::new();
     for line in BufReader::with_capacity(64, reader).lines() {
@@ -91,7 +90,6 @@ fn a_closed_stderr_leaves_the_signals_alone() {
         return drop(child.wait());
     }
     drop((stderr, stdout));
-    // Time for several unread lines.
     std::thread::sleep(Duration::from_millis(200));
     assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
     end(child, &json);

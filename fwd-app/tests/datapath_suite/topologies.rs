@@ -60,7 +60,6 @@ fn a_slow_tx_side_loses_by_tx_full_and_nothing_else() {
         let names: Vec<_> = drops(&summary).into_iter().map(|(name, _)| name).collect();
         assert_eq!(names, ["no_route", "tx_full"], "{topology}");
         assert_eq!(number(&summary, "/packets/drops/no_route"), 2500);
-        // Sent packets are correct and in order, and the others are accounted for.
         assert_eq!(number(&summary, "/verify/checked"), 40_000);
     }
 }

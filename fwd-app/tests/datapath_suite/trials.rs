@@ -8,7 +8,6 @@ use crate::support::{
 use serde_json::Value;
 use std::time::Duration;
 
-/// Duration in seconds and packets of the measured part.
 fn measured(summary: &Value) -> (f64, f64) {
     let seconds = summary["rate"]["duration_s"].as_f64().unwrap();
     (seconds, (summary["rate"]["mpps"].as_f64().unwrap() * 1e6 * seconds).round())
@@ -125,7 +124,6 @@ fn a_search_that_finds_no_rate_fails_and_says_so() {
     let Some((summary, said)) = report(command, 1) else { return };
     assert!(said.contains("no rate has a loss of 0 % or less: even the lowest, 20000 pps"), "{said}");
     assert!(summary["search"]["goals"][0]["rate_pps"].is_null(), "{}", summary["search"]);
-    // An engine's drops do not count as loss.
     let all_lost =
         ["--search", "0", "--search-trial", "0.05", "--search-sum", "0.05", "--search-min", "100pps"];
     let all_lost = [&all_lost[..], &["--search-max", "800pps"]].concat();

@@ -84,8 +84,7 @@ fn trace(folder: &Path, has_v6: bool) -> PathBuf {
     file
 }
 
-/// A replay over VRFs with these files, which all change. The first VRF is the default one; each other VRF has a port, or the ports of
-/// `moved`. Every result must be right.
+/// All VRFs change. The first is the default one; each other VRF has a port, or the ports of `moved`. Every result must be right.
 fn replay_vrfs(
     trace: &Path,
     files: &[(PathBuf, PathBuf)],
@@ -214,7 +213,6 @@ fn vlans_of_one_port_are_in_the_vrfs_of_their_tags() {
             assert_eq!(id / 1000, vrf, "{engine} {topology}: next hop {id}");
             seen[vrf as usize] += 1;
         }
-        // The default routes stay.
         assert_eq!((seen.iter().sum::<u32>(), seen.iter().all(|count| *count > 400)), (32_000, true));
     }
 }

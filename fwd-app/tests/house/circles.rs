@@ -9,7 +9,6 @@ const FILES_MAX: usize = 2;
 /// A path from the root of a crate, such as `["routes", "feeds"]`.
 type ModulePath = Vec<String>;
 
-/// The module of a source file, or `None` outside the crate's `src`.
 fn module(krate: &str, file: &str) -> Option<ModulePath> {
     let path = file.strip_prefix(krate)?.strip_prefix("/src/")?.strip_suffix(".rs")?;
     let mut names: ModulePath = path.split('/').map(str::to_owned).collect();
@@ -19,7 +18,6 @@ fn module(krate: &str, file: &str) -> Option<ModulePath> {
     Some(names)
 }
 
-/// The product's code of a file, without comments and test modules.
 fn code(text: &str) -> String {
     let product = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
     product.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
@@ -48,7 +46,6 @@ fn paths(tree: &str) -> Vec<String> {
     items.flat_map(|item| paths(&format!("{}{item}", prefix.trim()))).collect()
 }
 
-/// A crate's modules: what each imports, and from where it exports names.
 #[derive(Default)]
 struct Modules {
     imports: BTreeMap<ModulePath, Vec<ModulePath>>,
@@ -98,7 +95,6 @@ impl Modules {
         modules
     }
 
-    /// The module that declares what a path names.
     fn declares(&self, path: &[String]) -> Option<&ModulePath> {
         let at = (0..=path.len()).rev().find(|&at| self.imports.contains_key(&path[..at]))?;
         let (own, _) = self.imports.get_key_value(&path[..at])?;
@@ -108,7 +104,6 @@ impl Modules {
         }
     }
 
-    /// The modules that `from` imports, directly or through others.
     fn reached(&self, from: &ModulePath) -> BTreeSet<&ModulePath> {
         let (mut reached, mut open) = (BTreeSet::new(), vec![from]);
         while let Some(next) = open.pop() {

@@ -52,7 +52,6 @@ fn top() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// `cargo metadata` of the workspace in the folder `workspace`, without dependencies.
 fn metadata(workspace: &Path) -> Value {
     metadata_with(workspace, &["--no-deps"])
 }
@@ -91,7 +90,6 @@ fn files(mut folders: Vec<PathBuf>, endings: &[&str]) -> BTreeMap<String, String
     found
 }
 
-/// The Rust files of all crates; a crate may be within another one's folder.
 fn sources() -> BTreeMap<String, String> {
     let folders = IMPORTS.iter().map(|(name, _)| top().join(name)).filter(|folder| folder.is_dir());
     let found = files(folders.collect(), &["rs"]);
@@ -208,11 +206,9 @@ fn a_file_says_what_it_is_for_and_is_one_room() {
     }
 }
 
-/// The modules of `fwd-app`, lowest first, and the modules that each may use.
-///
-/// The direction is `commands -> {console, harness, metrics, report} -> forwarder -> routes -> neighbours -> ports -> topology ->
-/// datapath`: the harness drives a forwarder, a report describes one, and neither uses the other. Only the commands use the command line
-/// (`cli`).
+/// The modules of `fwd-app`, lowest first, and the modules that each may use: `commands -> {console, harness, metrics, report} -> forwarder
+/// -> routes -> neighbours -> ports -> topology -> datapath`. The harness drives a forwarder, a report describes one; only the commands use
+/// `cli`.
 const MODULES: [(&str, &[&str]); 19] = [
     ("error", &[]),
     ("notice", &[]),
@@ -275,8 +271,7 @@ fn module_of(name: &str) -> Option<&str> {
     path.split('/').next()?.trim_end_matches(".rs").into()
 }
 
-/// The modules of the same crate named in a line of code: the `x` of each `crate::x`. A list of modules (`crate::{x, y}`) yields the name
-/// "", which no module may use, so that each line names only one module.
+/// The `x` of each `crate::x` in a line of code. A list of modules (`crate::{x, y}`) yields the name "", which no module may use.
 fn modules_named(line: &str) -> Vec<&str> {
     let code = line.split("//").next().unwrap_or_default();
     let is_name = |c: char| c.is_alphanumeric() || c == '_';
@@ -287,7 +282,6 @@ fn modules_named(line: &str) -> Vec<&str> {
         .collect()
 }
 
-/// The violations in a source file of `fwd-app`: line numbers and names of forbidden modules.
 fn wrong_direction<'a>(module: &str, text: &'a str) -> Vec<(usize, &'a str)> {
     let may = MODULES.iter().find(|(known, _)| *known == module).map(|(_, may)| *may);
     let allowed = |named: &str| named == module || may.is_some_and(|may| may.contains(&named));

@@ -83,7 +83,6 @@ fn riddles(line: &str) -> Vec<&'static str> {
     RIDDLES.into_iter().filter(|phrase| text.contains(&format!(" {phrase} "))).collect()
 }
 
-/// Asserts that the lines of `files` that begin with one of `marks` have at most `most` riddles in 100, and returns the number of lines.
 fn assert_plain(files: &BTreeMap<String, String>, marks: &[&str], most: f64) -> usize {
     let (mut lines, mut found) = (0, Vec::new());
     for (name, text) in files {
