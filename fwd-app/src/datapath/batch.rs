@@ -60,6 +60,7 @@ pub(crate) struct Batch {
     pub(crate) v4: KeyLane,
     pub(crate) v6: KeyLane,
     pub(crate) kinds: PaddedArray<Kind>,
+    /// A [`PacketState`] for each packet.
     pub(crate) slots: PaddedArray<LengthOrMark>,
     pub(crate) tagged: Vec<Tagged>,
     /// Index of each packet in the egress table: its next hop, written by verdict, or [`NO_ENTRY`] if it was dropped or punted earlier.
@@ -68,6 +69,7 @@ pub(crate) struct Batch {
     /// its lane.
     pub(crate) is_plain: bool,
     pub(crate) egress: PaddedArray<Egress>,
+    /// The word of the exit of each packet: a port, [`Exit::Dropped`](super::Exit::Dropped) or [`Exit::Fragment`](super::Exit::Fragment).
     pub(crate) ports: PaddedArray<u16>,
     pub(crate) bytes: u64,
     pub(crate) drops: Drops,
@@ -83,6 +85,7 @@ fn array<T: Copy + Default>(entries: usize) -> PaddedArray<T> {
 }
 
 impl Batch {
+    /// The burst has room for at most 65,536 packets.
     pub(crate) fn new(packets: Burst) -> Self {
         let packets_max = packets.capacity();
         let entries = packets_max + PAD;
@@ -152,6 +155,7 @@ impl Batch {
         self.is_plain = false;
     }
 
+    /// Resets everything except the packets, which tx has emptied.
     pub(crate) fn clear(&mut self) {
         self.parsed = 0;
         self.v4.len = 0;

@@ -1,8 +1,7 @@
 //! Checks one packet of any form against the forwarding rules.
 //!
-//! It applies the rules in order and returns the [`DropReason`] of the first that fails: the slow path of [`super::parse`]. Rules shared
-//! with the fast path are in [`dpdk_ffi::simd::rules`]. For IPv6 the fast path reads the first half of an address and leaves the rest to
-//! [`check`].
+//! [`check`] applies the rules in order and returns the [`DropReason`] of the first that fails: the slow path of [`super::parse`]. Rules
+//! of both are in [`dpdk_ffi::simd::rules`]. The fast path reads half of an IPv6 address and leaves undecided ones to [`check`].
 
 use super::DropReason;
 use dpdk_ffi::simd::rules::{checksum_is_right, lengths_agree_v4, lengths_agree_v6, may_hop, unicast_v4};
@@ -34,6 +33,7 @@ pub(crate) struct Checked {
     pub(crate) ip_bytes: u32,
 }
 
+/// `head` is the first segment of the frame, `frame_bytes` its whole length.
 pub(crate) fn check(head: &[u8], frame_bytes: u32) -> Result<Checked, DropReason> {
     let (ethertype, ip_at) = layer2(head)?;
     let packet = &head[ip_at..];
@@ -274,6 +274,7 @@ mod tests {
             assert!(verdict(&V4 { source: address, destination: address, ..V4::default() }.frame()).is_ok());
         }
         assert!(verdict(&V4 { source: [223, 255, 255, 255], ..V4::default() }.frame()).is_ok());
+        // The source is checked before the destination, and addresses before the TTL.
         let both = V4 { source: [127, 0, 0, 1], destination: [224, 0, 0, 1], ttl: 0, ..V4::default() };
         assert_eq!(verdict(&both.frame()), Err(Martian));
     }

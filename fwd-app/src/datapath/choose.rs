@@ -8,6 +8,7 @@ use super::check::ETHERNET_BYTES;
 use super::{EgressTable, Exit, flow};
 use dpdk_ffi::simd::Kind;
 
+/// Selects paths and replaces the entries and indices of packets. Returns whether packets remain that need care.
 #[inline(never)]
 pub(crate) fn choose(batch: &mut Batch, table: &EgressTable) -> bool {
     let Batch { packets, kinds, slots, tagged, indices, egress, ports, .. } = batch;
@@ -38,6 +39,7 @@ pub(crate) fn choose(batch: &mut Batch, table: &EgressTable) -> bool {
     need_care
 }
 
+/// `tagged` is sorted by place.
 #[cold]
 pub(super) fn ip_at(tagged: &[Tagged], place: usize) -> usize {
     let found = tagged.binary_search_by_key(&place, |tagged| usize::from(tagged.place));

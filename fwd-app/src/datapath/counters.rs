@@ -1,6 +1,6 @@
 //! The counters of an lcore, and their published copy.
 //!
-//! They are plain integers owned by one stage, updated once per burst. [`Published`] copies are atomics on separate cache lines.
+//! Counters are plain integers owned by one stage, updated once per burst. [`Published`] copies are atomics on separate cache lines.
 
 use super::drop_reason::{LostPunts, PuntClass};
 use super::{DropReason, Drops};
@@ -209,6 +209,7 @@ impl VrfCount {
     }
 }
 
+/// Busy time of a pipeline stage. The sending stage has its own timer.
 #[derive(Debug, Default)]
 pub(crate) struct BusyClock {
     /// Time stamp at the end of the last turn; 0 if it was idle.
@@ -227,6 +228,7 @@ impl BusyClock {
         self.last_tsc = now;
     }
 
+    /// Ends an idle turn. Returns whether the previous turn had work.
     #[inline]
     pub(crate) fn rest(&mut self) -> bool {
         std::mem::take(&mut self.last_tsc) != 0

@@ -10,7 +10,7 @@
 //! ```
 //! Fields are read in network byte order. The flow label of IPv4 is 0. The ports in `l4` are 0 unless the protocol is TCP, UDP, SCTP, DCCP
 //! or UDP-Lite and they lie in the first segment. The protocol of IPv6 is the one behind at most [`EXTENSIONS_MAX`] extension headers; else
-//! it is 0. All fragments of a packet must take one path and only the first has ports, so `l4` is 0 for fragments. Tags are not hashed.
+//! it is 0. Fragments of a packet must take one path and only the first has ports, so their `l4` is 0. VLAN tags are not hashed.
 
 use std::net::IpAddr;
 
@@ -65,6 +65,7 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
+    /// `None` when the address families differ.
     pub(crate) fn hash(&self, key: u64, destination: IpAddr) -> Option<u64> {
         let mut packet = match (self.source, destination) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
@@ -121,6 +122,7 @@ fn l4_v4(header: &[u8; 20], packet: &[u8]) -> u64 {
     if is_fragment(header) { 0 } else { l4(header[9], packet, usize::from(header[0] & 15) * 4) }
 }
 
+/// "More fragments", or an offset.
 #[inline(always)]
 fn is_fragment(header: &[u8; 20]) -> bool {
     u16::from_be_bytes([header[6], header[7]]) & 0x3fff != 0

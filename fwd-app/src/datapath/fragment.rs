@@ -1,7 +1,7 @@
 //! Fragments of IPv4 packets that exceed the MTU of their egress port (RFC 791 3.2).
 //!
 //! A [`Cut`] yields the headers of each fragment and the range of its payload; the packet already has its final headers. DPDK's
-//! `rte_ipv4_fragment_packet` needs indirect mbufs, hence ports that take chains, and leaves checksums to devices.
+//! `rte_ipv4_fragment_packet` is not used: it needs indirect mbufs, hence ports that take chains, and leaves checksums to devices.
 
 use super::check::{ETHERNET_BYTES, IPV4_BYTES};
 use std::ops::Range;
@@ -28,14 +28,15 @@ pub(crate) struct Cut {
     /// Headers of the next fragment; later fragments lack the options that are not copied.
     headers: Headers,
     later: Headers,
+    /// Flags and offset of the packet.
     word: u16,
     payload: Range<u32>,
     done: u32,
 }
 
 impl Cut {
-    /// Plans fragments of at most `mtu_bytes`. `None` for a packet that must not be fragmented: IPv6, "don't fragment", or an offset out of
-    /// range.
+    /// Plans the fragments, of at most `mtu_bytes`, of a checked packet; `frame` is its first segment. `None` for a packet that must not be
+    /// fragmented: IPv6, "don't fragment", or an offset out of range.
     pub(crate) fn new(frame: &[u8], ip_at: usize, mtu_bytes: u16) -> Option<Self> {
         let packet = frame.get(ip_at..)?;
         let header = packet

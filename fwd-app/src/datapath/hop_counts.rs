@@ -1,9 +1,9 @@
 //! Optional packet and byte counts by next hop.
 //!
-//! They belong to the [`EgressTable`](super::EgressTable), so that every table has cells for its next hops. Each stage that gives verdicts
-//! writes its own lane of cells; readers sum the lanes. A table with more next hops gets a larger set, linked to the smaller one, where an
-//! lcore may still count; readers sum both. So nothing is copied while lcores count, and no count is lost. A packet is counted for the next
-//! hop of its lookup or the selected path of a group, sent or not. Bare ids above the last cell share one.
+//! The counts belong to the [`EgressTable`](super::EgressTable), so that every table has cells for its next hops. Each stage that gives
+//! verdicts writes its own lane of cells; readers sum the lanes. A table with more next hops gets a larger set, linked to the smaller one,
+//! where an lcore may still count; readers sum both. So nothing is copied while lcores count, and no count is lost. A packet is counted for
+//! the next hop of its lookup or the selected path of a group, sent or not. Bare ids above the last cell share one.
 
 use super::Batch;
 use fib::NextHopId;

@@ -1,8 +1,8 @@
 //! The datapath: `rx -> parse -> batch -> lookup -> verdict -> rewrite -> tx`, one file each.
 //!
 //! Each stage is a pass over the arrays of one [`Batch`]. Work on every packet is a kernel of [`dpdk_ffi::simd`]; rare cases are handled
-//! one by one. A packet leaves exactly once: it is sent, handed to the router (punted), or counted under one [`DropReason`]. Invariant: `rx
-//! + originated == tx + punted + sum(drops) + held`. The running datapath does not allocate, lock, log or divide.
+//! one by one. A packet leaves exactly once: it is sent, handed to the router (punted), or counted under one [`DropReason`]. The invariant
+//! is `rx + originated == tx + punted + sum(drops) + held`. The running datapath does not allocate, lock, log or divide.
 //!
 //! | module | purpose |
 //! |---|---|

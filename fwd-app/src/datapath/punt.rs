@@ -25,6 +25,7 @@ const DISCOVERY: std::ops::RangeInclusive<u8> = 133..=137;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum PuntCause {
+    /// ARP or neighbour discovery.
     Resolution,
     ForUs,
     TtlExpired,
@@ -179,8 +180,7 @@ impl PuntAddresses {
         }
     }
 
-    /// A VLAN of another VRF: never for this router, forwarded only if sent to the port's MAC (RFC 1812 5.3.4). The check drops
-    /// non-unicast.
+    /// A frame of a VLAN of another VRF is never for this router; it is forwarded only if sent to the port's MAC (RFC 1812 5.3.4).
     fn classify_elsewhere(&self, head: &[u8]) -> PuntVerdict {
         let (Ok((ethertype, at)), Some(mac)) = (layer2(head), head.first_chunk::<6>()) else {
             return PuntVerdict::Forward;

@@ -13,7 +13,7 @@ pub(crate) struct RxLimits {
     pub(crate) burst: u16,
     pub(crate) batch: usize,
     pub(crate) flush_cycles: u64,
-    /// Drivers may round a request down to a multiple of this power of two. A batch with less room is full.
+    /// Drivers may round requests down to a multiple of this power of two: only multiples are requested; with less room a batch is full.
     pub(crate) multiple: u16,
 }
 

@@ -1,8 +1,8 @@
 //! Tx: sends the packets of a batch to the queues of their ports, in order of arrival per port, and frees dropped packets.
 //!
 //! When a driver accepts fewer packets than offered, its queue is full and the rest is dropped as `tx_full`: waiting would delay the
-//! packets of other ports. Mbuf chains go only to ports with `MULTI_SEGS`, requested where a frame of the MTU exceeds an mbuf. For other
-//! ports a chain is linearized into its first mbuf, or dropped as `mtu_exceeded`. A batch without chains costs one branch per port.
+//! packets of other ports. Mbuf chains go only to ports with `MULTI_SEGS`, requested where a frame of the MTU exceeds an mbuf. For others a
+//! chain is linearized into its first mbuf, or dropped as `mtu_exceeded` if it does not fit. Without chains a port costs one branch.
 //!
 //! Packets to be fragmented leave after the rest of their batch: their port number has no burst, so `scatter` leaves them. The copies come
 //! from the pools of the packets, which have an mbuf for every descriptor of every queue.
@@ -305,6 +305,7 @@ impl Tx {
         }
     }
 
+    /// Records an idle turn: the next batch restarts the busy timer.
     pub(crate) fn rest(&mut self) {
         self.last_tsc = 0;
     }

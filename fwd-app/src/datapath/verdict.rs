@@ -47,6 +47,7 @@ pub(crate) fn verdict(batch: &mut Batch, table: &EgressTable) {
     }
 }
 
+/// Replaces the entries of tagged packets whose gateway has one in their VLAN. Returns whether a packet needs care.
 #[cold]
 #[inline(never)]
 fn enter_vlans(batch: &mut Batch, table: &EgressTable) -> bool {
@@ -181,6 +182,7 @@ fn hand_over(batch: &mut Batch) {
 struct Settling<'a> {
     drops: &'a mut Drops,
     punting: Option<&'a mut PuntMarker>,
+    /// When the last packet was received.
     tsc: u64,
     has_punts: bool,
 }
@@ -400,6 +402,7 @@ mod tests {
         let Some(mut batch) = test_frames::batch(&frames) else { return };
         batch.punting = Some(PuntMarker::new(Arc::new(ArcSwap::from_pointee(ours)), 4, 1024));
         parse(&mut batch);
+        // The lane has all packets except the expired one; the tagged one is last.
         let answers =
             [id(10), id(10), local, id(0), silent, id(10), id(10), unreachable, prohibit, black, id(0)];
         assert_eq!(batch.v4.len, answers.len());
@@ -444,6 +447,7 @@ mod tests {
             )
             .with_level(level);
             parse(&mut batch);
+            // The codes above the drop reasons, once each.
             batch.v4.hops[..9].copy_from_slice(&ids[125..]);
             verdict(&mut batch, &table);
             assert_eq!(batch.ports[..9], [Exit::Dropped.word(); 9]);

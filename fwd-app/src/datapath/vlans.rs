@@ -36,6 +36,7 @@ pub(crate) struct VlanSort {
 }
 
 impl VlanSort {
+    /// `None` when all packets are in the VRF of the port.
     pub(crate) fn new(eal: &Eal, vrfs: &PortVrfs, batch_max: usize) -> Option<Self> {
         let mut others: Vec<usize> = vrfs.vlans.values().copied().collect();
         others.sort_unstable();
@@ -60,7 +61,7 @@ impl VlanSort {
         self.vrfs.len()
     }
 
-    /// Moves them for [`Self::take_batch`]. Returns whether `batch` had any. A batch that becomes empty can be reused at once.
+    /// Moves packets of other VRFs out of the unparsed `batch`. Returns whether it had any. A batch that becomes empty can be reused.
     pub(crate) fn sort(&mut self, batch: &mut Batch) -> bool {
         let count = batch.packets.len();
         let mut has_others = false;
@@ -158,6 +159,7 @@ mod tests {
                     received.extend(std::iter::repeat_n(tsc, packets as usize));
                 }
             }
+            // By definition: 802.1Q 9.6 and the three types that parse accepts as tags.
             let vrf = |tags: &[(u16, u16)]| match tags {
                 [(0x8100 | 0x88a8 | 0x9100, tci), ..] => match tci & 0xfff { 1 | 4 => 5, 2 => 4, 4094 => 9, _ => 3 },
                 _ => 3,

@@ -55,6 +55,7 @@ pub(crate) struct WatchedPacket {
     /// The round of `purpose` that it was copied for.
     round: u64,
     pub(crate) frame: Vec<u8>,
+    /// The whole length; `frame` may be cut.
     pub(crate) frame_bytes: u32,
     pub(crate) origin: PacketOrigin,
     /// Whether it already had its new headers.

@@ -1,6 +1,7 @@
 //! Full speed without a feeder: the frames are prepared in mbufs, and callbacks on the RX queues return them.
 //!
-//! No copy and no other lcore is involved, so the figures belong to the forwarder alone. Sent packets are only counted.
+//! No copy and no other lcore is involved, so the figures belong to the forwarder alone. Sent packets are only counted: `--verify` and
+//! `--out` need copies from the feeder.
 
 use super::trace::Trace;
 use dpdk_ffi::{Burst, Eal, Mempool, PortStats, ReadyPackets};

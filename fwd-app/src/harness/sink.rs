@@ -12,7 +12,7 @@ use dpdk_ffi::{Burst, Eal, RingConsumer};
 use std::path::Path;
 
 const BURST: usize = 256;
-/// The same with a slow sink.
+/// Packets per dequeue with a slow sink.
 const SLOW_BURST: usize = 32;
 
 pub(crate) struct Sink {

@@ -296,6 +296,7 @@ pub fn template(number: u8, host: u8, station: u8) -> Vec<u8> {
             0,
             &[44, 0, 1, 4, 0, 0, 0, 0, 60, 0, 0, 1, 0, 0, 0, 7, 58, 0, 0x80, 0, 0, 0, 0, 0, 128],
         ),
+        // Duplicate address detection for our address.
         13 => ipv6_from([0; 16], group, 255, 58, &[&[135, 0, 0, 0, 0, 0, 0, 0], &v6(1)[..]].concat()),
         14 => ipv4([192, 0, 2, host], [10, 0, 0, 1], 17, &[1, 2, 3, 4, 0, 8, 0, 0]),
         15 => ipv4([8, 8, 8, 8], [192, 0, 2, 1], 1, &[8, 0, 0, 0, 1, 2, 3, 4]),
@@ -332,6 +333,7 @@ fn write_sum(bytes: &mut [u8], at: usize, more: u32) {
     bytes[at..at + 2].copy_from_slice(&sum.to_be_bytes());
 }
 
+/// RFC 1071.
 fn sum(bytes: &[u8]) -> u32 {
     bytes.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(*word.get(1).unwrap_or(&0))).sum()
 }
@@ -392,6 +394,7 @@ mod tests {
             let mut frame = template(number, STATION, STATION);
             frame.resize(frame.len() + payload_bytes.unwrap_or(0), 7);
             for (at, value) in edits {
+                // Most edits hit the headers.
                 let at = at.index(frame.len().min(90));
                 frame[at] = value;
             }

@@ -203,6 +203,7 @@ impl Handle {
         self.lcores.len()
     }
 
+    /// Requests counters and latencies from lcore number `index`, without waiting.
     pub(crate) fn ask_latency(&self, index: usize, tsc_hz: u64) {
         let Some(lcore) = self.lcores.get(index) else { return };
         // An earlier answer must not be lost with a new offer.
@@ -306,8 +307,8 @@ impl Handle {
         if late.is_empty() || self.is_stopping() { Ok(()) } else { Err(NoAnswer(late)) }
     }
 
-    /// Asks for the queues of port `index`. No stage polls the port once [`Self::take_queues`] succeeds, unless receiving is to stop. No
-    /// other request about queues may be open.
+    /// Asks the stages to release their queues of port `index`. No stage polls the port once [`Self::take_queues`] succeeds, unless
+    /// receiving is to stop. No other request about queues may be open.
     pub(crate) fn release_port(&self, index: u16) {
         for lcore in &*self.lcores {
             let room = |direction| self.queues_of(index, lcore.number, direction).count();

@@ -184,7 +184,7 @@ impl Builder<'_> {
     }
 
     fn engine_stage(&mut self, channels: &Channels) -> Result<EngineStage, BuildError> {
-        // Two slots per batch. A device engine is kept busy by the batches of all inputs, up to the limit of its streams.
+        // Two slots per batch, one per family. A device engine is kept busy by the batches of all inputs, up to the limit of its streams.
         let batches = (self.plan.inputs.len() * BATCHES_PER_INPUT).clamp(1, IN_FLIGHT_MAX);
         let slots = u16::try_from(batches * 2).unwrap_or(u16::MAX);
         let (readers, swap) = self.readers(slots)?;

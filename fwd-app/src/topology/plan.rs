@@ -128,7 +128,8 @@ impl LcorePlan {
     }
 }
 
-/// Lcores that do not receive: the first looks up, the others send; a single one does both. Without any, the last receiving lcore does all.
+/// Assigns the engine and the senders to the lcores that do not receive: the first looks up, the others send; a single one does both.
+/// Without such lcores, the last receiving lcore does everything. Returns the number of senders.
 fn share(plan: &mut Vec<(u32, Vec<Job>)>, free: &[u32]) -> u16 {
     match free {
         [] => {
@@ -153,7 +154,7 @@ fn count<T>(items: &[T]) -> u16 {
     u16::try_from(items.len()).unwrap_or(u16::MAX)
 }
 
-/// Round robin over all lcores except the main one, if there are others. A pipeline receives on one lcore.
+/// Queue 0 of every port, round robin over the lcores except the main one, if there are others. A pipeline receives on one lcore.
 fn deal(kind: TopologyKind, ports: usize, lcores: &[u32], main: u32) -> Result<QueueMap, QueueMapError> {
     let mut workers: Vec<u16> =
         lcores.iter().filter(|l| **l != main).filter_map(|l| u16::try_from(*l).ok()).collect();

@@ -86,8 +86,7 @@ impl QueueSpec {
         lcores
     }
 
-    /// An `auto` port shares the unused lcores of its NUMA node with the other `auto` ports there. Without any it gets lcores of other nodes,
-    /// or a used one.
+    /// The `auto` ports of a NUMA node share its unused lcores; without any they get lcores of other nodes, at worst a used one.
     ///
     /// # Errors
     /// [`QueueMapError`] for a port that does not exist, and for a port with both `auto` and explicit lcores.
@@ -153,6 +152,7 @@ impl QueueSite<'_> {
         Ok(find_port(port, self.ports, || "--config".to_owned())?.unwrap_or_default())
     }
 
+    /// One queue per lcore. A port left without an lcore shares one.
     fn deal(&self, ports: &[u16], lcores: Vec<u16>) -> Vec<QueueLcore> {
         let mut tuples: Vec<QueueLcore> = Vec::new();
         let queues =

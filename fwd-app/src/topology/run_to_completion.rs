@@ -174,6 +174,7 @@ impl InputPath {
         }
     }
 
+    /// Takes a batch through the remaining steps; it is empty afterwards.
     #[inline(always)]
     fn forward(&mut self, batch: &mut Batch, watch: &mut Stopwatch) {
         let (counters, count) = (&mut self.counters, batch.packets.len());

@@ -217,8 +217,7 @@ impl Running {
         self.mine.stages.is_empty() && self.jobs.iter().all(LcoreJob::is_finished)
     }
 
-    /// Runs the main lcore's stages, then waits for the others. After a panic in `housekeeping` all stages stop, and it is not called
-    /// again.
+    /// Runs the main lcore's stages, then waits for the others. A panic in `housekeeping` stops all stages; it is not called again.
     pub(crate) fn run(mut self, idle: Idle, mut housekeeping: impl FnMut()) -> Finished {
         let (handle, mut panic) = (self.handle.clone(), None);
         let mut keep = || {

@@ -6,7 +6,8 @@ use crate::datapath::{Counters, Latency};
 /// Turns between two checks of a busy sending stage for packets of the router; an idle one checks at each turn.
 pub(crate) const ORIGINATED_ONE_IN: u32 = 16;
 
-/// The control thread frees a replaced table only when no stage holds it: every few milliseconds, at the cost of a few loads.
+/// Turns between two refreshes of all tables of a stage, idle or not: the control thread frees a replaced table only when no stage holds
+/// it. That is every few milliseconds, at the cost of a few loads.
 pub(crate) const REFRESH_ONE_IN: u32 = 4096;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

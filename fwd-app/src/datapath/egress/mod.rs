@@ -2,8 +2,7 @@
 //!
 //! Ids named by a feed have entries in a dense array. The entry of a bare id beyond the array is computed, so that id 2^24 - 1 does not
 //! cost 256 MB. A new table is published *before* the engine learns new ids, so that every id in an answer is in the table. The entry of a
-//! group has a code and the number of its [`Ways`]; each path has an id and an entry, so that the failure of a gateway changes this table
-//! only.
+//! group has a code and the number of its [`Ways`]; each path has an id and an entry, so a failed gateway changes this table only.
 
 mod build;
 pub(crate) mod learned;
@@ -274,8 +273,8 @@ impl EgressTable {
         missing.map(|(_, gateway)| gateway)
     }
 
-    /// Why packets of a next hop cannot leave. Usable are also: a path over a link that is up whose MAC is unknown, a next hop that drops
-    /// on purpose, and a gateway whose route leads back to it (without that route it would have a path again).
+    /// Why packets of a next hop cannot leave. A next hop is usable with a path over a link that is up, even if its MAC is unknown, and if
+    /// it drops on purpose. So is a gateway whose route leads back to it: without that route it would have a path again.
     pub(crate) fn unusable(&self, id: NextHopId) -> Option<Unusable> {
         let entry = self.get(id);
         let over = |port: u16| (!self.is_up(port)).then_some(Unusable::LinkDown);
@@ -305,6 +304,7 @@ impl EgressTable {
         Some(paths.iter().zip(group.paths()).enumerate().map(state).collect())
     }
 
+    /// The numbers of groups, of their paths, and of live paths.
     pub(crate) fn group_counts(&self) -> (usize, usize, usize) {
         let counts = self.groups.values().map(|live| (live.paths.len(), live.alive.count_ones() as usize));
         counts.fold((0, 0, 0), |sum, (paths, alive)| (sum.0 + 1, sum.1 + paths, sum.2 + alive))

@@ -26,8 +26,7 @@ const K: [u64; 4] =
 /// Paths whose costs are cached during a build: 16 KB each.
 const COSTS_MAX: usize = 1024;
 
-/// The owner of each bucket of a group. An index in `paths` takes 1, 2, 4 or 8 bits: the buckets of two paths are 512 bytes, in the L1
-/// cache.
+/// The owner of each bucket of a group. An index in `paths` takes 1, 2, 4 or 8 bits: 512 bytes for two paths, which stay in the L1 cache.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Ways {

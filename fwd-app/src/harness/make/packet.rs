@@ -86,6 +86,7 @@ impl IpLayout {
         self.ip_at + self.ip_bytes(frame)
     }
 
+    /// Whether the IP header is valid; the packet may be longer than its frame.
     pub(super) fn is_sound(&self, frame: &[u8]) -> bool {
         if self.family == Family::V6 {
             return true;
@@ -151,8 +152,8 @@ impl IpLayout {
         }
     }
 
-    /// Sets the payload to fit `frame_bytes` in total, with lengths and the checksums of IPv4, TCP, UDP and ICMP. The frame never becomes
-    /// shorter than its headers or longer than IP allows. Fragments stay fragments, but can no longer be reassembled.
+    /// Truncates or zero-pads the payload to `frame_bytes` in total; sets lengths and the checksums of IPv4, TCP, UDP and ICMP. Frames never
+    /// become shorter than their headers or longer than IP allows. Fragments stay fragments, but can no longer be reassembled.
     pub(super) fn resize(&self, frame: &mut Vec<u8>, frame_bytes: usize) {
         let header_bytes = self.l4_at + self.l4_bytes(frame) - self.ip_at;
         let ip_bytes_max = IP_BYTES_MAX + if self.family == Family::V6 { IPV6_BYTES } else { 0 };

@@ -5,9 +5,8 @@ use fib::random::Seeded;
 /// Most choices shuffled together.
 const TURN_MAX: u64 = 64;
 
-/// Makes choices in `0..n`.
-/// At any time each choice has its share to within one round, at the end of a round to within two. The order within a round is random:
-/// dealers of different purposes are not correlated.
+/// Makes choices in `0..n`. At any time each choice has its share to within one round; at the end of a round, to within two. The order
+/// within a round is random, so that dealers of different purposes are not correlated.
 #[derive(Clone, Debug)]
 pub(super) struct Shares {
     weights: Vec<i64>,

@@ -1,4 +1,4 @@
-//! An independent flow hash and path selection, by the definition, with wide integers and lists of header fields, for a single bucket.
+//! The flow hash and path selection of [`crate::datapath::flow`], implemented independently: wide integers, lists of fields, one bucket.
 
 use fib::NextHopId;
 use std::net::IpAddr;

@@ -285,6 +285,7 @@ impl Conductor {
         self.conducted.trials.push(SearchTrial { repeat, result, latency_ns });
     }
 
+    /// Starts no further trial. Results so far stay; a plain replay reports the packets sent.
     pub(crate) fn stop(&mut self) {
         self.is_stopping = true;
     }

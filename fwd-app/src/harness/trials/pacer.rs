@@ -1,7 +1,8 @@
 //! The pace of one trial: due times, intended send times, and packets missed for lack of room.
 //!
-//! A replay at a rate waits while the forwarder is full. A search trial does not: packets without room are missed, as at a NIC with full
-//! queues. When the harness is descheduled, a search trial pauses: sending all late packets at once would be an artificial burst.
+//! A replay at a rate waits while the forwarder is full. A search trial does not: due packets without room are missed, as at a NIC with
+//! full queues, or a rate above the forwarder's would never show. When the harness is descheduled, a search trial pauses: sending all late
+//! packets at once would be an artificial burst.
 
 use super::super::schedule::Schedule;
 

@@ -21,6 +21,7 @@ pub(crate) struct SearchRules {
     pub(crate) final_trial_s: f64,
     /// Seconds of trials that classify a load finally.
     pub(crate) duration_sum_s: f64,
+    /// Final distance of the bounds as a fraction of the upper one.
     pub(crate) width: f64,
 }
 

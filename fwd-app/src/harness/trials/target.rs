@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct LoadTrial {
     pub(crate) duration_s: f64,
+    /// Fraction of the intended packets that did not arrive.
     pub(crate) loss_ratio: f64,
 }
 
@@ -20,6 +21,7 @@ pub(super) type LoadTrials = BTreeMap<u32, Vec<LoadTrial>>;
 pub(super) struct LossTarget {
     /// Trials with more loss are bad.
     pub(super) loss_ratio: f64,
+    /// Fraction of the trial time that may be bad.
     pub(super) exceed_ratio: f64,
     /// Largest final distance of the bounds, steps.
     pub(super) width: u32,

@@ -116,6 +116,7 @@ impl EgressTable {
         Ok(table)
     }
 
+    /// The entry of a next hop that depends on no other; `None` for a group and a recursive gateway.
     fn simple(
         &mut self,
         id: NextHopId,
@@ -350,6 +351,7 @@ impl<'a> Resolver<'a> {
             .map(|(_, (id, path))| {
                 let port = match &path.hop {
                     NextHop::Gateway { port, .. } | NextHop::Connected { port } => {
+                        // Known to exist.
                         find_port(port, self.inputs.ports, String::new).ok().flatten()
                     }
                     _ => None,
