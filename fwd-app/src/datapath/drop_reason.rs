@@ -118,6 +118,7 @@ impl Drops {
         self.0.iter().sum()
     }
 
+    /// Includes zeros.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (DropReason, u64)> {
         DropReason::ALL.into_iter().zip(self.0)
     }

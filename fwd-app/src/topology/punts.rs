@@ -1,6 +1,6 @@
 //! Rings of punts from the sending stages to the router, and of the router's packets to one stage.
 //!
-//! All sending stages share the rings, one per class. The router sends through one ring to the first stage, which keeps packets to a neighbour in order.
+//! All sending stages share the rings, one per class. The router sends to the first stage alone, so packets of a neighbour stay in order.
 
 use crate::datapath::Published;
 use crate::datapath::drop_reason::PuntClass;
