@@ -1,7 +1,5 @@
-//! Answers to requests. Any value that serializes and has a text form can be an answer: text and JSON come from one value.
-//!
-//! The control thread only gathers the value; the thread of the control socket formats it, up to a limit of bytes. Long lists are
-//! answered in parts, each with the request for the next part.
+//! Answers to requests: any value that serializes and has a text form; text and JSON come from one value. The control thread only gathers
+//! the value; the thread of the control socket formats it, up to a limit of bytes.
 
 use crate::console::grammar::request::Request;
 use serde::Serialize;
@@ -10,11 +8,9 @@ use std::io::Write;
 
 pub(crate) struct Answer {
     value: Box<dyn AnswerValue + Send>,
-    /// Set for a part of a list.
     part: Option<ListPart>,
 }
 
-/// The continuation of a list.
 struct ListPart {
     /// `None` after the last lines.
     next: Option<Request>,
@@ -25,7 +21,6 @@ impl Answer {
         Self { value: Box::new(value), part: None }
     }
 
-    /// Lines of a list, and the request for the next ones. In JSON each line is a separate value.
     pub(crate) fn part<T: Serialize + Display + Send + 'static>(
         lines: Vec<T>,
         next: Option<Request>,
@@ -33,7 +28,6 @@ impl Answer {
         Self { value: Box::new(ListLines(lines)), part: Some(ListPart { next }) }
     }
 
-    /// Rewrites the request for the next part.
     pub(crate) fn asking_by(mut self, ask: impl FnOnce(Request) -> Request) -> Self {
         if let Some(part) = &mut self.part {
             part.next = part.next.take().map(ask);
@@ -50,7 +44,6 @@ impl Answer {
         Some(self.part.as_ref()?.next.as_ref()?.to_string())
     }
 
-    /// An empty answer: no text, and `null` in JSON.
     pub(crate) fn done() -> Self {
         Self::new(Done)
     }
@@ -61,16 +54,11 @@ impl Answer {
         self.json(&mut json).and_then(|()| serde_json::from_slice(&json)).unwrap_or_default()
     }
 
-    /// Writes the value as JSON; a list becomes a string with a value on each line.
-    ///
-    /// # Errors
-    /// When `out` is full, or the value does not serialize.
+    /// A list becomes a string with a value on each line.
     pub(super) fn json(&self, out: &mut dyn Write) -> serde_json::Result<()> {
         self.value.json(out)
     }
 
-    /// # Errors
-    /// When `out` is full.
     pub(super) fn text(&self, out: &mut dyn Write) -> serde_json::Result<()> {
         self.value.text(out)
     }
@@ -82,7 +70,7 @@ impl fmt::Debug for Answer {
     }
 }
 
-/// Why a request was refused; it has changed nothing.
+/// A refused request has changed nothing.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
     /// Not available in this forwarder.
@@ -94,13 +82,11 @@ pub(crate) enum Refusal {
     },
     #[error("{0:#}")]
     Failed(#[from] anyhow::Error),
-    /// The queue to the control thread is full.
     #[error("the forwarder is busy: {waiting} requests wait; try again")]
     Busy {
         /// How many.
         waiting: usize,
     },
-    /// The user may only read.
     #[error("this user may read only: show, route get, route list; see --ctl-group")]
     ReadOnly,
     /// The forwarder ended, or dropped the request.

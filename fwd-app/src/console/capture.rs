@@ -1,7 +1,7 @@
 //! `capture drops FILE N`: a pcapng file with the drop reason as each packet's comment.
 //!
-//! A separate thread writes the file, since every call on NFS or FUSE may block, `close` included. The control thread passes packets
-//! through a bounded channel and never waits for the writer. A writer that hangs is abandoned.
+//! A separate thread writes the file, since every call on NFS or FUSE may block, `close` included. The control thread never waits for it,
+//! and abandons a writer that hangs.
 
 use super::capture_file;
 use super::site::Site;
@@ -27,23 +27,22 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-/// Timeout for creating the file, and for writing and closing it.
+/// For creating the file, and for writing and closing it.
 const LIMIT: Duration = Duration::from_secs(3);
-/// Packets queued to the writer, up to 2 KB each: several times a burst of all lcores. More are counted as missed.
+/// Up to 2 KB each: several times a burst of all lcores. More are counted as missed.
 const QUEUED_MAX: usize = 4096;
 /// Number of abandoned writers at which captures are refused.
 const LEFT_MAX: usize = 4;
 /// `if_tsresol`: 10^-9 s.
 const NANOSECONDS: u8 = 9;
 
-/// The running capture, and abandoned writers.
 #[derive(Default)]
 pub(super) struct Captures {
     running: Option<Capture>,
     left: Vec<Writer>,
 }
 
-/// The thread that writes. It returns the number of packets.
+/// Returns the number of packets written.
 type Writer = JoinHandle<anyhow::Result<u64>>;
 
 type Output = Box<dyn Write + Send>;
@@ -56,14 +55,12 @@ struct Capture {
     leaving: usize,
     step: CaptureStep,
     since: Instant,
-    /// The client that waits for the end of the step.
     waiting: Option<ClientCommand>,
     /// `None` once the capture is ending.
     packets: Option<Sender<CapturedPacket>>,
     /// Signalled once the file has its header.
     begun: Receiver<()>,
     writer: Writer,
-    /// Packets dropped because the queue was full.
     skipped: u64,
 }
 
@@ -95,11 +92,8 @@ impl Drop for Captures {
 }
 
 impl Captures {
-    /// Captures the next matching dropped packets to `file`, called `name` in messages. A client is answered once the file has its
-    /// header; without a client this call waits for that.
-    ///
-    /// # Errors
-    /// Without a client: the file cannot be written.
+    /// Captures the next matching dropped packets to `file`, called `name` in messages. A client is answered once the file has its header;
+    /// without a client this call waits for that, and returns the error.
     pub(super) fn start(
         &mut self,
         (name, file): (String, File),
@@ -124,7 +118,6 @@ impl Captures {
         self.start_to(name, open, interfaces, (wanted, client), watch)
     }
 
-    /// Why no capture can start now.
     fn refusal(&mut self) -> Option<anyhow::Error> {
         self.left.retain(|writer| !writer.is_finished());
         match &self.running {
@@ -177,7 +170,7 @@ impl Captures {
         Ok(())
     }
 
-    /// Ends the capture. The client is answered once the file is closed.
+    /// The client is answered once the file is closed.
     pub(super) fn stop(&mut self, client: ClientCommand) {
         match &mut self.running {
             Some(capture) if capture.step != CaptureStep::Ending => capture.end(Some(client)),
@@ -199,14 +192,13 @@ impl Captures {
         }
     }
 
-    /// Advances the capture without blocking. `is_idle`: no packet was seen since the last call.
+    /// Does not block. `is_idle`: no packet was seen since the last call.
     pub(super) fn advance(&mut self, is_idle: bool) {
         self.running = self.running.take().and_then(|capture| capture.advance(is_idle, &mut self.left));
     }
 }
 
 impl Capture {
-    /// Starts the flow of packets, and answers the client.
     fn write(&mut self) {
         self.step = CaptureStep::Writing;
         let (packets, filter) = self.wanted;
@@ -243,7 +235,7 @@ impl Capture {
         self.skipped += u64::from(packets.try_send(packet).is_err());
     }
 
-    /// Advances the capture; returns `None` when it is over.
+    /// Returns `None` when it is over.
     fn advance(mut self, is_idle: bool, left: &mut Vec<Writer>) -> Option<Self> {
         if self.writer.is_finished() {
             self.watch.stop(Purpose::Capture);
@@ -276,7 +268,6 @@ impl Capture {
         Some(self)
     }
 
-    /// Joins the writer, and returns its result.
     fn outcome(self) -> anyhow::Result<CaptureDone> {
         let Self { file, writer, watch, skipped, .. } = self;
         let joined =
@@ -292,14 +283,13 @@ pub(super) fn close(file: File) {
     drop(spawn("capture", move || drop(file)));
 }
 
-/// Refuses a capture: to the client, or without one to the caller.
 fn refuse(client: Option<ClientCommand>, why: anyhow::Error) -> anyhow::Result<()> {
     let Some(client) = client else { return Err(why) };
     client.answer(Err(why.into()));
     Ok(())
 }
 
-/// Body of the writer: writes the header with these interfaces, then packets until the channel closes. Returns their number.
+/// Writes the header with these interfaces, then packets until the channel closes. Returns their number.
 fn write(
     open: impl FnOnce() -> anyhow::Result<Output>,
     interfaces: Vec<String>,
@@ -377,7 +367,6 @@ mod tests {
         (ours, theirs)
     }
 
-    /// Starts a capture to the output of `open`.
     fn start(
         captures: &mut Captures,
         client: ClientCommand,

@@ -1,5 +1,5 @@
-//! The file of a capture. A client opens it as its own user and passes the descriptor, so a capture writes no file that the client
-//! may not write. The forwarder opens only a path from its own command line.
+//! The file of a capture. A client opens it as its own user and passes the descriptor; the forwarder opens only a path from its command
+//! line.
 
 use anyhow::ensure;
 use rustix::fs::{OFlags, PROC_SUPER_MAGIC, fcntl_getfl, fstatfs};
@@ -7,11 +7,8 @@ use rustix::io::Errno;
 use std::fs::{File, OpenOptions, Permissions};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 
-/// Opens `path` with mode 0600 and without truncation. Refuses links, devices and FIFOs: in a world-writable folder another user
-/// may have created them.
-///
-/// # Errors
-/// It is not a regular file, or the system refuses it.
+/// Opens `path` with mode 0600 and without truncation. Refuses links, devices and FIFOs: in a world-writable folder another user may have
+/// created them.
 pub(crate) fn open(path: &str) -> anyhow::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let flags = i32::try_from(flags.bits()).unwrap_or(0);
@@ -29,8 +26,7 @@ pub(crate) fn open(path: &str) -> anyhow::Result<File> {
     Ok(file)
 }
 
-/// Checks a file opened by a client. Refuses devices and sockets, on which the control thread might block, and files in /proc,
-/// where some files check the writer's privileges.
+/// Refuses devices and sockets, on which the control thread might block, and files in /proc, where some check the writer's privileges.
 pub(super) fn check(file: &File) -> anyhow::Result<()> {
     ensure!(
         file.metadata()?.is_file() && fstatfs(file)?.f_type != PROC_SUPER_MAGIC,
@@ -46,7 +42,6 @@ mod tests {
     use super::*;
     use rustix::fs::{CWD, FileType, Mode, mknodat};
 
-    /// Another user may have created these in a folder where root captures.
     #[test]
     fn a_capture_follows_no_link_waits_at_no_fifo_and_is_private() {
         let scratch = tempfile::tempdir().unwrap();
@@ -69,7 +64,6 @@ mod tests {
         assert_eq!(std::fs::read(&theirs).unwrap(), b"text");
         let _reader = OpenOptions::new().read(true).write(true).open(path("fifo")).unwrap();
         assert!(open(&path("fifo")).unwrap_err().to_string().contains("not a regular file"));
-        // An existing capture file becomes private.
         std::fs::remove_file(path("name")).unwrap();
         for path in [theirs, path("new")] {
             let file = open(&path).unwrap();

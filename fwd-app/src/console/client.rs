@@ -25,7 +25,6 @@ pub(crate) enum ClientError {
         /// Live sockets in the same folder and in the default folder.
         others: Vec<PathBuf>,
     },
-    /// No socket was named, and the default folder has no live one.
     #[error("no forwarder is running: none listens in {}", folder.display())]
     None {
         /// Where sockets are by default.
@@ -43,7 +42,6 @@ pub(crate) enum ClientError {
         path: PathBuf,
         source: io::Error,
     },
-    /// Another kind of server listens there.
     #[error("{}: not a reply of a forwarder: {source}", path.display())]
     NotAReply {
         /// The socket.
@@ -57,7 +55,7 @@ fn but_at(others: &[PathBuf]) -> String {
     if others.is_empty() { String::new() } else { format!(", but at {}", others.join(", ")) }
 }
 
-/// Sends `ask`, with `file` if given, to the forwarder at `path` and waits for its reply, `limit` overall.
+/// Passes `file` with the request, if given. `limit` is the overall time.
 pub(crate) fn ask(
     path: &Path,
     ask: &Ask,
@@ -91,7 +89,6 @@ pub(crate) fn ask(
     serde_json::from_slice(&reply).map_err(not_a_reply)
 }
 
-/// Connects, and retries until `end` while the listen queue is full.
 fn connect(path: &Path, end: Instant) -> io::Result<UnixStream> {
     loop {
         match socket::connect(path) {
@@ -115,7 +112,6 @@ fn send(mut stream: &UnixStream, bytes: &[u8], file: Option<&File>) -> io::Resul
     stream.write_all(&bytes[sent..])
 }
 
-/// Sets the timeouts of the stream.
 fn wait_until(stream: &UnixStream, end: Instant) -> io::Result<()> {
     let left = end.saturating_duration_since(Instant::now());
     if left.is_zero() {
@@ -125,7 +121,6 @@ fn wait_until(stream: &UnixStream, end: Instant) -> io::Result<()> {
     stream.set_write_timeout(Some(left))
 }
 
-/// Reads a line within the size limit of a reply.
 fn read_line(stream: &UnixStream, end: Instant) -> io::Result<Vec<u8>> {
     let mut input = BufReader::new(stream.take(REPLY_BYTES_MAX as u64));
     let mut line = Vec::new();
@@ -146,10 +141,7 @@ fn read_line(stream: &UnixStream, end: Instant) -> io::Result<Vec<u8>> {
     }
 }
 
-/// The live sockets in `folder`.
-///
-/// # Errors
-/// [`ClientError::None`] without a live socket.
+/// The live sockets in `folder`; [`ClientError::None`] without one.
 pub(crate) fn find(folder: &Path) -> Result<Vec<PathBuf>, ClientError> {
     let live = socket::live_in(folder);
     if live.is_empty() { Err(ClientError::None { folder: folder.to_owned() }) } else { Ok(live) }

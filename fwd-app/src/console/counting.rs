@@ -17,7 +17,6 @@ const SLICE_CELLS: usize = 1 << 13;
 /// While this many requests wait for a count, none from other users are taken.
 const WAITING_MAX: usize = 64;
 
-/// Sends the answer to the requester.
 pub(super) type Reply = Box<dyn FnOnce(Result<Answer, Refusal>) + Send>;
 
 pub(super) struct CountWanted {
@@ -45,7 +44,6 @@ pub(super) struct Counting {
 }
 
 impl Counting {
-    /// Whether requests of other users may be taken.
     pub(super) fn has_room(&self) -> bool {
         self.current.len() + self.later.len() < WAITING_MAX
     }
@@ -61,7 +59,6 @@ pub(super) struct BusyHop {
     pub(super) hop: NextHop,
 }
 
-/// A count in progress over the next hops of a VRF.
 pub(super) struct CountedHops {
     pub(super) counts: Arc<HopCounts>,
     pub(super) next: u32,
@@ -111,7 +108,6 @@ mod tests {
         };
         let ids: Vec<_> = (0..30_000).map(|number| hops.intern(gateway(number)).unwrap()).collect();
         let counts = HopCounts::new(lanes, ids.iter().map(|id| id.get()).max().unwrap());
-        // The n-th has n packets, on two lanes.
         for (packets, id) in (0..).zip(&ids) {
             counts.add(0, id.get(), HopCount { packets, bytes: 64 * packets });
             counts.add(lanes - 1, id.get(), HopCount { packets: 0, bytes: 1 });

@@ -23,13 +23,10 @@ pub(super) struct Cleared {
 
 pub(super) struct EngineWanted {
     pub(super) command: ClientCommand,
-    /// VRFs whose engines are being built.
     pub(super) waiting: Vec<usize>,
-    /// The first failure.
     pub(super) result: anyhow::Result<()>,
 }
 
-/// State of the console.
 pub(super) struct Desk {
     pub(super) socket: Option<(Server, Inbox)>,
     pub(super) site: Site,
@@ -39,15 +36,13 @@ pub(super) struct Desk {
     pub(super) cleared: Cleared,
     pub(super) watching: Watching,
     pub(super) counting: Counting,
-    /// Clients that wait for engines being built.
     pub(super) engines_wanted: Vec<EngineWanted>,
     pub(super) drains: Drains,
-    /// The channel to the reload thread, and the client that waits for a reload.
     pub(super) reloads: Option<(ReloadClient, Option<ClientCommand>)>,
 }
 
 impl Desk {
-    /// Requests a reload and answers at its end; refuses while a reload is running.
+    /// Answers at the end of the reload; refuses while one is running.
     pub(super) fn reload(&mut self, command: ClientCommand) {
         match &mut self.reloads {
             Some((_, Some(_))) => command.answer(Err(anyhow::anyhow!("a reload is running").into())),
@@ -62,7 +57,7 @@ impl Desk {
         }
     }
 
-    /// Answers the client of a finished reload. Returns whether one has finished.
+    /// Returns whether one has finished.
     pub(super) fn finish_reload(&mut self) -> bool {
         let Some((client, waiting)) = &mut self.reloads else { return false };
         let Ok(result) = client.answers.try_recv() else { return false };
@@ -73,16 +68,13 @@ impl Desk {
     }
 }
 
-/// Access to the forwarder for one request.
 pub(super) struct Steering<'a> {
     pub(super) forwarder: &'a mut Forwarder,
-    /// The VRF named by the request.
     pub(super) vrf: Option<usize>,
     pub(super) desk: &'a mut Desk,
 }
 
 impl Steering<'_> {
-    /// The VRF of the request, 0 by default.
     pub(super) fn vrf(&self) -> &Vrf {
         self.forwarder.vrf(self.number())
     }
@@ -91,7 +83,6 @@ impl Steering<'_> {
         self.forwarder.vrf_mut(self.number())
     }
 
-    /// A next hop of that VRF as text.
     pub(super) fn hop_text(&self, id: NextHopId) -> Option<String> {
         self.vrf().hops().get(id).map(|hop| self.forwarder.ports().shown(hop).to_string())
     }

@@ -2,9 +2,7 @@
 //!
 //! 1. The `--drain-hook` makes neighbours choose other paths, for example by withdrawing routes.
 //! 2. Forwarding goes on until no packets arrive, within a limit.
-//! 3. Receiving stops, and the packets inside leave.
-//!
-//! Routes still change meanwhile; the client is answered at the end. A failure in step 1 or 2 leaves forwarding unchanged.
+//! 3. Receiving stops, and the packets inside leave; then the client is answered. A failure in step 1 or 2 leaves forwarding unchanged.
 
 use crate::console::{Answer, ClientCommand, Refusal};
 use crate::datapath::Counters;
@@ -14,7 +12,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// Timeout of the hook.
 const HOOK_LIMIT: Duration = Duration::from_secs(60);
 /// Arrivals have ended when no packet was forwarded for this time.
 const QUIET: Duration = Duration::from_secs(1);
@@ -34,7 +31,6 @@ pub(super) struct Drains {
 struct Drain {
     command: ClientCommand,
     step: DrainStep,
-    /// Deadline of the step.
     end: Instant,
 }
 
@@ -60,7 +56,6 @@ impl Drains {
         Self { hook, ..Self::default() }
     }
 
-    /// Starts a drain; a later [`Self::advance`] answers.
     pub(super) fn start(&mut self, command: ClientCommand, running: &Handle) {
         if self.running.is_some() {
             return command.answer(Err(anyhow::anyhow!("a drain is running").into()));
@@ -78,7 +73,7 @@ impl Drains {
         self.running = Some(Drain { command, step, end: Instant::now() + limit });
     }
 
-    /// Resumes receiving. Fails a drain in progress; after a finished one, runs the hook.
+    /// Fails a drain in progress; after a finished one, runs the hook.
     pub(super) fn resume(&mut self, running: &Handle) -> Result<Answer, Refusal> {
         let was_paused = running.is_paused();
         running.pause(false);
@@ -97,7 +92,7 @@ impl Drains {
         Ok(Answer::done())
     }
 
-    /// Advances the drain; returns whether it changed.
+    /// Returns whether the drain changed.
     pub(super) fn advance(&mut self, running: &Handle) -> bool {
         if let Some(child) = &mut self.resuming
             && let Some(status) = child.try_wait().transpose()
@@ -186,7 +181,6 @@ fn spawn(hook: &Path, what: &str) -> anyhow::Result<Child> {
     child.map_err(|error| anyhow::anyhow!("cannot run --drain-hook {}: {error}", hook.display()))
 }
 
-/// Kills a hook that is no longer needed.
 fn end(child: &mut Child) {
     // It may have exited already.
     drop(child.kill().and_then(|()| child.wait()));

@@ -1,7 +1,6 @@
 //! The control socket and DPDK's telemetry: answers requests, and carries out changes on the forwarder.
 //!
-//! The control thread serves a [`Console`] between other work. Values of [`crate::report`] keep the summary's keys. The commands are
-//! testpmd's words over a local socket:
+//! The control thread serves a [`Console`] between other work. Values of [`crate::report`] keep the summary's keys.
 //!
 //! ```text
 //! client --line of JSON--> socket -> [server: words -> Request] --bounded channel--> Inbox -> Steer (the control thread)
@@ -13,23 +12,19 @@
 //! {"ok":false,"error":"'dropz' is not understood here, .."}   refused, nothing has changed
 //! ```
 //!
-//! Each request and each reply is one line of JSON, in order. A long `route list` is answered in parts; `next` is the request for the
-//! following part, and is absent in the last reply. The forwarder keeps no state between parts, so a slow client costs nothing. With
-//! `"json": true` each line of a part is a JSON value.
+//! Each request and each reply is one line of JSON, in order. A long `route list` is answered in parts: `next` is the request for the
+//! following part, and the forwarder keeps no state between parts.
 //!
 //! ```text
 //! {"line": "route list"}
 //! {"ok":true,"part":"192.0.2.0/24 7\n..","next":"route list after 198.51.100.0/24"}
-//! {"line": "route list after 198.51.100.0/24"}
-//! {"ok":true,"part":"203.0.113.0/24 via 192.0.2.1 dev 1\n.."}
 //! ```
 //!
-//! Any program can be a client: `echo '{"line": "show drops"}' | socat - UNIX-CONNECT:/run/fwd-app/rte.sock`. Only `capture drops`
-//! needs more: the open file comes with the line (`SCM_RIGHTS`), since the forwarder opens no path named by a client.
+//! Any program can be a client: `echo '{"line": "show drops"}' | socat - UNIX-CONNECT:/run/fwd-app/rte.sock`. For `capture drops` the open
+//! file comes with the line (`SCM_RIGHTS`), since the forwarder opens no path named by a client.
 //!
-//! The server's thread polls all clients and never blocks on one. It shares only two channels with the control thread, and nothing
-//! with lcores. Limits bound the cost of clients: their number, bytes of requests and replies, queued requests (one per client), and
-//! idle time.
+//! The server's thread never blocks on a client, and shares only two channels with the control thread. Limits bound the cost of clients:
+//! their number, bytes of requests and replies, queued requests (one per client), and idle time.
 
 pub(crate) mod answer;
 mod capture;
@@ -80,7 +75,7 @@ pub(crate) struct Console {
 }
 
 impl Console {
-    /// Serves `socket` and `telemetry` for the forwarder at `site`. `drain_hook` runs at the start and the end of a drain.
+    /// `drain_hook` runs at the start and the end of a drain.
     pub(crate) fn new(
         socket: Option<(Server, Inbox)>,
         telemetry: Telemetry,
@@ -113,9 +108,6 @@ impl Console {
     }
 
     /// Captures the first dropped packets to a file, if given with their number. Must be called before the topology starts.
-    ///
-    /// # Errors
-    /// The file cannot be written.
     pub(crate) fn capture_drops(
         &mut self,
         wanted: Option<&(String, NonZeroU64)>,
@@ -128,7 +120,7 @@ impl Console {
         watching.captures.start(file, wanted, None, running.watch(), site)
     }
 
-    /// Answers pending requests; returns whether it did any work.
+    /// Returns whether it did any work.
     pub(crate) fn serve(&mut self, forwarder: &mut Forwarder) -> bool {
         let mut worked = self.desk.watching.handle_packets(forwarder, &self.desk.site);
         worked |= self.desk.drains.advance(forwarder.running());
@@ -188,7 +180,7 @@ impl Steer for Steering<'_> {
 }
 
 impl Steering<'_> {
-    /// Answers `command`. Traces, drains, reloads and changes of engine are answered later, when they finish.
+    /// Traces, drains, reloads and changes of engine are answered later, when they finish.
     fn carry_out(&mut self, mut command: ClientCommand) {
         notice::debug(format_args!("ctl: {}", command.request()));
         match command.request() {
@@ -228,7 +220,7 @@ impl Steering<'_> {
         }
     }
 
-    /// Starts a capture to a file opened by the client, called `name` in messages.
+    /// `file` was opened by the client, and is called `name` in messages.
     fn capture_drops(
         &mut self,
         (name, file): (String, Option<File>),
@@ -253,7 +245,6 @@ impl Steering<'_> {
         let _ = watching.captures.start((name, file), (packets, filter), Some(client), watch, site);
     }
 
-    /// Resolves the names in a filter to numbers.
     fn packet_filter(&self, filter: &WatchFilter) -> Result<PacketFilter, Refusal> {
         let WatchFilter { port, vrf, to, reason } = filter;
         let vrf = vrf.as_ref().map(|name| self.forwarder.find(name)).transpose();

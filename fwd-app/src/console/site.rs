@@ -4,15 +4,15 @@ use crate::report::Setup;
 use crate::topology::plan::LcorePlan;
 use dpdk_ffi::{Granted, Port};
 
-/// The ports and lcores at the start.
+/// As at the start.
 pub(crate) struct Site {
     pub(super) ports: Vec<Port>,
     pub(super) granted: Vec<Granted>,
     /// Driver and device of each port.
     pub(super) devices: Vec<[String; 2]>,
-    /// By port: whether an lcore receives from it.
+    /// Whether an lcore receives from it.
     pub(super) receives: Vec<bool>,
-    /// Port and queue of each input.
+    /// Port and queue.
     pub(super) inputs: Vec<(u16, u16)>,
     pub(super) setup: Setup,
     pub(super) tsc_hz: u64,
@@ -21,7 +21,6 @@ pub(crate) struct Site {
 impl Site {
     pub(crate) fn new(ports: &[Port], plan: &LcorePlan, setup: Setup, tsc_hz: u64) -> Self {
         let inputs = plan.inputs.iter().map(|input| (input.port, input.queue)).collect();
-        // All ports are configured.
         let granted = ports.iter().filter_map(Port::granted).collect();
         let device =
             |port: &Port| port.device_info().map(|info| [info.driver, info.device]).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! Our commands on DPDK's telemetry socket: `/fwd/stats`, `/fwd/engine`, `/fwd/routes`.
 //!
-//! DPDK calls a handler on its own thread; the handler passes the request to the control thread and waits. DPDK's replies cannot
-//! contain lists of dictionaries, which therefore become dictionaries by name.
+//! The handler of a command passes it to the control thread and waits. DPDK's replies cannot contain lists of dictionaries, which therefore
+//! become dictionaries by name.
 
 use super::desk::Steering;
 use crate::console::grammar::request::{Request, Show};
@@ -18,24 +18,20 @@ const COMMANDS: [(&str, Show, &str); 3] = [
     ("/fwd/engine", Show::Engine, "Returns the engine in service and its table. No parameters"),
     ("/fwd/routes", Show::Fib, "Returns counts of routes, next hops and updates. No parameters"),
 ];
-/// Queued requests. DPDK serves each client on its own thread.
+/// DPDK serves each client on its own thread.
 const WAITING_MAX: usize = 8;
-/// Timeout of an answer: the control thread may be building an engine.
+/// The control thread may be building an engine.
 const WAIT: Duration = Duration::from_secs(10);
 
 type Asked = (Show, Sender<Value>);
 
 pub(crate) struct Telemetry {
     waiting: Receiver<Asked>,
-    /// Unregistered on drop.
     _commands: Vec<Registration>,
 }
 
 impl Telemetry {
-    /// Registers the commands.
-    ///
-    /// # Errors
-    /// DPDK refuses one.
+    /// Fails when DPDK refuses a command.
     pub(crate) fn register(eal: &Eal) -> Result<Self, DpdkError> {
         let (sender, waiting) = bounded::<Asked>(WAITING_MAX);
         let command = |(name, show, help): (&str, Show, &str)| {
@@ -54,7 +50,7 @@ impl Telemetry {
         Ok(Self { waiting, _commands: commands })
     }
 
-    /// Answers queued requests; returns whether it found any.
+    /// Returns whether it found any.
     pub(super) fn serve(&self, steering: &mut Steering<'_>) -> bool {
         let mut asked = false;
         for (show, reply) in self.waiting.try_iter() {
@@ -64,7 +60,6 @@ impl Telemetry {
                     Ok(answer) => tree(answer.value()),
                     Err(refusal) => json!({ "error": refusal.to_string() }),
                 };
-                // The client may have timed out.
                 let _ = reply.try_send(value);
             };
             match show {
@@ -76,7 +71,6 @@ impl Telemetry {
     }
 }
 
-/// Replaces lists of dictionaries by dictionaries, keyed by the entries' names.
 fn tree(value: Value) -> Value {
     let name = |index: usize, entry: &Value| match &entry["name"] {
         Value::String(name) => name.clone(),

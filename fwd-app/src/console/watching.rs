@@ -13,9 +13,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
-/// Timeout of a trace.
 const TRACE_LIMIT: Duration = Duration::from_secs(3);
-/// Limit of packets per trace, each of which takes several lines.
+/// Each takes several lines.
 const TRACE_MAX: u64 = 100;
 
 #[derive(Default)]
@@ -75,12 +74,11 @@ impl Watching {
 
 #[derive(Serialize)]
 struct TraceShown {
-    /// The receiving port; `None` for a packet made by the router.
+    /// `None` for a packet made by the router.
     port: Option<u16>,
     name: Option<String>,
     queue: Option<u16>,
     bytes: u32,
-    /// Source and destination of an IP packet.
     addresses: Option<(IpAddr, IpAddr)>,
     engine: &'static str,
     generation: u64,
@@ -88,7 +86,6 @@ struct TraceShown {
     prefix: Option<String>,
     next_hop: Option<String>,
     id: Option<u32>,
-    /// The path taken, if the next hop is a group.
     #[serde(skip_serializing_if = "Option::is_none")]
     path: Option<String>,
     out: Option<OutShown>,

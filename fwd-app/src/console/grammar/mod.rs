@@ -1,8 +1,7 @@
 //! Parser, `help` and completion of command lines, all derived from [`COMMANDS`].
 //!
-//! Words are separated by blanks; a word that starts with `#` begins a comment. The fixed words of a command may be abbreviated
-//! while unambiguous (`sh po st`). Prefixes, next hops, MACs and neighbours are parsed as in route files (`fib::feed`). An error
-//! names the offending word and the expected one.
+//! A word that starts with `#` begins a comment. Fixed words may be abbreviated while unambiguous (`sh po st`). Prefixes, next hops, MACs
+//! and neighbours are parsed as in route files (`fib::feed`).
 
 pub(crate) mod request;
 mod routes;
@@ -38,7 +37,6 @@ pub(crate) enum CtlLine {
     Quit,
 }
 
-/// A comparison of the routes in service with a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RouteDiff {
     /// A path on the client's side.
@@ -90,7 +88,7 @@ impl<'a> CommandWords<'a> {
         Self { words: words.collect(), at: 0, is_about_vrf: false }
     }
 
-    /// The next word; the error names the `wanted` one.
+    /// The error names the `wanted` word.
     pub(super) fn want(&mut self, wanted: &str) -> Result<&'a str, WordsError> {
         let last = self.at.checked_sub(1).map(|last| self.words[last]);
         self.next().ok_or_else(|| match last {
@@ -109,7 +107,7 @@ impl<'a> CommandWords<'a> {
         address(self.want("an address")?)
     }
 
-    /// Follows the words down the paths of the commands. Returns the matching commands, and the number of path words that matched.
+    /// Follows the words down the paths of the commands. Returns the matching commands, and how many path words matched.
     fn follow(&mut self) -> Result<(Vec<&'static Command>, usize), WordsError> {
         let mut commands: Vec<&Command> = COMMANDS.iter().collect();
         for depth in 0.. {
@@ -142,7 +140,6 @@ pub(super) fn wrong(word: &str, wanted: &str) -> WordsError {
     WordsError::Word { word: excerpt(word), wanted: wanted.to_owned() }
 }
 
-/// The choice that `word` equals or abbreviates.
 pub(super) fn pick(word: &str, choices: &[&'static str]) -> Result<&'static str, WordsError> {
     if let Some(same) = choices.iter().find(|choice| **choice == word) {
         return Ok(same);
@@ -155,7 +152,6 @@ pub(super) fn pick(word: &str, choices: &[&'static str]) -> Result<&'static str,
     }
 }
 
-/// Whether a line is blank or a comment.
 pub(crate) fn is_blank(line: &str) -> bool {
     CommandWords::new(line).next().is_none()
 }
@@ -164,7 +160,6 @@ pub(crate) fn parse(line: &str) -> Result<CtlLine, WordsError> {
     parse_next(&mut CommandWords::new(line))
 }
 
-/// Parses the remaining words.
 pub(super) fn parse_next(words: &mut CommandWords<'_>) -> Result<CtlLine, WordsError> {
     let (commands, depth) = words.follow()?;
     let [command] = commands[..] else { return Err(ends(words, &commands, depth)) };
@@ -183,7 +178,6 @@ fn ends(words: &mut CommandWords<'_>, commands: &[&'static Command], depth: usiz
     words.want(&or(&choices(commands, depth))).err().unwrap_or(WordsError::Empty)
 }
 
-/// The distinct words of the commands' paths at `depth`.
 fn choices(commands: &[&'static Command], depth: usize) -> Vec<&'static str> {
     let mut words: Vec<_> = commands.iter().filter_map(|command| command.path.get(depth).copied()).collect();
     words.dedup();
@@ -232,9 +226,6 @@ impl From<Help> for Answer {
 }
 
 /// Help on the commands that start with these words, which may be abbreviated; without words on all commands.
-///
-/// # Errors
-/// No command matches.
 pub(crate) fn help(start: &[&str]) -> Result<Help, WordsError> {
     let mut words = CommandWords { words: start.to_vec(), at: 0, is_about_vrf: false };
     let (commands, _) = words.follow()?;
@@ -247,7 +238,6 @@ fn usage(command: &Command) -> String {
     command.path.iter().copied().chain(args).collect::<Vec<_>>().join(" ")
 }
 
-/// Usage and help of every command.
 pub(crate) fn all() -> impl Iterator<Item = (String, &'static str)> {
     COMMANDS.iter().map(|command| (usage(command), command.help))
 }

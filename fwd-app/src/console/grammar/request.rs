@@ -1,7 +1,5 @@
-//! [`Request`]: a parsed command for the forwarder.
-//!
-//! A request is well-formed, but says nothing about the forwarder: the control thread checks whether a port, an engine or a route
-//! exists. Its text form parses to the same request.
+//! [`Request`]: a parsed command for the forwarder, whose text form parses to the same request. The control thread checks whether a named
+//! port, engine or route exists.
 
 use crate::datapath::DropReason;
 use crate::datapath::flow::{Flow, has_ports};
@@ -59,10 +57,8 @@ pub(crate) enum Request {
     CaptureStop,
 }
 
-/// Filters of `route list`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RouteList {
-    /// Only this prefix.
     pub(crate) prefix: Option<IpPrefix>,
     /// More specific prefixes too.
     pub(crate) longer: bool,
@@ -91,7 +87,6 @@ impl fmt::Display for RouteList {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Show {
     Drops,
-    /// The engine, its table and its counters.
     Engine,
     Fib,
     Neigh,
@@ -103,12 +98,10 @@ pub(crate) enum Show {
     Config,
     /// The summary so far, with the keys of the report.
     Stats,
-    /// Routes by length.
     Routes,
     Feeds,
     Vrfs,
     Addresses,
-    /// Packets and bytes by next hop.
     NextHops,
 }
 
@@ -134,16 +127,14 @@ pub(crate) enum PortCounters {
     Xstats,
 }
 
-/// A filter of packets; all given conditions must hold.
+/// All given conditions must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WatchFilter {
-    /// `port P`: the receiving port.
+    /// The receiving port.
     pub(crate) port: Option<PortRef>,
-    /// `vrf V`.
     pub(crate) vrf: Option<String>,
-    /// `to PREFIX`: contains the destination.
+    /// Contains the destination.
     pub(crate) to: Option<IpPrefix>,
-    /// `reason R`: the drop reason.
     pub(crate) reason: Option<DropReason>,
 }
 
@@ -228,7 +219,6 @@ impl fmt::Display for Ports {
 }
 
 impl Request {
-    /// Whether `vrf NAME` may precede it.
     pub(crate) fn is_about_vrf(&self) -> bool {
         match self {
             Self::Show(what) => {
@@ -256,7 +246,6 @@ impl Request {
         }
     }
 
-    /// Whether the client must pass an open file.
     pub(crate) fn takes_file(&self) -> bool {
         matches!(self, Self::CaptureDrops { .. })
     }

@@ -1,6 +1,6 @@
 //! The commands of the control socket: words, arguments and help.
 //!
-//! Parser, `help` and completion all use this table ([`crate::console::grammar`]). No command's path is a prefix of another path.
+//! Parser, `help` and completion all use this table. No command's path is a prefix of another path.
 
 use crate::console::grammar::request::{
     Clear, PortCounters, PortFacts, Ports, Request, RouteList, SOURCES, Show, WatchFilter,
@@ -21,7 +21,6 @@ pub(crate) struct Command {
     pub(super) path: &'static [&'static str],
     pub(super) args: &'static [Arg],
     pub(super) help: &'static str,
-    /// Builds the input from the words after the path.
     pub(super) make: Make,
 }
 
@@ -31,11 +30,10 @@ type Make = fn(&mut CommandWords<'_>) -> Result<CtlLine, WordsError>;
 pub(super) struct Arg {
     /// As in help; brackets mark an optional argument.
     pub(super) usage: &'static str,
-    /// Fixed words among its values, for completion.
+    /// For completion.
     pub(super) choices: &'static [&'static str],
     /// Fixed words that may follow a given word of the argument.
     pub(super) after: &'static [(&'static str, &'static [&'static str])],
-    /// Sample values for tests.
     #[cfg_attr(not(test), expect(dead_code, reason = "tests parse every command with them"))]
     pub(super) examples: &'static [&'static str],
 }
@@ -125,7 +123,6 @@ const fn plain(path: &'static [&'static str], help: &'static str, make: Make) ->
     Command { path, args: &[], help, make }
 }
 
-/// The path of the command that prefixes another one.
 pub(super) const VRF: &[&str] = &["vrf"];
 
 /// Every command, in the order of `help`.
@@ -386,7 +383,7 @@ fn clear_port(what: PortCounters, words: &mut CommandWords<'_>) -> Result<CtlLin
     ask(Request::ClearPort { what, ports: words.next().map_or(Ports::All, Ports::of) })
 }
 
-/// Reads a prefix and a next hop. In route text a word such as `blackhole` precedes the prefix.
+/// In route text a word such as `blackhole` precedes the prefix.
 fn route_add(words: &mut CommandWords<'_>) -> Result<CtlLine, WordsError> {
     let prefix = words.want("a prefix")?;
     if prefix != "default" {
@@ -447,7 +444,6 @@ impl CommandWords<'_> {
         }
     }
 
-    /// Reads filters in any order, to the end of the line.
     fn filter(&mut self) -> Result<WatchFilter, WordsError> {
         let mut filter = WatchFilter::default();
         while let Some(word) = self.next() {
@@ -468,14 +464,12 @@ impl CommandWords<'_> {
         Ok(filter)
     }
 
-    /// Reads a number from 1.
     fn want_count(&mut self, things: &str) -> Result<NonZeroU64, WordsError> {
         let word = self.want(&format!("a number of {things}"))?;
         let number = fib::units::count(word).and_then(NonZeroU64::new);
         number.ok_or_else(|| wrong(word, &format!("a number of {things} from 1")))
     }
 
-    /// Whether the next word is the first of `both`.
     fn want_one_of(&mut self, both: [&'static str; 2]) -> Result<bool, WordsError> {
         let word = self.want(if both[0] == "on" { "on or off" } else { "up or down" })?;
         Ok(pick(word, &both)? == both[0])

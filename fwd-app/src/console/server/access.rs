@@ -1,7 +1,7 @@
 //! Access control of the control socket.
 //!
-//! The kernel gives the client's user (`SO_PEERCRED`). Root and the forwarder's own user have all rights; members of two groups have all
-//! rights or read rights. Groups are looked up on a separate thread, since a name service may block (LDAP).
+//! The kernel gives the client's user (`SO_PEERCRED`). Root and the forwarder's own user have all rights; two groups have all rights or
+//! read rights. A separate thread looks up groups, since a name service may block (LDAP).
 
 use crate::threads::spawn;
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -18,7 +18,6 @@ const LOOKUPS_MAX: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClientRights {
     None,
-    /// Only requests that change nothing.
     Read,
     All,
 }
@@ -31,7 +30,7 @@ pub(super) enum ClientUser {
     Other { user: u32, group: u32 },
 }
 
-/// Groups with access, in addition to root and the forwarder's own user.
+/// In addition to root and the forwarder's own user.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CtlGroups {
     pub(crate) all: Option<u32>,
@@ -39,7 +38,7 @@ pub(crate) struct CtlGroups {
 }
 
 impl CtlGroups {
-    /// Whether a group is set, so that the socket's mode must let others connect.
+    /// The socket's mode must then let others connect.
     pub(super) const fn is_some(self) -> bool {
         self.all.is_some() || self.read.is_some()
     }
@@ -55,7 +54,7 @@ impl CtlGroups {
         Ok(if is_own { ClientUser::Own } else { ClientUser::Other { user, group: peer.gid.as_raw() } })
     }
 
-    /// Looks up the rights of another user whose process has the group `group`. May block on a name service.
+    /// Rights of a user whose process has the group `group`. May block on a name service.
     fn rights_of(self, user: u32, group: u32) -> ClientRights {
         self.rights(&groups_of(user, group))
     }
@@ -70,7 +69,6 @@ impl CtlGroups {
     }
 }
 
-/// A thread that looks up the groups of clients.
 #[derive(Debug)]
 pub(super) struct GroupLookups {
     asked: Sender<(UnixStream, u32, u32)>,
@@ -93,13 +91,12 @@ impl GroupLookups {
         Ok(Self { asked, found })
     }
 
-    /// Queues a lookup; returns the client when the queue is full.
+    /// Returns the client when the queue is full.
     pub(super) fn ask(&self, stream: UnixStream, user: u32, group: u32) -> Result<(), UnixStream> {
         self.asked.try_send((stream, user, group)).map_err(|refused| refused.into_inner().0)
     }
 }
 
-/// The groups of a user, and `group`, the group of its process.
 fn groups_of(user: u32, group: u32) -> Vec<u32> {
     let name =
         User::from_uid(Uid::from_raw(user)).ok().flatten().and_then(|user| CString::new(user.name).ok());

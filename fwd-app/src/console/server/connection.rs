@@ -1,7 +1,6 @@
 //! Protocol state of one client, without its socket: bytes in, requests and bytes out.
 //!
-//! A client has one request at a time. Until the reply is sent, its next line stays unread, so replies keep their order and a client
-//! takes no more memory than a line and a reply.
+//! A client has one request at a time. Until the reply is sent, its next line stays unread, which keeps replies in order and bounds memory.
 
 use crate::console::answer::{Answer, Refusal};
 use crate::console::grammar::request::Request;
@@ -56,7 +55,7 @@ impl CtlConnection {
         self.ended |= bytes.is_empty();
     }
 
-    /// The next request for the forwarder, once the last reply is sent. Invalid lines, `help` and `quit` are answered here.
+    /// Once the last reply is sent. Invalid lines, `help` and `quit` are answered here.
     pub(crate) fn next_request(&mut self) -> Option<Request> {
         if self.state != ConnectionState::Reading || !self.output.is_empty() {
             return None;
@@ -128,7 +127,6 @@ impl CtlConnection {
         &self.output[self.sent..]
     }
 
-    /// Records that `bytes` more are sent.
     pub(crate) fn sent(&mut self, bytes: usize) {
         self.sent += bytes;
         if self.sent == self.output.len() {
@@ -138,12 +136,10 @@ impl CtlConnection {
         }
     }
 
-    /// Whether it can be closed.
     pub(crate) fn is_over(&self) -> bool {
         self.state == ConnectionState::Closing && self.output.is_empty()
     }
 
-    /// Takes the count of invalid lines.
     pub(crate) fn take_errors(&mut self) -> u64 {
         std::mem::take(&mut self.errors)
     }
@@ -153,7 +149,6 @@ impl CtlConnection {
 mod tests {
     use super::*;
 
-    /// Takes all pending output as sent.
     fn sent(connection: &mut CtlConnection) -> String {
         let text = String::from_utf8(connection.output().to_vec()).unwrap();
         connection.sent(text.len());

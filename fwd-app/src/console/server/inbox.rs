@@ -8,14 +8,11 @@ use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-/// Limit of each queue, for root and the own user and for others; further requests are refused.
+/// For each of the two queues.
 pub(super) const WAITING_MAX: usize = 64;
 
 pub(crate) trait Steer {
     /// Carries out a request, or refuses it and changes nothing.
-    ///
-    /// # Errors
-    /// [`Refusal`], which is shown to the client.
     fn answer(&mut self, request: Request) -> Result<Answer, Refusal>;
 }
 
@@ -37,7 +34,7 @@ impl Inbox {
         self.waiting.try_recv().ok().or_else(next)
     }
 
-    /// Answers queued requests in order, up to `at_most`. Returns their number.
+    /// Returns the number of answered requests.
     #[cfg(test)]
     pub(crate) fn serve(&self, steer: &mut impl Steer, at_most: usize) -> usize {
         let commands = std::iter::from_fn(|| self.next(true)).take(at_most);
@@ -67,17 +64,16 @@ impl ClientCommand {
         &self.request
     }
 
-    /// Takes the file passed with the request.
     pub(crate) fn take_file(&mut self) -> Option<File> {
         self.file.take()
     }
 
-    /// Sends the answer; does not block.
+    /// Does not block.
     pub(crate) fn answer(self, result: Result<Answer, Refusal>) {
         self.answer_by(|_| result);
     }
 
-    /// Sends the result of `answer`; does not block.
+    /// Does not block.
     pub(crate) fn answer_by(self, answer: impl FnOnce(Request) -> Result<Answer, Refusal>) {
         let Self { request, mut way_back, .. } = self;
         way_back.send(answer(request));
@@ -89,7 +85,6 @@ impl ClientCommand {
 pub(super) struct Replies {
     /// Unbounded, but limited by the clients and [`WAITING_MAX`]: each answer belongs to a command.
     pub(super) sender: Sender<(u64, Result<Answer, Refusal>)>,
-    /// Its other end is polled by the server.
     pub(super) waker: Arc<UnixStream>,
 }
 
@@ -109,7 +104,6 @@ struct WayBack {
 impl WayBack {
     fn send(&mut self, result: Result<Answer, Refusal>) {
         if let Some(replies) = self.replies.take() {
-            // The server may have ended.
             let _ = replies.sender.send((self.client, result));
             replies.wake();
         }

@@ -1,6 +1,6 @@
 //! The thread of the control socket: polls the listener and all clients, and never blocks on one of them.
 //!
-//! It starts before EAL pins the main thread, and runs on CPUs without lcores ([`crate::forwarder::thread`]).
+//! It starts before EAL pins the main thread, and runs on CPUs without lcores.
 
 pub(crate) mod access;
 mod closer;
@@ -39,21 +39,19 @@ use std::time::{Duration, Instant};
 /// Pause of the listener when the process is out of descriptors, and of all clients when too many wait to be closed.
 const REST: Duration = Duration::from_millis(100);
 const READ_BYTES: usize = 16 << 10;
-/// The most descriptors of a message (`SCM_MAX_FD`).
+/// `SCM_MAX_FD`, per message.
 const FILES_MAX: usize = 253;
 /// Places reserved for root and the own user.
 const OWN_PLACES: usize = 4;
-/// Idle time after which a client may lose its place to a new one. A client sends its request sooner after connecting.
+/// Idle time after which a client may lose its place to a new one.
 const YIELD_AFTER: Duration = Duration::from_secs(1);
 /// Lines served per client before the others.
 const LINES_A_TURN: usize = 16;
 
-/// Limits of clients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// One more client replaces an idle one, or gets an error and is closed.
     pub(crate) clients_max: usize,
-    /// Timeout of the next request.
     pub(crate) idle: Duration,
     /// Timeout while a reply is not read.
     pub(crate) stalled: Duration,
@@ -74,9 +72,7 @@ pub(crate) struct ServerTally {
     pub(crate) turned_away: u64,
     /// Clients disconnected after a timeout, or while idle in favour of another client.
     pub(crate) timed_out: u64,
-    /// Requests passed to the forwarder.
     pub(crate) requests: u64,
-    /// Invalid or truncated lines.
     pub(crate) errors: u64,
 }
 
@@ -94,7 +90,6 @@ fn count(counter: &AtomicU64, more: u64) {
     counter.fetch_add(more, Ordering::Relaxed);
 }
 
-/// A listening control socket. Dropping it ends the thread and removes the file.
 #[derive(Debug)]
 pub(crate) struct Server {
     thread: Option<JoinHandle<()>>,
@@ -103,7 +98,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Listens at `path` and serves clients on a new thread. Requests go to the inbox.
+    /// Requests go to the inbox.
     pub(crate) fn start(path: &Path, limits: Limits) -> Result<(Self, Inbox), SocketError> {
         let failed = |source| SocketError::System { path: path.to_owned(), what: "cannot be served", source };
         let socket = Socket::listen(path, limits.groups.is_some())?;
@@ -168,11 +163,9 @@ struct Peer {
     stream: UnixStream,
     connection: CtlConnection,
     rights: ClientRights,
-    /// Root or the own user.
     is_own: bool,
     /// The last file it passed, until a request takes it.
     file: Option<File>,
-    /// Start of its timeout.
     since: Instant,
     /// Whether unserved lines may remain for the next turn.
     unfinished: bool,
@@ -184,7 +177,6 @@ struct Serving {
     /// `None` without groups, where other users cannot connect.
     lookups: Option<GroupLookups>,
     shared: Arc<ServerShared>,
-    /// Requests of root and the own user.
     commands: Sender<ClientCommand>,
     of_others: Sender<ClientCommand>,
     answers: Receiver<(u64, Result<Answer, Refusal>)>,
@@ -222,7 +214,6 @@ impl Serving {
         self.peers.drain(..).for_each(|peer| self.closer.close(peer));
     }
 
-    /// Polls until an event or the next timeout.
     fn wait(&mut self) -> io::Result<Ready> {
         let now = Instant::now();
         self.rest_until = self.rest_until.filter(|until| *until > now);
@@ -249,7 +240,6 @@ impl Serving {
         })
     }
 
-    /// Passes answers to clients that are still connected.
     fn deliver(&mut self) {
         for (id, result) in self.answers.try_iter() {
             if let Some(peer) = self.peers.iter_mut().find(|peer| peer.id == id) {
@@ -259,7 +249,6 @@ impl Serving {
         }
     }
 
-    /// Serves every client without blocking.
     fn serve(&mut self, events: &[PollFlags]) {
         let Self { peers, limits, shared, commands, of_others, replies, closer, .. } = self;
         let mut events = events.iter();
@@ -278,7 +267,7 @@ impl Serving {
         over.for_each(|peer| peer.close(closer));
     }
 
-    /// Accepts one client per turn; the listener stays readable for more.
+    /// One client per turn; the listener stays readable for more.
     fn accept(&mut self) {
         let stream = match self.socket.listener().accept() {
             Ok((stream, _)) => stream,
@@ -304,7 +293,6 @@ impl Serving {
         }
     }
 
-    /// Admits clients after their lookup.
     fn admit_members(&mut self) {
         let found = |serving: &Self| serving.lookups.as_ref()?.found.try_recv().ok();
         while let Some((stream, rights)) = found(self) {
@@ -335,8 +323,7 @@ impl Serving {
         self.peers.push(Peer { id, stream, connection, rights, is_own, file, since, unfinished: false });
     }
 
-    /// Makes a place for a client, if necessary by closing the longest idle one. Root and the own user (`is_own`) cannot be displaced by
-    /// others. Returns false without a place.
+    /// If necessary closes the longest idle client; others cannot displace root and the own user. Returns false without a place.
     fn make_room(&mut self, is_own: bool) -> bool {
         let max = self.limits.clients_max;
         let others = self.peers.iter().filter(|peer| !peer.is_own).count();
@@ -372,21 +359,18 @@ fn hand_over(commands: &Sender<ClientCommand>, command: ClientCommand, closer: &
     }
 }
 
-/// Ends a client's connection.
 fn close(stream: UnixStream, closer: &Closer) {
     // The client sees the end at once.
     let _ = stream.shutdown(Shutdown::Both);
     closer.close(stream);
 }
 
-/// Writes the reason for closing to a client.
 fn dismiss(mut stream: &UnixStream, why: &impl Display) {
     let mut line = Vec::new();
     wire::write_error(&mut line, why);
     let _ = stream.write(&line);
 }
 
-/// Empties the wake-up socket.
 fn drain(mut woken: &UnixStream) {
     let mut bytes = [0; 256];
     while woken.read(&mut bytes).is_ok_and(|count| count == bytes.len()) {}
@@ -398,7 +382,7 @@ impl Peer {
         close(self.stream, closer);
     }
 
-    /// Events to poll for; hang-ups are always reported.
+    /// Hang-ups are always reported.
     fn interest(&self) -> PollFlags {
         let mut interest = PollFlags::empty();
         interest.set(PollFlags::IN, self.connection.room() > 0);
@@ -406,20 +390,20 @@ impl Peer {
         interest
     }
 
-    /// Its timeout; `None` while the forwarder has its request.
+    /// `None` while the forwarder has its request.
     fn deadline(&self, limits: &Limits) -> Option<Instant> {
         let limit = if self.connection.output().is_empty() { limits.idle } else { limits.stalled };
         (!self.connection.is_asking()).then(|| self.since + limit)
     }
 
-    /// Whether it may be displaced: it has no request and no unsent reply.
+    /// It has no request and no unsent reply.
     fn is_idle(&self) -> bool {
         let is_served =
             self.connection.is_asking() || !self.connection.output().is_empty() || self.unfinished;
         !is_served && self.since.elapsed() >= YIELD_AFTER
     }
 
-    /// Receives, passes on a request and sends, without blocking. Returns false when the client is to be closed.
+    /// Does not block. Returns false when the client is to be closed.
     fn advance(
         &mut self,
         events: PollFlags,
@@ -484,7 +468,6 @@ impl Peer {
         }
     }
 
-    /// Writes until the socket is full.
     fn send(&mut self) -> io::Result<()> {
         while !self.connection.output().is_empty() {
             match self.stream.write(self.connection.output()) {

@@ -1,4 +1,4 @@
-//! Tests of the server over real sockets, with a forwarder that echoes its requests.
+//! The server over real sockets, with a forwarder that echoes its requests.
 
 use crate::console::client::{self, ClientError};
 use crate::console::grammar::request::{RouteList, Show};
@@ -51,7 +51,6 @@ impl Steer for Parrot {
     }
 }
 
-/// A server and a thread that answers its requests.
 struct Scene {
     folder: TempDir,
     server: Server,
@@ -172,7 +171,6 @@ fn one_that_never_reads_and_one_that_never_writes_delay_nobody_and_have_to_go() 
     assert!(slowest < stalled / 2, "{slowest:?}");
     scene.until("both timed out", |tally| tally.timed_out == 2);
     assert!(is_closed(&never_writes));
-    // A reply above the size limit becomes an error.
     assert!(scene.ask("show routes").unwrap().error.unwrap().contains("longer than"));
     assert_eq!(scene.ask("show fib").unwrap().text.unwrap().len(), 3 << 20);
 }
@@ -186,7 +184,6 @@ fn a_list_comes_in_parts_and_costs_nothing_between_them() {
         assert!(ok);
         lines.extend(part.unwrap().lines().map(|line| line.parse::<u32>().unwrap()));
         parts += 1;
-        // Each part uses a new connection.
         scene.until("all are gone", |tally| tally.requests == parts && tally.clients == parts);
         let Some(next) = next else { break };
         assert_eq!(next, format!("route list source ctl after ::/{parts}"));
@@ -196,7 +193,6 @@ fn a_list_comes_in_parts_and_costs_nothing_between_them() {
     let ask = Ask { line: "route list after ::/4".to_owned(), json: true };
     let reply = client::ask(&scene.path(), &ask, None, LONG).unwrap();
     assert!(reply.part.unwrap().starts_with("4000\n4001\n") && reply.next.is_none() && reply.data.is_null());
-    // The forwarder refuses a command that the client carries out.
     assert!(scene.ask("route diff x").unwrap().error.unwrap().contains("a command of fwd-app ctl"));
 }
 
@@ -371,7 +367,6 @@ fn a_session_that_is_busy_or_gone_is_told_of() {
     let mut waiting = scene.connect();
     waiting.write_all(b"{\"line\": \"show drops\"}\n").unwrap();
     scene.until("asked", |tally| tally.requests == 1);
-    // Clients that leave free their places while their requests are still queued.
     for n in 1..crate::console::server::inbox::WAITING_MAX as u64 {
         scene.connect().write_all(b"{\"line\": \"show drops\"}\n").unwrap();
         scene.until("asked and gone", |tally| tally.requests == 1 + n);
@@ -386,7 +381,6 @@ fn a_session_that_is_busy_or_gone_is_told_of() {
     );
     let late = client::ask(&scene.path(), &Ask { line: "help".to_owned(), json: true }, None, LONG).unwrap();
     assert!(late.data.as_array().is_some_and(|lines| lines.len() > 30), "help needs no forwarder");
-    // A dropped command is answered with an error; the others' clients have gone.
     let command = inbox.waiting().recv().unwrap();
     assert_eq!(*command.request(), Request::Show(Show::Drops));
     drop(command);
@@ -403,7 +397,6 @@ fn a_client_waits_as_long_as_it_was_told_and_names_who_else_is_there() {
     let late = client::ask(&scene.path(), &ask, None, Duration::from_millis(50)).unwrap_err().to_string();
     assert!(late.ends_with("x.sock: no reply within 0.05 s"), "{late}");
     let absent = client::ask(&scene.folder.path().join("y.sock"), &ask, None, LONG).unwrap_err().to_string();
-    // The message names other forwarders of this host too.
     assert!(absent.contains("y.sock, but at ") && absent.contains("x.sock"), "{absent}");
     let folder = scene.folder.path().to_owned();
     assert_eq!(client::find(&folder).unwrap(), [scene.path()]);

@@ -1,8 +1,8 @@
 //! The socket file: path, access, takeover and removal.
 //!
-//! Only the forwarder's user may connect, unless groups have access ([`super::access`]). The socket gets its mode before its name, so
-//! that others can connect at no moment. A stale file of a crashed forwarder is replaced under a lock of the folder, so that two
-//! starting forwarders do not replace each other's file. Any user who can read the folder can lock it, so a lock that stays is an error.
+//! The socket gets its mode before its name, so that others can connect at no moment. A stale file of a crashed forwarder is replaced under
+//! a lock of the folder, so that two starting forwarders do not replace each other's file. Any user who can read the folder can lock it, so
+//! a lock that stays is an error.
 
 use rustix::fs::{FlockOperation, Mode, fchmod, flock};
 use rustix::io::Errno;
@@ -15,7 +15,6 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The default folder of sockets.
 pub(crate) const FOLDER: &str = "/run/fwd-app";
 const FILE_PREFIX: &str = "rte";
 const BACKLOG: i32 = 128;
@@ -48,7 +47,6 @@ pub(crate) enum SocketError {
     },
 }
 
-/// The default socket of a forwarder with these EAL arguments.
 pub(crate) fn default_path(eal: &[String]) -> PathBuf {
     let mut prefix = FILE_PREFIX;
     for (at, argument) in eal.iter().enumerate() {
@@ -60,7 +58,6 @@ pub(crate) fn default_path(eal: &[String]) -> PathBuf {
     Path::new(FOLDER).join(format!("{}.sock", prefix.replace('/', "_")))
 }
 
-/// Sockets in `folder` with a listener, sorted.
 pub(crate) fn live_in(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten();
     let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
@@ -77,10 +74,7 @@ pub(crate) fn live_in(folder: &Path) -> Vec<PathBuf> {
     live
 }
 
-/// Connects to `path` without blocking.
-///
-/// # Errors
-/// The system's: no file, no listener, or a full listen queue (`WouldBlock`).
+/// Does not block: a full listen queue is `WouldBlock`.
 pub(in crate::console) fn connect(path: &Path) -> io::Result<UnixStream> {
     let socket = socket()?;
     net::connect(&socket, &SocketAddrUnix::new(path)?)?;
@@ -92,7 +86,7 @@ fn socket() -> io::Result<OwnedFd> {
     Ok(net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
 }
 
-/// A listening socket; dropping it removes the file.
+/// Dropping it removes the file.
 #[derive(Debug)]
 pub(super) struct Socket {
     listener: UnixListener,
@@ -102,7 +96,7 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    /// Listens at `path`, and creates the folder if missing. `is_open` lets other users connect.
+    /// Creates the folder if missing. `is_open` lets other users connect.
     pub(super) fn listen(path: &Path, is_open: bool) -> Result<Self, SocketError> {
         let failed =
             |what| move |source: io::Error| SocketError::System { path: path.to_owned(), what, source };
@@ -141,7 +135,6 @@ impl Socket {
         Ok(Self { listener, path: path.to_owned(), file })
     }
 
-    /// Non-blocking.
     pub(super) fn listener(&self) -> &UnixListener {
         &self.listener
     }
@@ -208,12 +201,10 @@ mod tests {
     fn a_socket_that_nobody_listens_at_is_replaced_and_other_files_are_not() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("x.sock");
-        // A crash closes the listener but leaves the file.
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists() && live_in(scratch.path()).is_empty());
         let socket = Socket::listen(&path, false).unwrap();
         connect(&path).unwrap();
-        // Another forwarder's file at the same path must stay.
         std::fs::remove_file(&path).unwrap();
         let other = UnixListener::bind(&path).unwrap();
         drop(socket);
@@ -237,7 +228,6 @@ mod tests {
         let error = Socket::listen(&path, false).unwrap_err();
         assert!(matches!(&error, SocketError::Locked { folder } if folder == scratch.path()), "{error}");
         assert!(start.elapsed() >= LOCKED_MAX);
-        // Another starting forwarder holds the lock only briefly.
         let unlock = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(50));
             drop(other);

@@ -18,7 +18,6 @@ pub(crate) struct Ask {
     pub(crate) json: bool,
 }
 
-/// A reply as parsed by a client.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(crate) struct Reply {
     pub(crate) ok: bool,
@@ -26,7 +25,6 @@ pub(crate) struct Reply {
     pub(crate) text: Option<String>,
     #[serde(default)]
     pub(crate) data: serde_json::Value,
-    /// Lines of a list.
     #[serde(default)]
     pub(crate) part: Option<String>,
     /// The request for the following lines, absent in the last part.
@@ -36,7 +34,7 @@ pub(crate) struct Reply {
     pub(crate) error: Option<String>,
 }
 
-/// Appends the reply to a request for `json` or text. An answer that is too long becomes an error.
+/// For `json` or text. An answer that is too long becomes an error.
 pub(super) fn write_reply(out: &mut Vec<u8>, json: bool, result: &Result<Answer, Refusal>) {
     let start = out.len();
     let written = match result {
@@ -79,13 +77,11 @@ fn write_answer(out: &mut Vec<u8>, json: bool, answer: &Answer) -> serde_json::R
 /// Bytes of a reply around the answer.
 const ENDS_BYTES: usize = br#"{"ok":true,"data":}"#.len() + 1;
 
-/// Appends an error reply.
 pub(super) fn write_error(out: &mut Vec<u8>, error: &impl std::fmt::Display) {
     let error = serde_json::Value::from(error.to_string());
     out.extend_from_slice(format!("{{\"ok\":false,\"error\":{error}}}\n").as_bytes());
 }
 
-/// A writer that fails above a limit.
 struct Bounded<'a> {
     out: &'a mut Vec<u8>,
     room: usize,
@@ -103,7 +99,6 @@ impl Write for Bounded<'_> {
     }
 }
 
-/// Progress of `WithSchema`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ObjectStart {
     Before,

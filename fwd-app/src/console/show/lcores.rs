@@ -72,7 +72,7 @@ impl Steering<'_> {
         Answer::new(LcoresShown(seen.map(|seen| LcoreShown::new(&seen, elapsed_s, tsc_hz)).collect()))
     }
 
-    /// The summary so far. Packets neither sent nor dropped count as held, since counters are not read at one instant.
+    /// Packets neither sent nor dropped count as held, since counters are not read at one instant.
     pub(in crate::console) fn stats(&self) -> Summary {
         let tsc_hz = self.desk.site.tsc_hz;
         let running = self.forwarder.running();
@@ -133,7 +133,6 @@ struct QueueShown {
     queue: u16,
     lcore: u32,
     packets: u64,
-    /// Packets refused by a full TX queue.
     refused: u64,
 }
 
@@ -167,7 +166,6 @@ struct LcoreShown {
     /// Seconds since these counters were published; `None` if they are current.
     #[serde(skip_serializing_if = "Option::is_none")]
     age_s: Option<f64>,
-    /// Packets received and sent by its stages.
     rx: u64,
     tx: u64,
     dropped: u64,

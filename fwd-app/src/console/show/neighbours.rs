@@ -1,6 +1,6 @@
 //! Neighbours: static, learned by the router, and learned by the kernel.
 //!
-//! The entries of the router are the same for all VRFs, since a next hop may use a port of another VRF.
+//! The router's entries are the same for all VRFs, since a next hop may use a port of another VRF.
 
 use crate::console::desk::Steering;
 use crate::console::{Answer, Refusal};
@@ -90,7 +90,6 @@ pub(super) struct NeighbourShown {
     pub(super) origin: &'static str,
     /// Linux's name of the state; unknown for the kernel's entries.
     pub(super) state: Option<&'static str>,
-    /// Seconds since the router learned or confirmed it.
     age_s: Option<u64>,
 }
 

@@ -21,7 +21,6 @@ impl Steering<'_> {
         Answer::done()
     }
 
-    /// The busiest next hops first.
     pub(super) fn next_hops(&self, counted: &CountedHops) -> Answer {
         let mut busiest: Vec<_> = counted.busiest.iter().collect();
         busiest.sort_unstable();

@@ -29,8 +29,7 @@ impl Steering<'_> {
         })
     }
 
-    /// Runs `work` for each port, and continues after a failure; returns the first failure. Stops when a driver is busy, since every port
-    /// would be.
+    /// Continues after a failure, and returns the first one. Stops when a driver is busy, since every port would be.
     pub(in crate::console) fn each_port(
         &self,
         ports: &Ports,
@@ -186,12 +185,12 @@ impl fmt::Display for XstatsShown {
 struct InfoShown {
     port: usize,
     name: String,
-    /// Its name in DPDK, which options and routes may use, too.
+    /// Options and routes may use it, too.
     dpdk_name: String,
     /// `in use`; `removed`, `stopped` or `being reset` while the device is unavailable.
     state: &'static str,
     driver: String,
-    /// The device on its bus, which may have several ports.
+    /// May have several ports.
     device: String,
     mac: String,
     mtu_bytes: u16,

@@ -6,9 +6,7 @@ use serde::{Serialize, Serializer};
 use std::fmt;
 use std::sync::Arc;
 
-/// Longest name shown in full.
 const NAME_MAX: usize = 16;
-/// Column names of a rate in packets and one in bits.
 const PACKETS_AND_BITS: [&str; 4] = ["pps 1s", "10s", "bps 1s", "10s"];
 
 pub(crate) struct RatesShown(pub(crate) Arc<Rates>);
@@ -19,7 +17,6 @@ impl Serialize for RatesShown {
     }
 }
 
-/// Writes a row: a label, and right-aligned cells.
 fn row<T: fmt::Display>(
     f: &mut fmt::Formatter<'_>,
     about: &str,
@@ -30,7 +27,7 @@ fn row<T: fmt::Display>(
     f.write_str("\n")
 }
 
-/// Rates as text, unknown ones as `-`.
+/// Unknown rates as `-`.
 fn texts(rates: impl IntoIterator<Item = Option<f64>>) -> impl Iterator<Item = String> {
     rates.into_iter().map(|rate| rate.map_or_else(|| "-".to_owned(), count_text))
 }
@@ -86,7 +83,6 @@ fn vrfs_table(f: &mut fmt::Formatter<'_>, vrfs: &[VrfRates]) -> fmt::Result {
     Ok(())
 }
 
-/// Losses of NICs and own drops over the last ten seconds.
 fn losses_table(f: &mut fmt::Formatter<'_>, rates: &Rates) -> fmt::Result {
     let of_port = |port: &PortRates| {
         let about = |what| format!("port {} {what}", port.port);

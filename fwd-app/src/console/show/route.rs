@@ -63,7 +63,6 @@ impl Steering<'_> {
         }))
     }
 
-    /// The engine's lookup result.
     fn looked_up(&self, address: IpAddr) -> anyhow::Result<NextHopId> {
         let mut answer = [NextHopId::NONE];
         let mut reader = self.vrf().engine().reader(1, 1)?;
@@ -145,33 +144,27 @@ impl Steering<'_> {
 
 #[derive(Serialize, Default)]
 struct RouteShown {
-    /// `None` when no route covers the address.
     prefix: Option<String>,
     /// The id in the route file; 0 without a route.
     id: u32,
-    /// The id returned by the engine.
     engine_id: u32,
     next_hop: Option<String>,
-    /// The source; `None` without a route, or when the engine has refused the source's newer route.
+    /// `None` without a route, or when the engine has refused the source's newer route.
     source: Option<&'static str>,
     #[serde(skip_serializing_if = "is_zero")]
     metric: u32,
-    /// Whether the feed has not announced it again since reconnecting.
     stale: bool,
     /// For a group, each path has its own.
     #[serde(flatten)]
     towards: Option<Towards>,
-    /// The path of the requested flow.
     #[serde(skip_serializing_if = "Option::is_none")]
     flow_path: Option<FlowPath>,
-    /// For a group.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     paths: Vec<PathShown>,
 }
 
 #[derive(Serialize)]
 struct Towards {
-    /// The drop reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     dropped: Option<&'static str>,
     port: Option<u16>,
@@ -185,7 +178,6 @@ struct Towards {
 struct NeighbourOf {
     address: IpAddr,
     mac: Option<String>,
-    /// As in `show neigh`.
     state: Option<&'static str>,
     origin: Option<&'static str>,
 }

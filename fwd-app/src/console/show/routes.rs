@@ -22,7 +22,7 @@ impl Steering<'_> {
     }
 }
 
-/// A route; its text form is a line of route text.
+/// Its text form is a line of route text.
 #[derive(Serialize)]
 struct RouteLine {
     #[serde(serialize_with = "as_text")]

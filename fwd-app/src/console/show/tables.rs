@@ -105,7 +105,6 @@ impl Steering<'_> {
         Ok(Answer::done())
     }
 
-    /// Starts building the engine requested by `command`.
     pub(in crate::console) fn set_engine(&mut self, command: ClientCommand) {
         match self.build_engines(command.request()) {
             Ok(waiting) => self.desk.engines_wanted.push(EngineWanted { command, waiting, result: Ok(()) }),
@@ -113,7 +112,7 @@ impl Steering<'_> {
         }
     }
 
-    /// Starts building the engine of `request`. Returns the VRFs that it is for.
+    /// Returns the VRFs that it is for.
     fn build_engines(&mut self, request: &Request) -> anyhow::Result<Vec<usize>> {
         let (only, request) = match request {
             Request::Vrf { name, request } => (Some(self.forwarder.find(name)?), request.as_ref()),
@@ -134,8 +133,7 @@ impl Steering<'_> {
         }
     }
 
-    /// Moves one VRF to its finished engine, and answers the clients of completed requests. Returns whether an engine was finished.
-    /// One VRF per turn, since each may wait for lcores.
+    /// One VRF per turn, since each may wait for lcores. Answers the clients of completed requests; returns whether an engine was finished.
     pub(in crate::console) fn finish_engines(&mut self) -> bool {
         let mut all = 0..self.forwarder.vrfs().len();
         let first = all.find_map(|number| Some((number, self.forwarder.finish_engine(number)?)));
@@ -163,7 +161,6 @@ impl Steering<'_> {
     }
 }
 
-/// A change that succeeded with a warning.
 #[derive(Serialize)]
 struct Warned {
     warning: String,
@@ -179,7 +176,6 @@ impl fmt::Display for Warned {
 struct EngineShown {
     #[serde(flatten)]
     report: EngineReport,
-    /// Engine-specific counters.
     details: Details,
 }
 
@@ -196,10 +192,8 @@ impl fmt::Display for EngineShown {
 struct FibShown {
     routes_v4: usize,
     routes_v6: usize,
-    /// Routes in the engine.
     used_v4: usize,
     used_v6: usize,
-    /// Routes that drop packets.
     blackhole: u64,
     unreachable: u64,
     prohibit: u64,
@@ -250,10 +244,8 @@ impl fmt::Display for FibShown {
 struct FeedShown {
     feed: &'static str,
     name: String,
-    /// For the control socket: its clients and their errors.
     #[serde(flatten)]
     clients: Option<ClientsShown>,
-    /// For a feed: its state and routes.
     #[serde(flatten)]
     learned: Option<LearnedShown>,
 }
@@ -277,7 +269,6 @@ struct LearnedShown {
     unresolved_unreachable: u64,
     /// Routes of a family without a table in the engine.
     no_table: u64,
-    /// Routes refused by the engine.
     refused: u64,
     over_limit: u64,
     sessions: u64,
