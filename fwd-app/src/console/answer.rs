@@ -54,7 +54,7 @@ impl Answer {
         self.json(&mut json).and_then(|()| serde_json::from_slice(&json)).unwrap_or_default()
     }
 
-    /// A list becomes a string with a value on each line.
+    /// Writes the value as JSON; a list becomes a string with a value on each line.
     pub(super) fn json(&self, out: &mut dyn Write) -> serde_json::Result<()> {
         self.value.json(out)
     }
@@ -70,7 +70,7 @@ impl fmt::Debug for Answer {
     }
 }
 
-/// A refused request has changed nothing.
+/// Why a request was refused; it has changed nothing.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
     /// Not available in this forwarder.

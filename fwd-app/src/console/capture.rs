@@ -27,9 +27,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-/// For creating the file, and for writing and closing it.
+/// Timeout for creating the file, and for writing and closing it.
 const LIMIT: Duration = Duration::from_secs(3);
-/// Up to 2 KB each: several times a burst of all lcores. More are counted as missed.
+/// Packets queued to the writer, up to 2 KB each: several times a burst of all lcores. More are counted as missed.
 const QUEUED_MAX: usize = 4096;
 /// Number of abandoned writers at which captures are refused.
 const LEFT_MAX: usize = 4;
@@ -42,7 +42,7 @@ pub(super) struct Captures {
     left: Vec<Writer>,
 }
 
-/// Returns the number of packets written.
+/// The thread that writes. It returns the number of packets.
 type Writer = JoinHandle<anyhow::Result<u64>>;
 
 type Output = Box<dyn Write + Send>;
@@ -170,7 +170,7 @@ impl Captures {
         Ok(())
     }
 
-    /// The client is answered once the file is closed.
+    /// Ends the capture. The client is answered once the file is closed.
     pub(super) fn stop(&mut self, client: ClientCommand) {
         match &mut self.running {
             Some(capture) if capture.step != CaptureStep::Ending => capture.end(Some(client)),
@@ -192,7 +192,7 @@ impl Captures {
         }
     }
 
-    /// Does not block. `is_idle`: no packet was seen since the last call.
+    /// Advances the capture without blocking. `is_idle`: no packet was seen since the last call.
     pub(super) fn advance(&mut self, is_idle: bool) {
         self.running = self.running.take().and_then(|capture| capture.advance(is_idle, &mut self.left));
     }
@@ -235,7 +235,7 @@ impl Capture {
         self.skipped += u64::from(packets.try_send(packet).is_err());
     }
 
-    /// Returns `None` when it is over.
+    /// Advances the capture; returns `None` when it is over.
     fn advance(mut self, is_idle: bool, left: &mut Vec<Writer>) -> Option<Self> {
         if self.writer.is_finished() {
             self.watch.stop(Purpose::Capture);
@@ -289,7 +289,7 @@ fn refuse(client: Option<ClientCommand>, why: anyhow::Error) -> anyhow::Result<(
     Ok(())
 }
 
-/// Writes the header with these interfaces, then packets until the channel closes. Returns their number.
+/// Body of the writer: writes the header with these interfaces, then packets until the channel closes. Returns their number.
 fn write(
     open: impl FnOnce() -> anyhow::Result<Output>,
     interfaces: Vec<String>,

@@ -1,5 +1,4 @@
-//! The file of a capture. A client opens it as its own user and passes the descriptor; the forwarder opens only a path from its command
-//! line.
+//! The file of a capture. The client opens it and passes the descriptor; the forwarder opens only paths of its own command line.
 
 use anyhow::ensure;
 use rustix::fs::{OFlags, PROC_SUPER_MAGIC, fcntl_getfl, fstatfs};
@@ -7,8 +6,7 @@ use rustix::io::Errno;
 use std::fs::{File, OpenOptions, Permissions};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 
-/// Opens `path` with mode 0600 and without truncation. Refuses links, devices and FIFOs: in a world-writable folder another user may have
-/// created them.
+/// Opens `path` with mode 0600, untruncated. Refuses links, devices and FIFOs: another user may have created them in a shared folder.
 pub(crate) fn open(path: &str) -> anyhow::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let flags = i32::try_from(flags.bits()).unwrap_or(0);
@@ -26,7 +24,8 @@ pub(crate) fn open(path: &str) -> anyhow::Result<File> {
     Ok(file)
 }
 
-/// Refuses devices and sockets, on which the control thread might block, and files in /proc, where some check the writer's privileges.
+/// Checks a file opened by a client. Refuses devices and sockets, on which the control thread might block, and files in /proc, where some
+/// check the writer's privileges.
 pub(super) fn check(file: &File) -> anyhow::Result<()> {
     ensure!(
         file.metadata()?.is_file() && fstatfs(file)?.f_type != PROC_SUPER_MAGIC,

@@ -55,7 +55,7 @@ fn but_at(others: &[PathBuf]) -> String {
     if others.is_empty() { String::new() } else { format!(", but at {}", others.join(", ")) }
 }
 
-/// Passes `file` with the request, if given. `limit` is the overall time.
+/// Sends `ask`, with `file` if given, to the forwarder at `path` and waits for its reply, `limit` overall.
 pub(crate) fn ask(
     path: &Path,
     ask: &Ask,
@@ -141,7 +141,7 @@ fn read_line(stream: &UnixStream, end: Instant) -> io::Result<Vec<u8>> {
     }
 }
 
-/// The live sockets in `folder`; [`ClientError::None`] without one.
+/// The live sockets in `folder`, or [`ClientError::None`].
 pub(crate) fn find(folder: &Path) -> Result<Vec<PathBuf>, ClientError> {
     let live = socket::live_in(folder);
     if live.is_empty() { Err(ClientError::None { folder: folder.to_owned() }) } else { Ok(live) }

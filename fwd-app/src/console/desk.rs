@@ -42,7 +42,7 @@ pub(super) struct Desk {
 }
 
 impl Desk {
-    /// Answers at the end of the reload; refuses while one is running.
+    /// Requests a reload and answers at its end; refuses while a reload is running.
     pub(super) fn reload(&mut self, command: ClientCommand) {
         match &mut self.reloads {
             Some((_, Some(_))) => command.answer(Err(anyhow::anyhow!("a reload is running").into())),
@@ -57,7 +57,7 @@ impl Desk {
         }
     }
 
-    /// Returns whether one has finished.
+    /// Answers the client of a finished reload. Returns whether one has finished.
     pub(super) fn finish_reload(&mut self) -> bool {
         let Some((client, waiting)) = &mut self.reloads else { return false };
         let Ok(result) = client.answers.try_recv() else { return false };

@@ -73,7 +73,7 @@ impl Drains {
         self.running = Some(Drain { command, step, end: Instant::now() + limit });
     }
 
-    /// Fails a drain in progress; after a finished one, runs the hook.
+    /// Resumes receiving. Fails a drain in progress; after a finished one, runs the hook.
     pub(super) fn resume(&mut self, running: &Handle) -> Result<Answer, Refusal> {
         let was_paused = running.is_paused();
         running.pause(false);
@@ -92,7 +92,7 @@ impl Drains {
         Ok(Answer::done())
     }
 
-    /// Returns whether the drain changed.
+    /// Advances the drain; returns whether it changed.
     pub(super) fn advance(&mut self, running: &Handle) -> bool {
         if let Some(child) = &mut self.resuming
             && let Some(status) = child.try_wait().transpose()

@@ -75,7 +75,7 @@ pub(crate) struct Console {
 }
 
 impl Console {
-    /// `drain_hook` runs at the start and the end of a drain.
+    /// Serves `socket` and `telemetry` for the forwarder at `site`. `drain_hook` runs at the start and the end of a drain.
     pub(crate) fn new(
         socket: Option<(Server, Inbox)>,
         telemetry: Telemetry,
@@ -120,7 +120,7 @@ impl Console {
         watching.captures.start(file, wanted, None, running.watch(), site)
     }
 
-    /// Returns whether it did any work.
+    /// Answers pending requests; returns whether it did any work.
     pub(crate) fn serve(&mut self, forwarder: &mut Forwarder) -> bool {
         let mut worked = self.desk.watching.handle_packets(forwarder, &self.desk.site);
         worked |= self.desk.drains.advance(forwarder.running());
@@ -180,7 +180,7 @@ impl Steer for Steering<'_> {
 }
 
 impl Steering<'_> {
-    /// Traces, drains, reloads and changes of engine are answered later, when they finish.
+    /// Answers `command`. Traces, drains, reloads and changes of engine are answered later, when they finish.
     fn carry_out(&mut self, mut command: ClientCommand) {
         notice::debug(format_args!("ctl: {}", command.request()));
         match command.request() {
@@ -220,7 +220,7 @@ impl Steering<'_> {
         }
     }
 
-    /// `file` was opened by the client, and is called `name` in messages.
+    /// Starts a capture to a file opened by the client, called `name` in messages.
     fn capture_drops(
         &mut self,
         (name, file): (String, Option<File>),

@@ -4,15 +4,15 @@ use crate::report::Setup;
 use crate::topology::plan::LcorePlan;
 use dpdk_ffi::{Granted, Port};
 
-/// As at the start.
+/// The ports and lcores at the start.
 pub(crate) struct Site {
     pub(super) ports: Vec<Port>,
     pub(super) granted: Vec<Granted>,
     /// Driver and device of each port.
     pub(super) devices: Vec<[String; 2]>,
-    /// Whether an lcore receives from it.
+    /// By port: whether an lcore receives from it.
     pub(super) receives: Vec<bool>,
-    /// Port and queue.
+    /// Port and queue of each input.
     pub(super) inputs: Vec<(u16, u16)>,
     pub(super) setup: Setup,
     pub(super) tsc_hz: u64,

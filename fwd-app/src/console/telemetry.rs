@@ -18,9 +18,9 @@ const COMMANDS: [(&str, Show, &str); 3] = [
     ("/fwd/engine", Show::Engine, "Returns the engine in service and its table. No parameters"),
     ("/fwd/routes", Show::Fib, "Returns counts of routes, next hops and updates. No parameters"),
 ];
-/// DPDK serves each client on its own thread.
+/// Queued requests. DPDK serves each client on its own thread.
 const WAITING_MAX: usize = 8;
-/// The control thread may be building an engine.
+/// Timeout of an answer: the control thread may be building an engine.
 const WAIT: Duration = Duration::from_secs(10);
 
 type Asked = (Show, Sender<Value>);
@@ -31,7 +31,7 @@ pub(crate) struct Telemetry {
 }
 
 impl Telemetry {
-    /// Fails when DPDK refuses a command.
+    /// Registers the commands, unless DPDK refuses one.
     pub(crate) fn register(eal: &Eal) -> Result<Self, DpdkError> {
         let (sender, waiting) = bounded::<Asked>(WAITING_MAX);
         let command = |(name, show, help): (&str, Show, &str)| {
@@ -50,7 +50,7 @@ impl Telemetry {
         Ok(Self { waiting, _commands: commands })
     }
 
-    /// Returns whether it found any.
+    /// Answers queued requests; returns whether it found any.
     pub(super) fn serve(&self, steering: &mut Steering<'_>) -> bool {
         let mut asked = false;
         for (show, reply) in self.waiting.try_iter() {

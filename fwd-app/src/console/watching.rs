@@ -14,7 +14,7 @@ use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
 const TRACE_LIMIT: Duration = Duration::from_secs(3);
-/// Each takes several lines.
+/// Limit of packets per trace, each of which takes several lines.
 const TRACE_MAX: u64 = 100;
 
 #[derive(Default)]
@@ -74,7 +74,7 @@ impl Watching {
 
 #[derive(Serialize)]
 struct TraceShown {
-    /// `None` for a packet made by the router.
+    /// The receiving port; `None` for a packet made by the router.
     port: Option<u16>,
     name: Option<String>,
     queue: Option<u16>,

@@ -88,7 +88,7 @@ impl<'a> CommandWords<'a> {
         Self { words: words.collect(), at: 0, is_about_vrf: false }
     }
 
-    /// The error names the `wanted` word.
+    /// The next word; the error names the `wanted` one.
     pub(super) fn want(&mut self, wanted: &str) -> Result<&'a str, WordsError> {
         let last = self.at.checked_sub(1).map(|last| self.words[last]);
         self.next().ok_or_else(|| match last {
@@ -107,7 +107,7 @@ impl<'a> CommandWords<'a> {
         address(self.want("an address")?)
     }
 
-    /// Follows the words down the paths of the commands. Returns the matching commands, and how many path words matched.
+    /// Follows the words down the paths of the commands. Returns the matching commands, and the number of path words that matched.
     fn follow(&mut self) -> Result<(Vec<&'static Command>, usize), WordsError> {
         let mut commands: Vec<&Command> = COMMANDS.iter().collect();
         for depth in 0.. {

@@ -127,13 +127,13 @@ pub(crate) enum PortCounters {
     Xstats,
 }
 
-/// All given conditions must hold.
+/// A filter of packets; all given conditions must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WatchFilter {
-    /// The receiving port.
+    /// `port P`: the receiving port.
     pub(crate) port: Option<PortRef>,
     pub(crate) vrf: Option<String>,
-    /// Contains the destination.
+    /// `to PREFIX`: contains the destination.
     pub(crate) to: Option<IpPrefix>,
     pub(crate) reason: Option<DropReason>,
 }

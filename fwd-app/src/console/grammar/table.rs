@@ -1,6 +1,6 @@
 //! The commands of the control socket: words, arguments and help.
 //!
-//! Parser, `help` and completion all use this table. No command's path is a prefix of another path.
+//! Parser, `help` and completion all use this table ([`crate::console::grammar`]). No command's path is a prefix of another path.
 
 use crate::console::grammar::request::{
     Clear, PortCounters, PortFacts, Ports, Request, RouteList, SOURCES, Show, WatchFilter,
@@ -30,7 +30,7 @@ type Make = fn(&mut CommandWords<'_>) -> Result<CtlLine, WordsError>;
 pub(super) struct Arg {
     /// As in help; brackets mark an optional argument.
     pub(super) usage: &'static str,
-    /// For completion.
+    /// Fixed words among its values, for completion.
     pub(super) choices: &'static [&'static str],
     /// Fixed words that may follow a given word of the argument.
     pub(super) after: &'static [(&'static str, &'static [&'static str])],
@@ -383,7 +383,7 @@ fn clear_port(what: PortCounters, words: &mut CommandWords<'_>) -> Result<CtlLin
     ask(Request::ClearPort { what, ports: words.next().map_or(Ports::All, Ports::of) })
 }
 
-/// In route text a word such as `blackhole` precedes the prefix.
+/// Reads a prefix and a next hop. In route text a word such as `blackhole` precedes the prefix.
 fn route_add(words: &mut CommandWords<'_>) -> Result<CtlLine, WordsError> {
     let prefix = words.want("a prefix")?;
     if prefix != "default" {

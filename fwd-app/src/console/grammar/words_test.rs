@@ -1,4 +1,4 @@
-//! Every line of help parses, every request prints back, any text is parsed or refused.
+//! Tests of the grammar: every line of help parses, every request prints back, any text is parsed or refused.
 
 use crate::console::grammar::request::{
     Clear, PortCounters, PortFacts, Ports, Request, RouteList, SOURCES, Show, WatchFilter,

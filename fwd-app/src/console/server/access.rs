@@ -30,7 +30,7 @@ pub(super) enum ClientUser {
     Other { user: u32, group: u32 },
 }
 
-/// In addition to root and the forwarder's own user.
+/// Groups with access, in addition to root and the forwarder's own user.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CtlGroups {
     pub(crate) all: Option<u32>,
@@ -38,7 +38,7 @@ pub(crate) struct CtlGroups {
 }
 
 impl CtlGroups {
-    /// The socket's mode must then let others connect.
+    /// Whether a group is set, so that the socket's mode must let others connect.
     pub(super) const fn is_some(self) -> bool {
         self.all.is_some() || self.read.is_some()
     }
@@ -54,7 +54,7 @@ impl CtlGroups {
         Ok(if is_own { ClientUser::Own } else { ClientUser::Other { user, group: peer.gid.as_raw() } })
     }
 
-    /// Rights of a user whose process has the group `group`. May block on a name service.
+    /// Looks up the rights of another user whose process has the group `group`. May block on a name service.
     fn rights_of(self, user: u32, group: u32) -> ClientRights {
         self.rights(&groups_of(user, group))
     }
@@ -91,7 +91,7 @@ impl GroupLookups {
         Ok(Self { asked, found })
     }
 
-    /// Returns the client when the queue is full.
+    /// Queues a lookup; returns the client when the queue is full.
     pub(super) fn ask(&self, stream: UnixStream, user: u32, group: u32) -> Result<(), UnixStream> {
         self.asked.try_send((stream, user, group)).map_err(|refused| refused.into_inner().0)
     }

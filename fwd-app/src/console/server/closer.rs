@@ -1,7 +1,8 @@
 //! Closes descriptors on a thread that may block: those that clients pass, and the clients' own.
 //!
-//! Closing the last descriptor of a TCP socket with `SO_LINGER`, or of a file on a network file system, blocks. The kernel closes
-//! descriptors that are passed but not received, in the call that receives the message without them or that closes the client's socket.
+//! Closing the last descriptor of a TCP socket with `SO_LINGER`, or of a file on a network file system, blocks. A client may pass one and
+//! close its own. The kernel closes passed descriptors that are not received, in the call that receives the message without them or that
+//! closes the client's socket.
 
 use crate::threads::spawn;
 use crossbeam_channel::{Sender, unbounded};
@@ -21,6 +22,7 @@ impl Closer {
     }
 
     pub(super) fn close(&self, owner: impl Send + 'static) {
+        // The thread lasts as long as this value.
         let _ = self.0.send(Box::new(owner));
     }
 

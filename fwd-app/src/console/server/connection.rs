@@ -55,7 +55,7 @@ impl CtlConnection {
         self.ended |= bytes.is_empty();
     }
 
-    /// Once the last reply is sent. Invalid lines, `help` and `quit` are answered here.
+    /// The next request for the forwarder, once the last reply is sent. Invalid lines, `help` and `quit` are answered here.
     pub(crate) fn next_request(&mut self) -> Option<Request> {
         if self.state != ConnectionState::Reading || !self.output.is_empty() {
             return None;

@@ -8,7 +8,7 @@ use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-/// For each of the two queues.
+/// Limit of each queue, for root and the own user and for others; further requests are refused.
 pub(super) const WAITING_MAX: usize = 64;
 
 pub(crate) trait Steer {
@@ -34,7 +34,7 @@ impl Inbox {
         self.waiting.try_recv().ok().or_else(next)
     }
 
-    /// Returns the number of answered requests.
+    /// Answers queued requests in order, up to `at_most`. Returns their number.
     #[cfg(test)]
     pub(crate) fn serve(&self, steer: &mut impl Steer, at_most: usize) -> usize {
         let commands = std::iter::from_fn(|| self.next(true)).take(at_most);
@@ -68,12 +68,12 @@ impl ClientCommand {
         self.file.take()
     }
 
-    /// Does not block.
+    /// Sends the answer; does not block.
     pub(crate) fn answer(self, result: Result<Answer, Refusal>) {
         self.answer_by(|_| result);
     }
 
-    /// Does not block.
+    /// Sends the result of `answer`; does not block.
     pub(crate) fn answer_by(self, answer: impl FnOnce(Request) -> Result<Answer, Refusal>) {
         let Self { request, mut way_back, .. } = self;
         way_back.send(answer(request));

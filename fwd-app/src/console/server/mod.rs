@@ -1,6 +1,6 @@
 //! The thread of the control socket: polls the listener and all clients, and never blocks on one of them.
 //!
-//! It starts before EAL pins the main thread, and runs on CPUs without lcores.
+//! It starts before EAL pins the main thread, and runs on CPUs without lcores ([`crate::forwarder::thread`]).
 
 pub(crate) mod access;
 mod closer;
@@ -39,11 +39,11 @@ use std::time::{Duration, Instant};
 /// Pause of the listener when the process is out of descriptors, and of all clients when too many wait to be closed.
 const REST: Duration = Duration::from_millis(100);
 const READ_BYTES: usize = 16 << 10;
-/// `SCM_MAX_FD`, per message.
+/// The most descriptors of a message (`SCM_MAX_FD`).
 const FILES_MAX: usize = 253;
 /// Places reserved for root and the own user.
 const OWN_PLACES: usize = 4;
-/// Idle time after which a client may lose its place to a new one.
+/// Idle time after which a client may lose its place to a new one. A client sends its request sooner after connecting.
 const YIELD_AFTER: Duration = Duration::from_secs(1);
 /// Lines served per client before the others.
 const LINES_A_TURN: usize = 16;
@@ -98,7 +98,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Requests go to the inbox.
+    /// Listens at `path` and serves clients on a new thread. Requests go to the inbox.
     pub(crate) fn start(path: &Path, limits: Limits) -> Result<(Self, Inbox), SocketError> {
         let failed = |source| SocketError::System { path: path.to_owned(), what: "cannot be served", source };
         let socket = Socket::listen(path, limits.groups.is_some())?;
@@ -267,7 +267,7 @@ impl Serving {
         over.for_each(|peer| peer.close(closer));
     }
 
-    /// One client per turn; the listener stays readable for more.
+    /// Accepts one client per turn; the listener stays readable for more.
     fn accept(&mut self) {
         let stream = match self.socket.listener().accept() {
             Ok((stream, _)) => stream,
@@ -323,7 +323,7 @@ impl Serving {
         self.peers.push(Peer { id, stream, connection, rights, is_own, file, since, unfinished: false });
     }
 
-    /// If necessary closes the longest idle client; others cannot displace root and the own user. Returns false without a place.
+    /// Makes a place, if necessary by closing the longest idle client; others cannot displace root and the own user (`is_own`).
     fn make_room(&mut self, is_own: bool) -> bool {
         let max = self.limits.clients_max;
         let others = self.peers.iter().filter(|peer| !peer.is_own).count();
@@ -382,7 +382,7 @@ impl Peer {
         close(self.stream, closer);
     }
 
-    /// Hang-ups are always reported.
+    /// Events to poll for; hang-ups are always reported.
     fn interest(&self) -> PollFlags {
         let mut interest = PollFlags::empty();
         interest.set(PollFlags::IN, self.connection.room() > 0);
@@ -390,20 +390,20 @@ impl Peer {
         interest
     }
 
-    /// `None` while the forwarder has its request.
+    /// Its timeout; `None` while the forwarder has its request.
     fn deadline(&self, limits: &Limits) -> Option<Instant> {
         let limit = if self.connection.output().is_empty() { limits.idle } else { limits.stalled };
         (!self.connection.is_asking()).then(|| self.since + limit)
     }
 
-    /// It has no request and no unsent reply.
+    /// Whether it may be displaced: it has no request and no unsent reply.
     fn is_idle(&self) -> bool {
         let is_served =
             self.connection.is_asking() || !self.connection.output().is_empty() || self.unfinished;
         !is_served && self.since.elapsed() >= YIELD_AFTER
     }
 
-    /// Does not block. Returns false when the client is to be closed.
+    /// Receives, passes on a request and sends, without blocking. Returns false when the client is to be closed.
     fn advance(
         &mut self,
         events: PollFlags,

@@ -1,4 +1,4 @@
-//! The server over real sockets, with a forwarder that echoes its requests.
+//! Tests of the server over real sockets, with a forwarder that echoes its requests.
 
 use crate::console::client::{self, ClientError};
 use crate::console::grammar::request::{RouteList, Show};

@@ -74,7 +74,7 @@ pub(crate) fn live_in(folder: &Path) -> Vec<PathBuf> {
     live
 }
 
-/// Does not block: a full listen queue is `WouldBlock`.
+/// Connects to `path` without blocking: a full listen queue is `WouldBlock`.
 pub(in crate::console) fn connect(path: &Path) -> io::Result<UnixStream> {
     let socket = socket()?;
     net::connect(&socket, &SocketAddrUnix::new(path)?)?;
@@ -86,7 +86,7 @@ fn socket() -> io::Result<OwnedFd> {
     Ok(net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
 }
 
-/// Dropping it removes the file.
+/// A listening socket; dropping it removes the file.
 #[derive(Debug)]
 pub(super) struct Socket {
     listener: UnixListener,
@@ -96,7 +96,7 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    /// Creates the folder if missing. `is_open` lets other users connect.
+    /// Listens at `path`, and creates the folder if missing. `is_open` lets other users connect.
     pub(super) fn listen(path: &Path, is_open: bool) -> Result<Self, SocketError> {
         let failed =
             |what| move |source: io::Error| SocketError::System { path: path.to_owned(), what, source };

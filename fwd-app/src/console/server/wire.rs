@@ -34,7 +34,7 @@ pub(crate) struct Reply {
     pub(crate) error: Option<String>,
 }
 
-/// For `json` or text. An answer that is too long becomes an error.
+/// Appends the reply to a request for `json` or text. An answer that is too long becomes an error.
 pub(super) fn write_reply(out: &mut Vec<u8>, json: bool, result: &Result<Answer, Refusal>) {
     let start = out.len();
     let written = match result {

@@ -25,7 +25,7 @@ struct ConfigShown {
     setup: Setup,
     /// Sources of routes, in order of preference.
     sources: Vec<&'static str>,
-    /// Values, and below their origins, by table and key.
+    /// Option values, and below their origins, by table and key.
     values: BTreeMap<String, serde_json::Value>,
     origins: BTreeMap<String, String>,
 }

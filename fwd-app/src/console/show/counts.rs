@@ -20,7 +20,7 @@ impl Steering<'_> {
         self.desk.counting.later.push(wanted);
     }
 
-    /// Answers after the last slice. Returns whether it did any work.
+    /// Counts a slice; answers after the last one. Returns whether it did any work.
     pub(in crate::console) fn count_slice(&mut self) -> bool {
         let Counting { running, current, later } = &mut self.desk.counting;
         let Some(first) = current.first().or(later.first()) else { return false };

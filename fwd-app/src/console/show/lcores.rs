@@ -72,7 +72,7 @@ impl Steering<'_> {
         Answer::new(LcoresShown(seen.map(|seen| LcoreShown::new(&seen, elapsed_s, tsc_hz)).collect()))
     }
 
-    /// Packets neither sent nor dropped count as held, since counters are not read at one instant.
+    /// The summary so far. Packets neither sent nor dropped count as held, since counters are not read at one instant.
     pub(in crate::console) fn stats(&self) -> Summary {
         let tsc_hz = self.desk.site.tsc_hz;
         let running = self.forwarder.running();

@@ -1,6 +1,6 @@
 //! Neighbours: static, learned by the router, and learned by the kernel.
 //!
-//! The router's entries are the same for all VRFs, since a next hop may use a port of another VRF.
+//! The entries of the router are the same for all VRFs, since a next hop may use a port of another VRF.
 
 use crate::console::desk::Steering;
 use crate::console::{Answer, Refusal};

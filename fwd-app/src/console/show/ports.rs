@@ -29,7 +29,7 @@ impl Steering<'_> {
         })
     }
 
-    /// Continues after a failure, and returns the first one. Stops when a driver is busy, since every port would be.
+    /// Runs `work` for each port, and returns the first failure at the end. Stops when a driver is busy, since every port would be.
     pub(in crate::console) fn each_port(
         &self,
         ports: &Ports,
@@ -185,12 +185,12 @@ impl fmt::Display for XstatsShown {
 struct InfoShown {
     port: usize,
     name: String,
-    /// Options and routes may use it, too.
+    /// Its name in DPDK, which options and routes may use, too.
     dpdk_name: String,
     /// `in use`; `removed`, `stopped` or `being reset` while the device is unavailable.
     state: &'static str,
     driver: String,
-    /// May have several ports.
+    /// The device on its bus, which may have several ports.
     device: String,
     mac: String,
     mtu_bytes: u16,

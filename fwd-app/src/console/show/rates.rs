@@ -27,7 +27,7 @@ fn row<T: fmt::Display>(
     f.write_str("\n")
 }
 
-/// Unknown rates as `-`.
+/// Rates as text, unknown ones as `-`.
 fn texts(rates: impl IntoIterator<Item = Option<f64>>) -> impl Iterator<Item = String> {
     rates.into_iter().map(|rate| rate.map_or_else(|| "-".to_owned(), count_text))
 }

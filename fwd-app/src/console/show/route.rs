@@ -149,7 +149,7 @@ struct RouteShown {
     id: u32,
     engine_id: u32,
     next_hop: Option<String>,
-    /// `None` without a route, or when the engine has refused the source's newer route.
+    /// The source; `None` without a route, or when the engine has refused the source's newer route.
     source: Option<&'static str>,
     #[serde(skip_serializing_if = "is_zero")]
     metric: u32,

@@ -22,7 +22,7 @@ impl Steering<'_> {
     }
 }
 
-/// Its text form is a line of route text.
+/// A route; its text form is a line of route text.
 #[derive(Serialize)]
 struct RouteLine {
     #[serde(serialize_with = "as_text")]

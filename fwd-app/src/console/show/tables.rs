@@ -112,7 +112,7 @@ impl Steering<'_> {
         }
     }
 
-    /// Returns the VRFs that it is for.
+    /// Starts building the engine of `request`. Returns the VRFs that it is for.
     fn build_engines(&mut self, request: &Request) -> anyhow::Result<Vec<usize>> {
         let (only, request) = match request {
             Request::Vrf { name, request } => (Some(self.forwarder.find(name)?), request.as_ref()),
@@ -133,7 +133,7 @@ impl Steering<'_> {
         }
     }
 
-    /// One VRF per turn, since each may wait for lcores. Answers the clients of completed requests; returns whether an engine was finished.
+    /// Moves one VRF to its finished engine: one per turn, since each may wait for lcores. Returns whether an engine was finished.
     pub(in crate::console) fn finish_engines(&mut self) -> bool {
         let mut all = 0..self.forwarder.vrfs().len();
         let first = all.find_map(|number| Some((number, self.forwarder.finish_engine(number)?)));
