@@ -15,9 +15,7 @@ pub(crate) enum Unsent {
     AllFull,
     /// The limit of entries, or of unanswered ones.
     TableFull,
-    /// The rate of new resolutions.
     Limited,
-    /// The entry was removed.
     Removed,
     /// The address is no host's or is our own, or the interface has no source address.
     Unresolvable,
@@ -30,12 +28,10 @@ pub(crate) enum Action<T> {
         interface: InterfaceId,
         frame: Vec<u8>,
     },
-    /// The MAC of a neighbour has become known.
     Resolved {
         key: Key,
         mac: MacAddr,
     },
-    /// The MAC of a known neighbour has changed.
     Changed {
         key: Key,
         old: MacAddr,
@@ -44,14 +40,11 @@ pub(crate) enum Action<T> {
     /// A neighbour has stopped answering, or its entry was removed.
     Lost {
         key: Key,
-        /// The last known MAC.
         mac: MacAddr,
     },
-    /// Send queued packets.
     Release {
         key: Key,
         mac: MacAddr,
-        /// In order of arrival.
         packets: Vec<T>,
     },
     /// Drop and count queued packets.
@@ -65,7 +58,6 @@ pub(crate) enum Action<T> {
     Conflict {
         /// Our address, and the link.
         key: Key,
-        /// The other station's MAC.
         mac: MacAddr,
     },
 }

@@ -7,10 +7,8 @@ use fib::MacAddr;
 use smoltcp::wire::{ArpOperation, ArpPacket, ArpRepr, EthernetAddress};
 use std::net::Ipv4Addr;
 
-/// A valid message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ArpMessage {
-    /// A request, else a reply.
     pub(crate) is_request: bool,
     pub(crate) sender_mac: MacAddr,
     /// The sender's address; 0.0.0.0 in a probe (RFC 5227 2.1.1).

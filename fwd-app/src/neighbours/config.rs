@@ -6,7 +6,6 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RouterConfig {
     pub(crate) neighbours: NeighbourConfig,
-    /// ICMP errors, except [`Self::too_big`].
     pub(crate) errors: LimiterConfig,
     /// "Packet too big" and "fragmentation needed", used by path MTU discovery.
     pub(crate) too_big: LimiterConfig,
@@ -36,15 +35,11 @@ pub(crate) struct NeighbourConfig {
     pub(crate) hold_down: Duration,
     /// A second ARP answer from another MAC within this time is ignored (Linux's `locktime`).
     pub(crate) lock: Duration,
-    /// Packets queued for one neighbour.
     pub(crate) waiting_max: usize,
-    /// Packets queued for all neighbours.
     pub(crate) waiting_all_max: usize,
-    /// Entries per interface.
     pub(crate) entries_max: usize,
     /// Unanswered entries per interface, pinned ones not counted.
     pub(crate) incomplete_max: usize,
-    /// New resolutions per interface.
     pub(crate) resolutions: LimitRate,
 }
 

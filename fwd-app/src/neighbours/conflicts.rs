@@ -7,17 +7,14 @@ use std::time::Duration;
 
 /// RFC 5227 1.1, `DEFEND_INTERVAL`. A router keeps its address: 2.4 (c).
 const INTERVAL: Duration = Duration::from_secs(10);
-/// Conflicts per link and interval. A station can claim an address in every pair of VLANs; claims above the limit get no
-/// answer.
+/// Conflicts per link and interval, since a station can claim an address in every pair of VLANs. Later claims get no answer.
 const CONFLICTS_MAX: usize = 1024;
 
-/// The conflicts of the last interval, by link.
 #[derive(Debug, Default)]
 pub(super) struct Conflicts(FxHashMap<InterfaceId, LinkConflicts>);
 
 #[derive(Debug, Default)]
 struct LinkConflicts {
-    /// When each address was last defended.
     defended: FxHashMap<Key, Duration>,
     /// No entry expires before this time.
     full_until: Duration,

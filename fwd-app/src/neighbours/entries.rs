@@ -8,7 +8,6 @@ use std::collections::{BTreeSet, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-/// A neighbour's link and address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Key {
     pub(crate) interface: InterfaceId,
@@ -59,7 +58,6 @@ pub(crate) enum NeighbourState {
 }
 
 impl NeighbourState {
-    /// Linux's name of the state, for every output.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Incomplete { .. } => "INCOMPLETE",
@@ -77,7 +75,6 @@ pub(crate) struct NeighbourEntry<T> {
     pub(crate) state: NeighbourState,
     /// `None` in the states [`NeighbourState::Incomplete`] and [`NeighbourState::Failed`].
     pub(crate) mac: Option<MacAddr>,
-    /// VLAN tags for frames to it.
     pub(crate) tags: Tags,
     /// Whether routes use it: it is kept and probed without traffic.
     pub(crate) is_pinned: bool,
@@ -120,7 +117,6 @@ pub(crate) struct Entries<T> {
     due: BTreeSet<(Duration, Key)>,
     spare: BTreeSet<(InterfaceId, Spare, Duration, (IpAddr, Vlans))>,
     counts: FxHashMap<InterfaceId, Counts>,
-    /// Packets queued over all entries.
     waiting: usize,
 }
 

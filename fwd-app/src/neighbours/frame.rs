@@ -1,5 +1,4 @@
-//! Ethernet headers with VLAN tags. An answer carries the tags of the frame it answers, since forwarding keeps packets in
-//! their VLAN.
+//! Ethernet headers with VLAN tags. An answer carries the tags of the frame it answers, since forwarding keeps packets in their VLAN.
 
 use crate::datapath::DropReason;
 use fib::MacAddr;
@@ -31,8 +30,7 @@ impl Tags {
         &self.bytes[..self.count * TAG_BYTES]
     }
 
-    /// The VLANs of frames with these tags. Ignores priorities, and tags with VLAN 0, which carry only a priority (IEEE 802.1Q
-    /// 9.6).
+    /// The VLANs of frames with these tags. Ignores priorities, and tags with VLAN 0, which carry only a priority (IEEE 802.1Q 9.6).
     pub(crate) fn vlans(&self) -> Vlans {
         let ids = self.as_bytes().chunks_exact(TAG_BYTES);
         let ids = ids.map(|tag| u16::from_be_bytes([tag[2] & 0xf, tag[3]])).filter(|id| *id != 0);
@@ -47,7 +45,6 @@ pub(crate) struct Layer2<'a> {
     pub(crate) destination: MacAddr,
     pub(crate) source: MacAddr,
     pub(crate) tags: Tags,
-    /// After the tags.
     pub(crate) ethertype: u16,
     /// After the header, padding included.
     pub(crate) payload: &'a [u8],

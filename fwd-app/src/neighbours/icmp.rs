@@ -1,7 +1,7 @@
 //! Echo replies for the router's own addresses (RFC 792, RFC 1812 4.3.3.6, RFC 4443 4.2).
 //!
-//! Answers whole, plain echo requests that fit the MTU. Fragments, packets with options or extension headers, and requests to
-//! groups go to the kernel. A reply leaves by the receiving port, to the MAC that sent the request.
+//! Answers whole, plain echo requests that fit the MTU, by the receiving port to the MAC that sent the request. Fragments, packets with
+//! options or extension headers, and requests to groups go to the kernel.
 
 use super::frame::{IPV4, IPV6, Layer2};
 use super::ip::{ICMP, ICMPV6, IPV4_BYTES, IPV6_BYTES, TTL, V4, V6, sum_v6};
@@ -15,13 +15,11 @@ use std::net::Ipv6Addr;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Echo {
     Reply(Vec<u8>),
-    /// Not an echo request to answer here.
     Other,
     Ignored(DropReason),
 }
 
-/// The reply to an IPv4 packet for one of our addresses. It keeps the request's identification, precedence (RFC 1812
-/// 4.3.2.5) and "don't fragment" bit.
+/// The reply for one of our addresses. It keeps the request's identification, precedence (RFC 1812 4.3.2.5) and "don't fragment" bit.
 pub(crate) fn reply_v4(interface: &PortRecord, layer2: &Layer2<'_>, packet: &V4<'_>) -> Echo {
     let is_plain = packet.protocol == ICMP && packet.header_bytes == IPV4_BYTES && !packet.is_fragment;
     let Ok(message) = Icmpv4Packet::new_checked(packet.payload()) else { return Echo::Other };

@@ -1,8 +1,7 @@
 //! ICMP errors about packets that the router cannot forward (RFC 792, RFC 1191, RFC 1812 4.3, RFC 4443).
 //!
-//! [`ErrorMessage::about`] decides whether a packet may be answered and how; [`ErrorMessage::frame`] writes the answer. It
-//! leaves by the receiving port, to the source MAC and with the VLAN tags of the packet, so the source needs no lookup. With
-//! asymmetric routes the error takes the packet's path back for one hop.
+//! An error leaves by the receiving port, to the source MAC and with the VLAN tags of the packet, so the source needs no lookup. With
+//! asymmetric routes it takes the packet's path back for one hop.
 
 use super::frame::{IPV4, IPV6, Layer2};
 use super::ip::{self, ICMP, ICMPV6, IPV4_BYTES, IPV6_BYTES, TTL, Upper, V4, V6};
@@ -17,18 +16,15 @@ const V4_BYTES_MAX: usize = 576;
 const V6_BYTES_MAX: usize = 1280;
 const HEADER_BYTES: usize = 8;
 
-/// Causes of ICMP errors. The drop reasons `ttl_expired`, `no_route`, `unreachable`, `prohibited` and `mtu_exceeded` map to
-/// the variants of similar names; `no_neighbour` maps to [`Self::AddressUnreachable`] after a failed resolution. Other drop
-/// reasons cause no error.
+/// Causes of ICMP errors. The drop reasons `ttl_expired`, `no_route`, `unreachable`, `prohibited` and `mtu_exceeded` map to the variants of
+/// similar names; `no_neighbour` maps to [`Self::AddressUnreachable`] after a failed resolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
     TimeExceeded,
     NoRoute,
-    /// The route is `unreachable`.
     Unreachable,
     /// The next hop does not answer.
     AddressUnreachable,
-    /// The route is `prohibited`.
     Prohibited,
     /// Longer than the egress port's MTU.
     TooBig {
@@ -36,10 +32,8 @@ pub(crate) enum Cause {
     },
 }
 
-/// Why a packet gets no ICMP error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum NoError {
-    /// Not IP, or the header is invalid.
     Malformed,
     /// An ICMP error or redirect, or possibly one.
     IsError,
@@ -171,8 +165,7 @@ fn v4(
     })
 }
 
-/// Applies RFC 4443 2.4 (e); returns type, code and second word. Later fragments get no answer, since they may belong to an
-/// ICMPv6 error.
+/// Applies RFC 4443 2.4 (e); returns type, code and second word. Later fragments get no answer: they may belong to an ICMPv6 error.
 fn v6(
     (ports, on): (&PortTable, InterfaceId),
     layer2: &Layer2<'_>,

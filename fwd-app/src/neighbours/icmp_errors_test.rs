@@ -174,7 +174,6 @@ fn when_ipv6_packets_get_no_error() {
         // Not in the RFC: a later fragment may belong to an ICMPv6 error.
         ("a later fragment", fragment_v6(1), expired, Some(NoError::LaterFragment)),
         ("the first fragment", fragment_v6(0), expired, None),
-        // The header cannot be trusted.
         ("half a header", udp_v6(FROM_6, TO_6)[..50].to_vec(), expired, Some(NoError::Malformed)),
         (
             "longer than the frame",
@@ -210,7 +209,6 @@ fn types_codes_and_second_words() {
         assert_eq!(word(&error(&v4, cause).unwrap()[34..]), in_v4, "{cause:?}");
         assert_eq!(word(&error(&v6, cause).unwrap()[54..]), in_v6, "{cause:?}");
     }
-    // A packet that routers may fragment causes no MTU error.
     let may_fragment = edited_v4(v4, |frame| frame[20] &= !0x40);
     assert_eq!(error(&may_fragment, TOO_BIG), Err(NoError::NoSuchError));
 }
@@ -247,7 +245,6 @@ fn as_much_of_the_packet_as_fits() {
         [(0, 28, 48), (100, 128, 148), (520, 548, 568), (521, 548, 569), (1184, 548, 1232), (1460, 548, 1232)]
     {
         let payload = [&UDP[..], &vec![7; bytes]].concat();
-        // The quote leaves out the padding.
         let padded = |frame: Vec<u8>| [frame, vec![0xee; 20]].concat();
         let about = padded(v4(TO_US, FROM_4, TO_4, Udp, &payload));
         let answer = error(&about, Cause::TimeExceeded).unwrap();
@@ -256,7 +253,6 @@ fn as_much_of_the_packet_as_fits() {
         let answer = error(&about, Cause::TimeExceeded).unwrap();
         assert_eq!((answer.len() - 62, &answer[62..]), (quoted_v6, &about[14..14 + quoted_v6]));
     }
-    // `about` has only the first bytes of the frame.
     let about = v4(TO_US, FROM_4, TO_4, Udp, &[7; 1000]);
     let ports = interfaces();
     let error = ErrorMessage::about(&ports, InterfaceId(0), &about[..128], about.len(), Cause::NoRoute);

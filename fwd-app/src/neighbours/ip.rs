@@ -17,14 +17,12 @@ const CS6: u8 = 48;
 /// TTL and hop limit of the router's own packets (RFC 1700).
 pub(crate) const TTL: u8 = 64;
 
-/// An IPv4 packet with a valid header.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct V4<'a> {
     pub(crate) source: Ipv4Addr,
     pub(crate) destination: Ipv4Addr,
     pub(crate) protocol: u8,
     pub(crate) is_fragment: bool,
-    /// A fragment with an offset above 0.
     pub(crate) is_later_fragment: bool,
     pub(crate) may_fragment: bool,
     /// Header and payload without padding, possibly truncated.
@@ -33,10 +31,8 @@ pub(crate) struct V4<'a> {
 }
 
 impl<'a> V4<'a> {
-    /// Reads a packet of `there` received bytes; `bytes` may hold only the first of them.
-    ///
-    /// # Errors
-    /// The checks of RFC 1812 5.2.2: [`DropReason::Malformed`], [`DropReason::BadChecksum`].
+    /// Reads a packet of `there` received bytes; `bytes` may hold only the first of them. Applies the checks of RFC 1812 5.2.2:
+    /// [`DropReason::Malformed`], [`DropReason::BadChecksum`].
     pub(crate) fn parse(bytes: &'a [u8], there: usize) -> Result<Self, DropReason> {
         if bytes.len() < IPV4_BYTES {
             return Err(DropReason::Malformed);
@@ -70,22 +66,18 @@ impl<'a> V4<'a> {
     }
 }
 
-/// An IPv6 packet with a valid header.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct V6<'a> {
     pub(crate) source: Ipv6Addr,
     pub(crate) destination: Ipv6Addr,
     pub(crate) hop_limit: u8,
     pub(crate) next_header: u8,
-    /// Header and payload without padding, possibly truncated.
     pub(crate) packet: &'a [u8],
 }
 
 impl<'a> V6<'a> {
-    /// Reads a packet of `there` received bytes; `bytes` may hold only the first of them.
-    ///
-    /// # Errors
-    /// [`DropReason::Malformed`] unless it is IPv6 and its length fits the received bytes (RFC 8200 3).
+    /// Reads a packet of `there` received bytes; `bytes` may hold only the first of them. [`DropReason::Malformed`] unless it is IPv6 and
+    /// its length fits the received bytes (RFC 8200 3).
     pub(crate) fn parse(bytes: &'a [u8], there: usize) -> Result<Self, DropReason> {
         if bytes.len() < IPV6_BYTES {
             return Err(DropReason::Malformed);
@@ -138,7 +130,6 @@ pub(crate) struct Upper {
     pub(crate) protocol: u8,
     /// Offset in the packet, possibly past the available bytes.
     pub(crate) at: usize,
-    /// A fragment with an offset above 0.
     pub(crate) is_later_fragment: bool,
 }
 

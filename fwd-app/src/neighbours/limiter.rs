@@ -1,9 +1,8 @@
 //! Token buckets, overall and per source, for packets that the router sends in response to others.
 //!
-//! RFC 1812 4.3.2.8 and RFC 4443 2.4 (f) ask for a limit of ICMP errors, and prefer a token bucket. A source is an IPv4 address
-//! or the first 64 bits of an IPv6 address. The table has a fixed size: a new source replaces the quietest of four. With many
-//! senders a source may get a fresh bucket too early; the overall bucket still limits the sum. Nothing allocates or divides
-//! after [`Limiter::new`].
+//! RFC 1812 4.3.2.8 and RFC 4443 2.4 (f) ask for a limit of ICMP errors, and prefer a token bucket. A source is an IPv4 address or the
+//! first 64 bits of an IPv6 address. The table has a fixed size: a new source replaces the quietest of four. With many senders a source may
+//! get a fresh bucket too early; the overall bucket still limits the sum. Only [`Limiter::new`] allocates or divides.
 
 use std::hash::BuildHasher;
 use std::net::IpAddr;
@@ -15,9 +14,7 @@ const NS_PER_SECOND: u64 = 1_000_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LimitRate {
-    /// 0 allows nothing.
     pub(crate) per_second: u32,
-    /// Size of the bucket.
     pub(crate) burst: u32,
 }
 
@@ -27,7 +24,6 @@ pub(crate) struct Bucket {
     full_at_ns: u64,
 }
 
-/// A [`LimitRate`] in times.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     /// Time per token; `None` at rate 0.

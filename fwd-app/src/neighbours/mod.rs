@@ -1,7 +1,6 @@
 //! The router's control protocols: neighbour resolution, replies to ARP, NDP and echo requests, ICMP errors.
 //!
-//! [`Router`] holds the protocols, without sockets, threads or a clock. Times, frames and queued packets come in; frames and
-//! [`Action`]s come out. [`thread`] runs it. Packets that are simply forwarded never get here.
+//! [`Router`] holds the protocols, without sockets, threads or a clock; [`thread`] runs it. Forwarded packets never get here.
 //!
 //! ```text
 //! frame not to be forwarded  -> Router::receive    -> Disposition: answered, for the kernel, about a neighbour, ignored
@@ -52,9 +51,7 @@ use table::Neighbours;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ErrorAnswer {
-    /// Send this frame out of the receiving port.
     Send(Vec<u8>),
-    /// The rate limit was reached.
     Limited,
     /// The RFCs forbid an answer, or the router has no address for it.
     Not(NoError),

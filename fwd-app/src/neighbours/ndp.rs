@@ -1,8 +1,8 @@
 //! Neighbour solicitations and advertisements (RFC 4861).
 //!
-//! Duplicate address detection (RFC 4862 5.4) is simplified. Configured addresses are in use from the start, never tentative.
-//! When an interface comes up, each address is solicited once from `::` and advertised once. A claim by another node is reported
-//! and answered, at most once per interval, and the address is kept.
+//! Duplicate address detection (RFC 4862 5.4) is simplified. Configured addresses are in use from the start, never tentative. When an
+//! interface comes up, each address is solicited once from `::` and advertised once. A claim by another node is reported and answered, and
+//! the address is kept.
 
 use super::frame::{Envelope, Layer2, Tags};
 use super::ip::{V6, header_v6, icmp_v6, sum_v6};
@@ -35,7 +35,6 @@ pub(crate) enum NdpMessage {
     },
 }
 
-/// Whether [`NdpMessage::parse`] reads messages of this ICMPv6 type.
 pub(crate) fn is_neighbour_message(icmp: &[u8]) -> bool {
     let kind = icmp.first().map(|kind| Icmpv6Message::from(*kind));
     matches!(kind, Some(Icmpv6Message::NeighborSolicit | Icmpv6Message::NeighborAdvert))
@@ -118,8 +117,7 @@ pub(crate) fn detection(interface: &PortRecord, address: Ipv6Addr, tags: Tags) -
     solicitation(interface, Ipv6Addr::UNSPECIFIED, address, None, tags)
 }
 
-/// Answers a solicitation for an address of `interface` (RFC 4861 7.2.4) or an anycast address of its links, which other
-/// routers answer too (7.2.7). Without a source address the answer goes to all nodes.
+/// Answers a solicitation (RFC 4861 7.2.4), also for an anycast address, as other routers do (7.2.7). Without a source: to all nodes.
 pub(crate) fn advertisement(
     interface: &PortRecord,
     asked: &Layer2<'_>,

@@ -1,5 +1,4 @@
-//! Frames that the datapath does not forward. ARP, neighbour discovery and echo requests are answered here; other frames for our
-//! addresses go to the kernel.
+//! Frames that the datapath does not forward: answers ARP, neighbour discovery and echo requests; others for us go to the kernel.
 
 use super::arp;
 use super::entries::Key;
@@ -25,12 +24,9 @@ pub(crate) enum Disposition {
     Neighbour {
         /// Otherwise it counts as [`DropReason::ArpIgnored`], unless the kernel takes it.
         is_of_use: bool,
-        /// Whether the kernel gets it for its own neighbour table.
         kernel_too: KernelToo,
     },
-    /// An echo request above the rate limit.
     Limited,
-    /// Drop and count.
     Ignored(DropReason),
 }
 
@@ -39,7 +35,6 @@ pub(crate) enum KernelToo {
     Never,
     /// A unicast message: only if the kernel has requested this neighbour.
     IfAsked(Key),
-    /// An announcement to all.
     Always,
 }
 
@@ -261,7 +256,6 @@ fn is_to_one(whose: AddressOwner) -> Result<bool, DropReason> {
     }
 }
 
-/// The result of a message that needs no answer.
 fn about_neighbour(is_of_use: bool, kernel_too: KernelToo) -> Result<Disposition, DropReason> {
     let is_any = is_of_use || kernel_too != KernelToo::Never;
     if is_any { Ok(Disposition::Neighbour { is_of_use, kernel_too }) } else { Err(DropReason::ArpIgnored) }

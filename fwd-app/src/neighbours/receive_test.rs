@@ -106,7 +106,6 @@ fn requests_of_which_nothing_is_learned() {
     let mut to_all = reply.clone();
     to_all[..6].copy_from_slice(&[0xff; 6]);
     assert_eq!(alone(&to_all), alone(&reply), "hosts without a configured address broadcast it");
-    // An announcement is broadcast; a unicast one does not count.
     let mut alone_to_us = arp_message(true, [192, 0, 2, 9], [192, 0, 2, 9]);
     alone_to_us[..6].copy_from_slice(&OURS.0);
     assert_eq!(alone(&alone_to_us), Neighbour { is_of_use: false, kernel_too: if_asked("192.0.2.9") });
@@ -141,7 +140,6 @@ fn two_routers_resolve_each_other() {
         let resolved = Action::Resolved { key, mac: THEIRS };
         assert_eq!(out, [resolved, Action::Release { key, mac: THEIRS, packets: vec![1] }]);
         assert_eq!(one.neighbour(key).unwrap().state, NeighbourState::Reachable);
-        // The neighbour's probe is answered too.
         let mut out = Vec::new();
         while out.is_empty() {
             let due = one.next_due().unwrap();
@@ -263,7 +261,6 @@ fn echo_requests_for_our_addresses_are_answered() {
         assert_eq!((&reply[22..38], &reply[38..54]), (&request[38..54], &request[22..38]));
         assert_eq!((reply[54], reply[55], &reply[58..]), (129, 0, &request[58..]));
     }
-    // The reply copies identification, precedence and tags, but no congestion marks.
     let marked = edited_v4(echo_v4("8.8.8.8", "192.0.2.1", &[]), |frame| {
         frame[15] = 0xbb;
         frame[18..20].copy_from_slice(&[0xab, 0xcd]);

@@ -1,14 +1,10 @@
 //! The neighbour table of all interfaces: resolves addresses, confirms entries, detects changed and lost neighbours.
 //!
-//! IPv4 and IPv6 neighbours have the states of RFC 4861 7.3.2; [`super::arp`] and [`super::ndp`] write the messages. The table has
-//! neither sockets nor a clock: callers pass in times and received messages, carry out the returned [`Action`]s, and call
-//! [`Neighbours::tick`] at [`Neighbours::next_due`].
+//! IPv4 and IPv6 neighbours have the states of RFC 4861 7.3.2. The table has neither sockets nor a clock: callers pass in times and
+//! received messages, carry out the returned [`Action`]s, and call [`Neighbours::tick`] at [`Neighbours::next_due`].
 //!
-//! The datapath does not report use of an entry, which RFC 4861 expects. Instead a pinned entry (a route's gateway) counts as in
-//! use, and a stale entry is probed before it is deleted.
-//!
-//! Limits of entries, unanswered entries, queued packets and new resolutions keep a scan of a large prefix from exhausting
-//! memory or displacing known neighbours.
+//! The datapath does not report use of an entry, which RFC 4861 expects. Instead a pinned entry (a route's gateway) counts as in use, and a
+//! stale entry is probed before it is deleted. Limits keep a scan of a large prefix from exhausting memory or displacing known neighbours.
 
 use super::action::{Action, Unsent, dropped, release};
 use super::config::NeighbourConfig;
@@ -43,7 +39,6 @@ pub(crate) enum Overrides {
     Always,
 }
 
-/// A received message about a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HeardMac {
     pub(crate) mac: Option<MacAddr>,
@@ -51,7 +46,6 @@ pub(crate) struct HeardMac {
     /// Whether it answers us. After a request, that confirms the neighbour is reachable.
     pub(crate) is_solicited: bool,
     pub(crate) overrides: Overrides,
-    /// Whether to add an unknown neighbour.
     pub(crate) may_create: bool,
 }
 
@@ -125,8 +119,7 @@ impl<T> Neighbours<T> {
         self.answers_lost.insert(interface, now);
     }
 
-    /// Resolves a neighbour and keeps it resolved until [`Self::unpin`]. Returns false when the table is full or the address cannot
-    /// be resolved; the caller may retry.
+    /// Keeps a neighbour resolved until [`Self::unpin`]. Returns false when the table is full or the address cannot be resolved.
     pub(crate) fn pin(
         &mut self,
         now: Duration,
@@ -191,8 +184,8 @@ impl<T> Neighbours<T> {
         }
     }
 
-    /// Repeats the requests of an interface whose link is up, since earlier ones were lost. Deletes failed entries that are not
-    /// pinned, so that the next packet asks again.
+    /// Repeats requests after a link up, since earlier ones were lost. Deletes failed entries that are not pinned, so that the next packet
+    /// asks again.
     pub(crate) fn link_up(
         &mut self,
         now: Duration,
@@ -417,7 +410,6 @@ impl<T> Neighbours<T> {
         true
     }
 
-    /// Sends the first request.
     fn begin(
         &self,
         now: Duration,

@@ -17,7 +17,6 @@ use std::time::Duration;
 
 const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
 const OTHER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 10]);
-/// A solicited reply.
 const REPLY: HeardMac = HeardMac {
     mac: Some(MAC),
     tags: Tags::NONE,
@@ -25,7 +24,6 @@ const REPLY: HeardMac = HeardMac {
     overrides: Overrides::UnlessRecent,
     may_create: false,
 };
-/// A request sent to us.
 const REQUEST: HeardMac = HeardMac { is_solicited: false, may_create: true, ..REPLY };
 /// An unsolicited advertisement sent to all.
 const GRATUITOUS: HeardMac = HeardMac { is_solicited: false, overrides: Overrides::Always, ..REPLY };
@@ -94,7 +92,6 @@ fn key(address: &str) -> Key {
 const V4: &str = "192.0.2.9";
 const V6_: &str = "2001:db8::9";
 
-/// The address and the MAC that the only action sends a request to.
 fn asked(actions: &[Action<u32>]) -> Option<(IpAddr, Option<MacAddr>)> {
     let [Action::Send { interface: InterfaceId(0), frame }] = actions else { return None };
     let layer2 = Layer2::parse(frame).unwrap();
@@ -221,7 +218,6 @@ fn a_neighbour_that_is_gone_is_lost() {
         let mut table = NeighbourRig::new(NeighbourConfig::default());
         table.reachable(key);
         assert_eq!(table.next(), []);
-        // An unused entry is probed before it is removed.
         for seconds in [60, 1, 1] {
             assert_eq!(asked(&table.after(seconds)), Some((key.address, Some(MAC))));
         }
@@ -267,7 +263,6 @@ fn a_gateway_is_asked_for_until_it_returns() {
         assert_eq!(asked(&table.pin(key)), Some((key.address, None)));
         assert_eq!(table.pin(key), []);
         assert_eq!(table.heard(key, &REPLY), [resolved(key, MAC)]);
-        // A pinned neighbour is probed without traffic.
         assert_eq!(asked(&table.next()), Some((key.address, Some(MAC))));
         assert_eq!(table.heard(key, &REPLY), []);
         for seconds in [None, Some(1), Some(1)] {
@@ -403,7 +398,6 @@ fn cleared_neighbours_are_resolved_again() {
     assert_eq!((count, &actions[..3], asked(&actions[3..])), (3, &gone[..], Some((gateway.address, None))));
     assert_eq!(table.state(gateway), Some(NeighbourState::Incomplete { requests: 1 }));
     assert_eq!(table.neighbours.iter().count(), 1);
-    // The next packet asks again for a failed neighbour.
     let failed = key("192.0.2.12");
     table.resolve(failed, 2);
     while table.state(failed) != Some(NeighbourState::Failed) {
@@ -476,7 +470,6 @@ fn a_scan_costs_neither_memory_nor_the_known_neighbours() {
     assert_eq!(packets, 200_000 - 100);
     assert_eq!(table.neighbours.iter().count(), 101);
     assert_eq!(table.resolve(key(V4), 1), [release(key(V4), MAC, &[1])]);
-    // The unanswered entries fail and are removed.
     while table.neighbours.next_due().is_some_and(|due| due < table.now + Duration::from_secs(7)) {
         table.next();
     }
@@ -520,7 +513,6 @@ fn a_full_table_forgets_what_is_of_least_use() {
     }
     assert!(table.state(host(9)).is_some() && table.state(host(10)).is_some());
     assert_eq!((table.state(host(111)), table.state(host(112))), (None, Some(NeighbourState::Stale)));
-    // A resolution evicts a stale entry, which is reported as lost.
     let actions = table.resolve(host(50), 1);
     assert_eq!((&actions[0], asked(&actions[1..])), (&lost(host(112), MAC), Some((host(50).address, None))));
     for last in 113..120 {

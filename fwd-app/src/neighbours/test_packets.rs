@@ -9,9 +9,7 @@ use smoltcp::wire::{
 
 /// The MAC of interface 0 in [`crate::ports::whose::tests::interfaces`].
 pub(crate) const OURS: MacAddr = MacAddr([2, 0xf0, 0, 0, 0, 0]);
-/// The MAC of the other station.
 pub(crate) const THEIRS: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
-/// A frame from the other station to us.
 pub(crate) const TO_US: Envelope = Envelope { destination: OURS, source: THEIRS, tags: Tags::NONE };
 
 pub(crate) fn v4(envelope: Envelope, from: &str, to: &str, protocol: IpProtocol, payload: &[u8]) -> Vec<u8> {
@@ -34,7 +32,6 @@ pub(crate) fn v6(envelope: Envelope, from: &str, to: &str, protocol: IpProtocol,
     })
 }
 
-/// Edits an untagged IPv4 frame and corrects the header checksum.
 pub(crate) fn edited_v4(mut frame: Vec<u8>, edit: impl FnOnce(&mut [u8])) -> Vec<u8> {
     edit(&mut frame);
     Ipv4Packet::new_unchecked(&mut frame[14..]).fill_checksum();

@@ -1,6 +1,4 @@
-//! Requests of the control thread to the router's thread ([`super`]).
-//!
-//! The router answers between two bursts; callers wait with a timeout.
+//! Requests of the control thread to the router's thread, which answers between two bursts; callers wait with a timeout.
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use fib::MacAddr;
@@ -32,7 +30,6 @@ pub(crate) struct KnownNeighbour {
 #[error("the router does not answer")]
 pub(crate) struct NoAnswer;
 
-/// The router, as other threads see it.
 #[derive(Clone, Debug)]
 pub(crate) struct RouterHandle(Sender<ToRouter>);
 

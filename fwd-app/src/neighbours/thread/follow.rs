@@ -61,8 +61,8 @@ impl RouterLoop {
         self.followed = (tables, Instant::now());
     }
 
-    /// Pins the untagged entry of each gateway and its entry in every VLAN where it answers; unpins all others. Senders choose the
-    /// tags of their frames, so without an answer an entry in a VLAN is limited and aged as any host's.
+    /// Pins only the untagged entry of each gateway and its entry in every VLAN where it answers. Senders choose the tags of their frames,
+    /// so without an answer an entry in a VLAN is limited and aged as any host's.
     fn keep_resolved(&mut self, gateways: BTreeSet<Key>) {
         let now = self.now();
         let Self { pinned, router, .. } = self;
@@ -92,7 +92,6 @@ impl RouterLoop {
         }
     }
 
-    /// Answers pending requests; the caller may have timed out.
     pub(super) fn answer(&mut self) {
         let now = self.now();
         for asked in self.asked.try_iter() {

@@ -23,7 +23,6 @@ const TAP_RATE: LimitRate = LimitRate { per_second: 50_000, burst: 5000 };
 
 #[derive(Debug, Default)]
 pub(super) struct ToKernel {
-    /// Time of the last request for each neighbour without an answer.
     asked: FxHashMap<Key, Duration>,
     /// Requests, oldest first; some have been answered or repeated since.
     order: VecDeque<(Key, Duration)>,
@@ -31,7 +30,6 @@ pub(super) struct ToKernel {
 }
 
 impl ToKernel {
-    /// Records a request in a frame that the kernel sent by the TAP of `on`.
     pub(super) fn sends(&mut self, now: Duration, on: InterfaceId, frame: &[u8]) {
         let Some(key) = asked_for(on, frame) else { return };
         if self.asked.insert(key, now) == Some(now) {
@@ -51,7 +49,6 @@ impl ToKernel {
         self.asked.remove(&key).is_some_and(|at| now < at.saturating_add(PATIENCE))
     }
 
-    /// Whether the rate lets the TAP of `on` have a frame now.
     fn allows(&mut self, now: Duration, on: InterfaceId) -> bool {
         let bucket = self.buckets.entry(on).or_default();
         let taken = Pace::new(TAP_RATE).taken(*bucket, now);
@@ -61,7 +58,6 @@ impl ToKernel {
 }
 
 impl RouterLoop {
-    /// Sends the kernel a rate-limited frame received on `on`.
     pub(super) fn give_kernel(&mut self, on: InterfaceId, frame: &[u8]) -> Sent {
         let has_tap = self.taps.ids().any(|id| id == on);
         if has_tap && !self.to_kernel.allows(self.now(), on) {
@@ -71,7 +67,6 @@ impl RouterLoop {
     }
 }
 
-/// The neighbour that a frame requests.
 fn asked_for(on: InterfaceId, frame: &[u8]) -> Option<Key> {
     let layer2 = Layer2::parse(frame).ok()?;
     let address = match layer2.ethertype {

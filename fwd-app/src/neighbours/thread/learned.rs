@@ -7,7 +7,6 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Least time between two reported MACs of a neighbour.
 const CHANGE_PERIOD: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]

@@ -3,8 +3,8 @@
 //! Answers and released packets go to a TX stage. Learned MACs go to the control thread, which builds egress entries from them.
 //! Created, received and dropped packets are counted, so that every packet is still counted once.
 //!
-//! Frames for our addresses without an answer here go to the kernel by the [`Taps`]; frames from the kernel are sent unchanged. They
-//! need no neighbour entry here: the kernel resolves its own, and gets copies of the answers.
+//! Frames for our addresses without an answer here go to the kernel by the [`Taps`]; frames from the kernel are sent unchanged. The kernel
+//! resolves its own neighbours, and gets copies of the answers.
 
 pub(crate) mod asked;
 mod follow;
@@ -40,13 +40,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Punts per burst.
 const BURST: usize = 32;
-/// Polling interval while idle.
 const NAP: Duration = Duration::from_micros(100);
-/// How often to retry pinning gateways.
 const GATEWAY_PERIOD: Duration = Duration::from_secs(1);
-/// Queue of events to the control thread.
 const EVENTS: usize = 4096;
 /// How long the end of the process waits for the thread. The service manager kills a process that takes 30 s to stop.
 const END_LIMIT: Duration = Duration::from_secs(5);
@@ -64,11 +60,9 @@ fn own_packets(kept_max: usize) -> u32 {
     mbufs.checked_add(1).and_then(u32::checked_next_power_of_two).map_or(u32::MAX, |mbufs| mbufs - 1)
 }
 
-/// The ports, the egress table of each VRF, and the watch that receives dropped packets.
 type Seen = (SharedPorts, Vec<Arc<ArcSwap<EgressTable>>>, Arc<Watch>);
 
 pub(crate) struct RouterThread {
-    /// `None` once joined.
     thread: Option<JoinHandle<StageOutcome>>,
     is_stopping: Arc<AtomicBool>,
     heartbeat: Arc<Heartbeat>,
@@ -76,9 +70,6 @@ pub(crate) struct RouterThread {
 
 impl RouterThread {
     /// Starts the thread, which serves the requests in `asked`. Returns the receiver of learned MACs too.
-    ///
-    /// # Errors
-    /// No memory for packets, or no thread.
     pub(crate) fn start(
         eal: &Eal,
         asked: Receiver<ToRouter>,
@@ -112,10 +103,7 @@ impl RouterThread {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Stops the thread, after all stages. Returns its counters.
-    ///
-    /// # Errors
-    /// The thread panicked, or has not ended after [`END_LIMIT`]; its packets are not counted then.
+    /// Stops the thread, after all stages. Fails if it panicked or has not ended after [`END_LIMIT`]; its packets are not counted then.
     pub(crate) fn stop(mut self) -> anyhow::Result<StageOutcome> {
         self.end_within(END_LIMIT)
     }
@@ -162,7 +150,6 @@ struct RouterLoop {
     /// Set when the pool runs low.
     is_short: Arc<AtomicBool>,
     taps: Taps,
-    /// Buffer of a frame from the kernel.
     frame: Vec<u8>,
     asked: Receiver<ToRouter>,
     ports: SharedPorts,
@@ -178,7 +165,6 @@ struct RouterLoop {
     counters: Counters,
     published: Arc<Published>,
     watch: Arc<Watch>,
-    /// Counts the turns, and names their steps.
     heartbeat: Arc<Heartbeat>,
     start: Instant,
 }
@@ -260,7 +246,6 @@ impl RouterLoop {
         worked
     }
 
-    /// Advances the neighbours whose time has come, and applies changes of the forwarder.
     fn age_neighbours(&mut self) {
         let now = self.now();
         for (port, has_lost) in (0..).zip(&*self.have_lost_answers) {

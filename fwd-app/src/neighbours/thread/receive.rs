@@ -1,5 +1,4 @@
-//! Handles punts of the datapath: each packet is answered, queued for a neighbour, refused with an ICMP error, or passed to the
-//! kernel.
+//! Handles punts: each packet is answered, queued for a neighbour, refused with an ICMP error, or passed to the kernel.
 
 use super::{BURST, RouterLoop, Waiting};
 use crate::datapath::drop_reason::PuntClass;
@@ -19,8 +18,8 @@ use fib::NextHopId;
 use std::net::IpAddr;
 
 impl RouterLoop {
-    /// Handles punts: all of the resolution class, so that no answer is still in the ring when its neighbour is given up, and a
-    /// burst of each other class. Returns whether any punt was found.
+    /// Handles all punts of the resolution class, so that no answer is still in the ring when its neighbour is given up, and a burst of
+    /// each other class. Returns whether it found any.
     pub(super) fn receive(&mut self) -> bool {
         let mut any = false;
         for class in PuntClass::ALL {
@@ -104,7 +103,6 @@ impl RouterLoop {
         self.tell_sender(tag, packet, cause);
     }
 
-    /// Counts a dropped packet, and shows it to the watch.
     pub(super) fn drop_packet(&mut self, tag: PuntTag, packet: &Mbuf, reason: DropReason) {
         self.counters.drops.add(reason, 1);
         if self.watch.is_on() {

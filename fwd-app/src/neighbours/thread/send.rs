@@ -20,10 +20,8 @@ use fib::MacAddr;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Frames taken from one TAP before other work.
 const TAP_BURST: usize = 32;
 
-/// Rate of log messages about changed MACs of gateways.
 const MOVES: LimitRate = LimitRate { per_second: 1, burst: 10 };
 
 impl RouterLoop {
@@ -107,7 +105,6 @@ impl RouterLoop {
         }
     }
 
-    /// Counts an outgoing frame as dropped, and shows it to the watch.
     fn drop_frame(&mut self, frame: &[u8], reason: DropReason) {
         self.counters.drops.add(reason, 1);
         if self.watch.is_on() {
@@ -116,7 +113,6 @@ impl RouterLoop {
         }
     }
 
-    /// Hands a packet to the TX stage.
     fn go(&mut self, port: u16, mut packet: Mbuf) {
         packet.set_tag(port.into());
         if self.going.room() == 0 {

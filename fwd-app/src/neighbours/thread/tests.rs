@@ -52,7 +52,6 @@ impl Keeper {
     }
 }
 
-/// A router, ports that hold on to sent mbufs, and the TX stage.
 struct ThreadRig {
     ports: Vec<Keeper>,
     punts: PuntRings,
@@ -107,7 +106,6 @@ fn other() -> PortRecord {
     PortRecord::new(0, "gateway".to_owned(), MacAddr([2, 0, 0, 0, 0, 9]), 1500)
 }
 
-/// Has the TX stage punt `count` frames.
 fn punt(tx: &mut Tx, eal: &Eal, pool: &Mempool, (frame, count): (&[u8], usize), counters: &mut Counters) {
     for _ in 0..count.div_ceil(BURST) {
         let mut batch = Batch::new(Burst::with_capacity(eal, BURST));
@@ -134,7 +132,6 @@ rusty_fork_test! {
         let (key, mut counters) = (Key::untagged(InterfaceId(0), [198, 18, 0, 9].into()), Counters::default());
         assert!(router.router.pin(Duration::ZERO, key, Tags::NONE, &mut router.actions));
         let Action::Send { frame: request, .. } = &router.actions[0] else { panic!("it asks") };
-        // The answer: addresses swapped, and the operation is a reply.
         let mut answer = request.clone();
         let (ours, theirs) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 9]);
         for (at, mac) in [(0, ours), (6, theirs), (22, theirs), (32, ours)] {
@@ -152,7 +149,6 @@ rusty_fork_test! {
         router.run_once();
         let entry = router.router.neighbour(key).unwrap();
         assert_eq!(entry.mac, Some(MacAddr([2, 0, 0, 0, 0, 9])));
-        // An overflow of the resolution class is noticed.
         punt(&mut tx, eal, &pool, (&answer, 2048), &mut counters);
         assert!(counters.lost.get(PuntClass::Resolution) > 0);
         assert!(punts.have_lost_answers[0].load(Ordering::Relaxed));
