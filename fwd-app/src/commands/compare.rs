@@ -31,10 +31,7 @@ pub(crate) struct CompareArgs {
     json: Option<PathBuf>,
 }
 
-/// Prints the comparison.
-///
-/// # Errors
-/// A file cannot be read or is no report; [`ConfigError::Invalid`] for reports of different work.
+/// [`ConfigError::Invalid`] for reports of different work.
 pub(crate) fn main(args: &CompareArgs) -> anyhow::Result<()> {
     let (old, new) = (ReportFile::read(&args.old)?, ReportFile::read(&args.new)?);
     old.check(new.work()).map_err(|error| ConfigError::Invalid(error.to_string()))?;

@@ -1,7 +1,6 @@
 //! `fwd-app completions`: completion scripts for shells, and the answers to them.
 //!
-//! The script runs this program at each key press with [`VARIABLE`] set; the program then only prints completions. So a shell knows the
-//! words of `ctl` and the engines of this very build.
+//! The script runs this program at each key press with [`VARIABLE`] set, so a shell knows the words of `ctl` and this build's engines.
 
 use crate::console::grammar;
 use crate::engines::ENGINES;
@@ -21,7 +20,6 @@ Examples:
 
 The script runs `fwd-app`, found in PATH, to list the completions at the cursor.";
 
-/// Names the requesting shell.
 const VARIABLE: &str = "FWD_APP_COMPLETE";
 
 /// `fwd-app completions`.
@@ -32,7 +30,6 @@ pub(crate) struct CompletionsArgs {
     shell: Shell,
 }
 
-/// Prints the script for the command line `program`.
 pub(crate) fn main(args: &CompletionsArgs, program: &Command) -> anyhow::Result<()> {
     let (name, shell) = (program.get_name(), args.shell.to_string());
     let shells = Shells::builtins();
@@ -42,10 +39,7 @@ pub(crate) fn main(args: &CompletionsArgs, program: &Command) -> anyhow::Result<
     output::write_to(None, |out| Ok(out.write_all(&script)?))
 }
 
-/// Answers a request of a completion script; returns whether there was one.
-///
-/// # Errors
-/// The shell is unknown, or stdout cannot be written.
+/// Returns whether there was a request of a completion script.
 pub(crate) fn answer(program: fn() -> Command) -> Result<bool, clap::Error> {
     if std::env::var_os(VARIABLE).is_none_or(|shell| shell.is_empty() || shell == "0") {
         return Ok(false);
@@ -59,7 +53,6 @@ pub(crate) fn answer(program: fn() -> Command) -> Result<bool, clap::Error> {
     CompleteEnv::with_factory(|| with_values(program(), &words)).var(VARIABLE).try_complete(args, None)
 }
 
-/// The words of `ctl` in an incomplete command line.
 fn ctl_words(program: Command, line: &[OsString]) -> Vec<String> {
     let matches = program.ignore_errors(true).try_get_matches_from(line);
     let ctl = matches.as_ref().ok().and_then(|matches| matches.subcommand_matches("ctl"));
@@ -67,7 +60,6 @@ fn ctl_words(program: Command, line: &[OsString]) -> Vec<String> {
     words.into_iter().flatten().cloned().collect()
 }
 
-/// Adds completions for names of engines and for the next word of `ctl` after `words`.
 fn with_values(program: Command, words: &[String]) -> Command {
     let words = words.iter().map(|word| format!("{word} ")).collect::<String>();
     let next_word = move |start: &OsStr| {

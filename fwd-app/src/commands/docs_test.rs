@@ -6,7 +6,6 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser as _};
 use fib::testing::docs::{self, CommandLine};
 
-/// The parse error of a command line.
 fn refused(line: &CommandLine) -> Option<String> {
     let mut words = line.words.clone();
     for at in 1..words.len() {
@@ -37,7 +36,6 @@ fn refused(line: &CommandLine) -> Option<String> {
     }
 }
 
-/// Collects the examples of a command and its subcommands.
 fn examples(command: &clap::Command, found: &mut Vec<CommandLine>) {
     let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     found.extend(docs::command_lines(command.get_name(), &text, "fwd-app"));

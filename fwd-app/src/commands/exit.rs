@@ -54,7 +54,6 @@ pub(super) fn message(error: &anyhow::Error) -> String {
     text
 }
 
-/// Whether the error is one of the configuration.
 pub(super) fn is_configuration(error: &anyhow::Error) -> bool {
     [USAGE, NO_DEVICE].contains(&code(error))
 }

@@ -82,7 +82,6 @@ fn address(text: &str) -> Result<String, AddressError> {
     is_address.then(|| address.to_owned()).ok_or_else(|| AddressError::new(String::new(), text.as_bytes()))
 }
 
-/// Loads the table, applies the updates, and looks up the addresses.
 pub(crate) fn main(args: &LookupArgs) -> anyhow::Result<()> {
     let mut forwarder = tables::open(&patient(args.tables.spec()), &[])?;
     let vrf = forwarder.vrf_mut(0);
@@ -103,7 +102,6 @@ pub(crate) fn main(args: &LookupArgs) -> anyhow::Result<()> {
     }
 }
 
-/// Applies up to `limit` updates of the file, one delta per `UPDATES_PER_DELTA`.
 fn apply_updates(vrf: &mut Vrf, path: &Path, limit: u64) -> anyhow::Result<()> {
     let mut stream = feed::updates(path, None)?;
     let bytes_total = stream.bytes_total();
@@ -126,8 +124,7 @@ fn apply_updates(vrf: &mut Vrf, path: &Path, limit: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Raises the stall limit of a GPU engine to the maximum: no packet waits, so a device may take long over a batch. A fallback keeps its
-/// limit, so that it can take over.
+/// Raises a GPU engine's stall limit to the maximum: no packet waits. A fallback keeps its limit, so that it can take over.
 fn patient(mut tables: TableSpec) -> TableSpec {
     if tables.engine.fallback.is_none() && ENGINES.is_device(&tables.engine.name) {
         tables.engine.stall_us = STALL_US_MAX;
@@ -198,7 +195,6 @@ fn answer_stream(
     batch.flush(out)
 }
 
-/// An address of the batch: the end of its text, and the family of its answer.
 struct LookedUp {
     text_end: u32,
     is_v6: bool,
@@ -249,7 +245,6 @@ impl AddressBatch {
         Ok(())
     }
 
-    /// Adds an address; returns `false` if `text` is not one.
     fn push(&mut self, text: &[u8]) -> bool {
         let is_v6 = if let Some(key) = parse_v4(text) {
             self.keys_v4.push(key);
@@ -270,7 +265,6 @@ impl AddressBatch {
         true
     }
 
-    /// Looks up the batch and writes the answers in input order.
     fn flush(&mut self, out: &mut dyn Write) -> anyhow::Result<()> {
         if self.entries.is_empty() {
             return Ok(());
@@ -359,7 +353,6 @@ mod tests {
         AddressBatch::new(engine.reader(1, BATCH).unwrap())
     }
 
-    /// Returns a few bytes per read, like a pipe.
     struct Dribble<'a>(&'a [u8], usize);
 
     impl io::Read for Dribble<'_> {

@@ -13,7 +13,6 @@ Examples:
   fwd-app man /usr/local/share/man/man8
   fwd-app man . && man -l fwd-app-run.8";
 
-/// Section 8: administration commands.
 const SECTION: &str = "8";
 
 /// `fwd-app man`.
@@ -31,7 +30,6 @@ pub(crate) fn main(args: &ManArgs, program: Command) -> anyhow::Result<()> {
     pages(&program, &args.folder)
 }
 
-/// Writes the pages of `command` and its subcommands.
 fn pages(command: &Command, folder: &Path) -> anyhow::Result<()> {
     for subcommand in command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set()) {
         pages(subcommand, folder)?;
@@ -65,7 +63,6 @@ fn page(man: &Man, command: &Command) -> std::io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// The section of `ctl`'s words.
 fn words(roff: &mut Roff) {
     roff.control("SH", ["WORDS"]);
     for (usage, help) in grammar::all() {
@@ -75,7 +72,6 @@ fn words(roff: &mut Roff) {
     }
 }
 
-/// The section of a command's examples, verbatim.
 fn examples(roff: &mut Roff, text: &str) {
     roff.control("SH", ["EXAMPLES"]);
     roff.control("nf", []);
@@ -92,7 +88,6 @@ mod tests {
     use clap::CommandFactory as _;
     use std::collections::BTreeSet;
 
-    /// Collects the expected names of the pages of `command` and its subcommands.
     fn names(command: &Command, prefix: &str, all: &mut BTreeSet<String>) {
         let name = format!("{prefix}{}", command.get_name());
         command.get_subcommands().for_each(|subcommand| names(subcommand, &format!("{name}-"), all));

@@ -96,16 +96,13 @@ enum Command {
     Man(man::ManArgs),
 }
 
-/// Commit of this build, if known.
 const COMMIT: Option<&str> = option_env!("FWD_APP_COMMIT");
 
-/// The version, the commit if known, and the loaded DPDK.
 fn version() -> String {
     let commit = COMMIT.map(|commit| format!("commit {commit}, "));
     format!("{} ({}{})", env!("CARGO_PKG_VERSION"), commit.unwrap_or_default(), dpdk_ffi::version())
 }
 
-/// Parses the command line, runs the command, and prints an error to stderr.
 pub(crate) fn main() -> ExitCode {
     match completions::answer(Cli::command) {
         Ok(false) => {}
@@ -130,8 +127,7 @@ pub(crate) fn main() -> ExitCode {
         _ => None,
     };
     forward.into_iter().for_each(|forward| notice::set_level(forward.log_level));
-    // First, since messages posted while lcores run must not wait for stderr, and since the printer inherits this thread's CPUs, which EAL
-    // pins later.
+    // First: messages posted while lcores run must not wait for stderr, and the printer inherits this thread's CPUs, which EAL pins later.
     let printer = matches!(cli.command, Command::Run(_) | Command::Replay(_)).then(Printer::start);
     let shown = matches
         .subcommand()
@@ -164,7 +160,6 @@ pub(crate) fn main() -> ExitCode {
     code
 }
 
-/// Parses a command line, merged with its file and the environment; prints mistakes.
 fn parse(program: &clap::Command, words: &[OsString]) -> Result<(Layers, ArgMatches, Cli), ExitCode> {
     // `replay` is a measurement: it reads no default file.
     let default = words.get(1).is_some_and(|command| command != "replay").then_some(DEFAULT_FILE.as_ref());
@@ -194,7 +189,6 @@ fn code_of(result: anyhow::Result<()>, blame: impl Fn(&str) -> Option<String>) -
     }
 }
 
-/// The configuration values in effect.
 fn config_values(shown: &[Shown]) -> Vec<ConfigValue> {
     let value = |shown: &Shown| ConfigValue {
         path: shown.path(),
@@ -205,9 +199,6 @@ fn config_values(shown: &[Shown]) -> Vec<ConfigValue> {
 }
 
 /// The update streams of all VRFs; `None` without any.
-///
-/// # Errors
-/// [`ConfigError::Invalid`] for an unknown VRF, and as [`updates::load`].
 fn updates(args: &UpdateArgs, vrfs: &[VrfSpec]) -> anyhow::Result<Option<Arc<[VrfUpdate]>>> {
     let mut streams: Vec<_> = args.updates.iter().map(|path| (0, path.clone())).collect();
     for named in &args.vrf_updates {
@@ -217,21 +208,15 @@ fn updates(args: &UpdateArgs, vrfs: &[VrfSpec]) -> anyhow::Result<Option<Arc<[Vr
     (!streams.is_empty()).then(load).transpose()
 }
 
-/// The output files of a summary.
 fn files(args: &ForwardArgs) -> SummaryFiles<'_> {
     SummaryFiles { json: args.json.as_deref(), hgrm: args.hgrm.as_deref(), svg: args.svg.as_deref() }
 }
 
-/// Access and limits of clients of the control socket.
 fn clients(args: &ForwardArgs) -> Limits {
     let groups = CtlGroups { all: args.ctl_group, read: args.ctl_read_group };
     Limits { groups, ..Limits::default() }
 }
 
-/// Opens the control socket at `path`.
-///
-/// # Errors
-/// [`ConfigError::Invalid`] when it cannot listen.
 fn control_socket(path: &Path, limits: Limits) -> Result<(Server, Inbox), ConfigError> {
     Server::start(path, limits).map_err(|error| ConfigError::Invalid(format!("--ctl: {error}")))
 }

@@ -14,18 +14,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// The command line of a running forwarder, to be read again.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ConfigReader {
     pub(super) words: Vec<OsString>,
-    /// The file used if `words` name none.
     pub(super) default: Option<PathBuf>,
     /// The list of ports at the start, which defines their numbers; empty for all ports.
     pub(super) ports: Vec<PortRef>,
     pub(super) vrfs: Vec<VrfSpec>,
 }
 
-/// The ports of each VRF, mapped by `numbered`.
 fn ports_of(vrfs: &[VrfSpec], numbered: impl Fn(&PortRef) -> PortRef) -> BTreeMap<&str, BTreeSet<PortRef>> {
     vrfs.iter().map(|vrf| (vrf.name.as_str(), vrf.ports.iter().map(&numbered).collect())).collect()
 }
@@ -52,11 +49,8 @@ fn have_other_feeds(before: &[ConfigValue], after: &[ConfigValue]) -> bool {
 }
 
 impl ConfigReader {
-    /// Maps port references of a configuration with the list of ports `listed` to running ports. An index refers to that list, whose order
-    /// may have changed since the start.
-    ///
-    /// # Errors
-    /// The lists have different ports.
+    /// Maps port references with the list of ports `listed` to running ports. An index refers to that list, whose order may have changed
+    /// since the start.
     fn numbering(&self, listed: &[PortRef]) -> anyhow::Result<impl Fn(&PortRef) -> PortRef> {
         let missing = |of: &[PortRef], from: &[PortRef]| -> Vec<String> {
             from.iter().filter(|port| !of.contains(port)).map(PortRef::to_string).collect()
@@ -87,10 +81,7 @@ impl ConfigReader {
         })
     }
 
-    /// Reads file and environment again, checks them, and compares them with the values in effect.
-    ///
-    /// # Errors
-    /// The first mistake, with its line.
+    /// Reads file and environment again, checks them, and compares them with the values in effect. Fails with the first mistake.
     pub(super) fn read(&self, in_effect: &[ConfigValue]) -> anyhow::Result<ReloadPlan> {
         let program = Cli::command();
         let layers = Layers::read(&program, &self.words, &environment(), self.default.as_deref())?;
@@ -169,7 +160,6 @@ mod tests {
     use crate::notice::LogLevel;
     use proptest::prelude::*;
 
-    /// A reader of `file`, and the values of a forwarder started with it.
     fn reader(file: &std::path::Path) -> (ConfigReader, Vec<ConfigValue>) {
         let program = Cli::command();
         let words: Vec<OsString> = vec!["fwd-app".into(), "run".into(), "--config-file".into(), file.into()];
@@ -202,7 +192,6 @@ mod tests {
         write("fib = \"/dev/null\"\nfpm = \"127.0.0.1:1\"\nkernel-routes = true\nprefer = [\"fpm\"]\n");
         let plan = reader.read(&now).unwrap();
         assert_eq!((plan.order, plan.restart), (None, vec!["sources.fpm".to_owned(), ORDER.to_owned()]));
-        // Files may be added and removed: every forwarder has that source.
         write("kernel-routes = true\n");
         let plan = reader.read(&now).unwrap();
         assert_eq!(
@@ -222,7 +211,6 @@ mod tests {
         ConfigValue { path: path.to_owned(), value: value.into(), origin: String::new() }
     }
 
-    /// Addresses and MTUs by device, and files by VRF.
     fn by_name(reader: &ConfigReader, plan: &ReloadPlan) -> (Vec<String>, Vec<String>, VrfFiles) {
         let device = |port: &PortRef| match port {
             PortRef::Index(number) => reader.ports[usize::from(*number)].to_string(),
@@ -237,7 +225,6 @@ mod tests {
         (addresses, mtus, plan.files.clone())
     }
 
-    /// Tables of ports, each by device name or index, and of VRFs.
     fn tables() -> impl Strategy<Value = (Vec<String>, Vec<String>)> {
         let table = |(number, is_index): (usize, bool)| {
             let device = if is_index { number.to_string() } else { format!("\"p{number}\"") };

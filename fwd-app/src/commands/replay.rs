@@ -37,10 +37,6 @@ use dpdk_ffi::Port;
 use fib::host::Host;
 use std::sync::Arc;
 
-/// Replays the trace and reports.
-///
-/// # Errors
-/// The replay cannot be set up or run, and as [`Summary::judge`].
 pub(super) fn main(args: &ReplayArgs, shown: &[Shown]) -> anyhow::Result<()> {
     let signals = Signals::take_over().context("cannot install signal handlers")?;
     let ecmp_seed = args.forward.ecmp_seed.unwrap_or(0);
@@ -113,9 +109,6 @@ pub(super) fn main(args: &ReplayArgs, shown: &[Shown]) -> anyhow::Result<()> {
 }
 
 /// The description of this run, and the report to compare with, if given.
-///
-/// # Errors
-/// As [`ReportFile::read`].
 fn begin(args: &ReplayArgs, shown: &[Shown], ecmp_seed: u64) -> anyhow::Result<(Ran, Option<ReportFile>)> {
     let mut ran = Ran::new(&super::config_values(shown), super::COMMIT).with_seed("ecmp", ecmp_seed);
     ran.seeds.extend(args.traffic.seed_used().map(|seed| ("traffic", seed)));
@@ -127,7 +120,6 @@ fn begin(args: &ReplayArgs, shown: &[Shown], ecmp_seed: u64) -> anyhow::Result<(
     Ok((ran, old))
 }
 
-/// The work of this replay, for comparisons.
 fn work(
     spec: &HarnessSpec,
     forwarder: &Forwarder,
@@ -152,13 +144,11 @@ fn work(
     ])
 }
 
-/// Refuses to compare with a report of different work.
 fn check_work(old: &ReportFile, work: &RunWork) -> anyhow::Result<()> {
     let work = serde_json::to_value(work).context("cannot write the work as JSON")?;
     Ok(old.check(&work).map_err(|error| ConfigError::Invalid(format!("--compare: {error}")))?)
 }
 
-/// Adds the run, and the comparison with `old`, to `summary`.
 fn add_ran(summary: &mut Summary, ran: Ran, old: Option<&ReportFile>) -> anyhow::Result<()> {
     summary.ran = Some(ran);
     if let Some(old) = old {
@@ -175,7 +165,6 @@ fn packets_from(are_in_memory: bool, sizes: Sizes) -> &'static str {
     }
 }
 
-/// The queues of each lcore.
 fn queue_map(config: &QueueSpec, ports: &PortTable) -> Result<QueueMap, ConfigError> {
     if let Some(entry) = config.entries().iter().find(|entry| matches!(entry, QueueEntry::Auto { .. })) {
         let message = format!(
@@ -211,7 +200,6 @@ fn sizes(
     Sizes::new(spec, lcores, batch, frames, is_seen)
 }
 
-/// The source of the packets, for display.
 fn named(args: &ReplayArgs) -> String {
     let made =
         || format!("generated {}", args.traffic.generate.map(|kind| kind.to_string()).unwrap_or_default());
@@ -234,7 +222,6 @@ fn warn_of(path: &str, trace: &TraceFacts, are_filled: bool) {
     }
 }
 
-/// References for the packets of each VRF.
 fn references(spec: &HarnessSpec, forwarder: &Forwarder, ecmp_seed: u64) -> VrfReferences {
     let reference = |vrf: &Vrf| {
         let reference = Reference::new(vrf.rib(), ports(spec.ports).egress(), ecmp_seed);
@@ -244,9 +231,6 @@ fn references(spec: &HarnessSpec, forwarder: &Forwarder, ecmp_seed: u64) -> VrfR
 }
 
 /// The source of packets, distributed by `dealer`, and the verifier for `tables`, if given.
-///
-/// # Errors
-/// The file cannot be read, or not in the wanted way.
 fn source(
     (packets, spec): (Packets, &HarnessSpec),
     dealer: Dealer,
@@ -281,7 +265,6 @@ fn source(
     }
 }
 
-/// Statistics of reading the file; `tsc_hz` is the clock's rate.
 #[expect(clippy::cast_precision_loss, reason = "times of days in cycles fit 53 bits")]
 fn stream_report(streamed: &Streamed, tsc_hz: u64) -> StreamReport {
     let seconds = |cycles: u64| cycles as f64 / tsc_hz as f64;
@@ -295,7 +278,6 @@ fn stream_report(streamed: &Streamed, tsc_hz: u64) -> StreamReport {
     }
 }
 
-/// The forwarder's summary with the harness's numbers.
 fn summary(
     (args, spec): (&ReplayArgs, &HarnessSpec),
     (file, generated): (String, Option<GeneratedReport>),

@@ -12,7 +12,6 @@ use lpm_core::memory::{self, Mapped};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-/// Opens a forwarder with the tables of `spec` and `vrfs`.
 pub(super) fn open(spec: &TableSpec, vrfs: &[VrfSpec]) -> anyhow::Result<Forwarder> {
     let bar = Bar::new("loading", 0);
     Forwarder::open(spec, vrfs, &mut |progress| show(&bar, progress))
@@ -25,16 +24,11 @@ pub(super) fn open_to_forward(args: &TableArgs, vrfs: &[VrfSpec]) -> anyhow::Res
     Ok(forwarder)
 }
 
-/// Loads a RIB without an engine.
-///
-/// # Errors
-/// `FeedError`, with file and line.
 pub(super) fn load_rib(paths: &[PathBuf]) -> anyhow::Result<(Rib, NextHopTable, Vec<Loaded>)> {
     let bar = Bar::new("loading", 0);
     spec::load_rib(paths, &mut |progress| show(&bar, progress))
 }
 
-/// The hash of all VRFs' current routes.
 pub(super) fn hash(forwarder: &Forwarder) -> String {
     tables_hash(forwarder.vrfs().iter().map(|vrf| (vrf.name.as_str(), table_hash(vrf.rib(), vrf.hops()))))
 }

@@ -26,9 +26,6 @@ impl Packets {
 }
 
 /// Reads or generates the packets of `args`, for the routes of `rib` and a router with this MAC; with a report if they were generated.
-///
-/// # Errors
-/// The packets cannot be read or generated, or not be saved.
 pub(super) fn packets(
     args: &ReplayArgs,
     rib: &Rib,
@@ -76,7 +73,6 @@ pub(super) fn packets(
     Ok((Packets::InMemory(Arc::new(trace)), generated))
 }
 
-/// How the packets of a replay were changed or generated; `facts` describes the trace.
 pub(super) fn made(args: &TrafficArgs, generated: Option<GeneratedReport>, facts: &TraceFacts) -> MadeReport {
     let (seed, TraceFacts { remapped, longer, .. }) = (args.seed, *facts);
     let sizes = args.sizes().map(|mix| SizesReport { mix: mix.to_string(), seed, longer });

@@ -15,8 +15,7 @@ use anyhow::bail;
 /// The interval of latencies under a rate.
 const MEASURED: &str = "intended send time to arrival";
 
-/// Replaces rate and latency of the whole replay by the measured ones, and adds search and curve. The forwarder holds at most
-/// `queue_packets`.
+/// Replaces rate and latency of the whole replay by the measured ones. The forwarder holds at most `queue_packets`.
 pub(super) fn add(
     summary: &mut Summary,
     conducted: &Conducted,
@@ -42,10 +41,6 @@ pub(super) fn add(
     summary.curve = conducted.curve.iter().map(|(percent, result)| point(*percent, result)).collect();
 }
 
-/// Checks that the search succeeded.
-///
-/// # Errors
-/// It failed without having been ended early.
 pub(super) fn judge(conducted: &Conducted) -> anyhow::Result<()> {
     if let Some(failure) = &conducted.failure {
         bail!("{failure}");
@@ -106,7 +101,6 @@ fn goal_report(conducted: &Conducted, loss: f64, goal: usize) -> GoalReport {
     }
 }
 
-/// The cause that makes `upper_pps` an upper bound.
 fn bound(trials: &[SearchTrial], upper_pps: f64, loss: f64) -> &'static str {
     let mut bad = trials
         .iter()

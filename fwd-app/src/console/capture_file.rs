@@ -1,4 +1,4 @@
-//! The file of a capture. The client opens it and passes the descriptor; the forwarder opens only paths of its own command line.
+//! The file of a capture. The client opens it and passes the descriptor; the forwarder opens only paths of its command line.
 
 use anyhow::ensure;
 use rustix::fs::{OFlags, PROC_SUPER_MAGIC, fcntl_getfl, fstatfs};

@@ -40,7 +40,6 @@ pub(super) fn cpus(host: &Host, config: Option<&QueueSpec>) -> Finding {
     Finding::ok(found)
 }
 
-/// Available instruction sets for kernels.
 pub(super) fn isa() -> Finding {
     isa_of(&Isa::ALL.into_iter().filter(|isa| isa.is_available()).collect::<Vec<_>>())
 }
@@ -58,7 +57,6 @@ fn isa_of(there: &[Isa]) -> Finding {
     Finding::warn(format!("{found}; no avx512f"), hint)
 }
 
-/// CPUs isolated from the scheduler.
 pub(super) fn isolated(host: &Host) -> Finding {
     match host.read("sys/devices/system/cpu/isolated").filter(|list| !list.is_empty()) {
         Some(list) => Finding::ok(list),
@@ -87,7 +85,6 @@ pub(super) fn numa(host: &Host) -> Finding {
     Finding::ok(found)
 }
 
-/// NUMA node and page size of tables.
 pub(super) fn tables(host: &Host, routes: u64, node: Option<u32>) -> Finding {
     let nodes = "sys/devices/system/node";
     let there = host.memory_nodes();
@@ -261,7 +258,6 @@ mod tests {
             .file(&format!("{folder}/free_hugepages"), "2900\n");
         assert_eq!(pages_2m(&tree.host()), Finding::ok("3000, 2900 free (5800 MB)"));
         assert_eq!(pages_1g(&tree.host()).status, Status::Ok);
-        // All pages are in use: the hint asks for more.
         tree.file(&format!("{folder}/free_hugepages"), "0\n");
         assert!(pages_2m(&tree.host()).hint.unwrap().contains("vm.nr_hugepages=3256"));
     }

@@ -80,7 +80,6 @@ fn has_vfio_without_iommu(host: &Host) -> bool {
     host.read(VFIO_WITHOUT_IOMMU).as_deref() == Some("Y")
 }
 
-/// The user-space driver that this host's devices can be bound to.
 fn user_space_driver(host: &Host) -> &'static str {
     if has_iommu(host) || has_vfio_without_iommu(host) { "vfio-pci" } else { "uio_pci_generic" }
 }
@@ -103,7 +102,6 @@ pub(super) fn iommu(host: &Host) -> Finding {
     Finding::warn("none", hint)
 }
 
-/// The loaded user-space drivers.
 pub(super) fn drivers(host: &Host) -> Finding {
     let known = USER_SPACE_DRIVERS.iter().chain(&SHARED_DRIVERS);
     let loaded: Vec<_> = known.copied().filter(|name| is_loaded(host, name)).collect();
@@ -114,7 +112,6 @@ pub(super) fn drivers(host: &Host) -> Finding {
     Finding::ok(loaded.join(", "))
 }
 
-/// PCI network devices, and which of them DPDK can use.
 pub(super) fn nics(host: &Host) -> Finding {
     let mut lines = Vec::new();
     let mut usable = 0;
@@ -165,7 +162,6 @@ pub(super) fn gpu(host: &Host, found: &Result<Vec<Facts>, GpuError>) -> Finding 
     )
 }
 
-/// All devices, with the number for `--engine-arg device=N` if there are several.
 fn gpus_text(host: &Host, gpus: &[Facts]) -> String {
     let text = |gpu: &Facts| match gpus.len() {
         1 => gpu_text(host, gpu),

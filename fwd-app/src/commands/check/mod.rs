@@ -1,7 +1,6 @@
 //! `fwd-app check`: whether this host is ready to forward.
 //!
-//! Each item is a line: OK, WARN (works, but suboptimally) or FAIL (`run` cannot work), the finding, and a hint. `check` only reads files
-//! and queries the GPU's driver, so it needs neither privileges nor DPDK.
+//! Each item is OK, WARN (works, but suboptimally) or FAIL (`run` cannot work). `check` needs neither privileges nor DPDK.
 
 mod compute;
 mod devices;
@@ -52,7 +51,6 @@ pub(crate) struct CheckArgs {
 #[serde(rename_all = "UPPERCASE")]
 enum Status {
     Ok,
-    /// `run` works, but slower or with less hardware.
     Warn,
     Fail,
 }
@@ -69,7 +67,6 @@ struct CheckItem {
 struct Finding {
     status: Status,
     found: String,
-    /// The remedy, unless the status is OK.
     hint: Option<String>,
 }
 
@@ -93,7 +90,6 @@ struct CheckReport {
     items: Vec<CheckItem>,
 }
 
-/// Prints the report; fails when the host is not ready.
 pub(crate) fn main(args: &CheckArgs) -> anyhow::Result<()> {
     let report = inspect(&Host::here(), &gpus(), args);
     output::write_to(None, |out| {
@@ -111,7 +107,6 @@ pub(crate) fn main(args: &CheckArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The devices that GPU engines can use, or the first error if none can be opened.
 fn gpus() -> Result<Vec<Facts>, GpuError> {
     let mut usable = Vec::new();
     let mut refused = None;
@@ -127,7 +122,6 @@ fn gpus() -> Result<Vec<Facts>, GpuError> {
     }
 }
 
-/// Builds the report; `gpus` is the driver's answer.
 fn inspect(host: &Host, gpus: &Result<Vec<Facts>, GpuError>, args: &CheckArgs) -> CheckReport {
     let (compiled, running) = (dpdk_ffi::version::compiled_text(), dpdk_ffi::version());
     let items = [

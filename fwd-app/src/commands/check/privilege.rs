@@ -3,7 +3,6 @@
 use super::Finding;
 use fib::host::Host;
 
-/// A capability, its bit in `/proc/self/status`, and its use in `run`.
 struct Capability {
     bit: u32,
     name: &'static str,
@@ -15,7 +14,6 @@ const CAPABILITIES: [Capability; 3] = [
     Capability { bit: 13, name: "CAP_NET_RAW", purpose: "ports of af_packet and flows of mlx5" },
     Capability { bit: 21, name: "CAP_SYS_ADMIN", purpose: "--tap-netns, and NICs on uio without IOMMU" },
 ];
-/// Lifts the limit of locked memory.
 const CAP_IPC_LOCK: u32 = 14;
 
 /// Whether this user has the privileges that `run` may need. `can_use`: whether a file is readable and writable.
@@ -54,7 +52,6 @@ fn locked_memory(host: &Host) -> String {
     locked.and_then(|rest| rest.split_whitespace().next()).unwrap_or("unknown").to_owned()
 }
 
-/// VFIO groups and mounts of huge pages that this user cannot access.
 fn unusable(host: &Host, can_use: &dyn Fn(&str) -> bool) -> Vec<String> {
     let groups =
         host.list("dev/vfio").into_iter().filter(|name| name.starts_with(|c: char| c.is_ascii_digit()));
@@ -120,7 +117,6 @@ mod tests {
             .file("dev/vfio/12", "");
         let usable = ["/dev/hugepages/fwd-app", "/dev/vfio/12"];
         assert_eq!(privilege(&tree.host(), &|path| usable.contains(&path)), Finding::ok("user 999"));
-        // Root in a container may lack capabilities.
         tree.file("proc/self/status", "Uid:\t0\t0\t0\t0\nCapEff:\t0000000000003000\n");
         let item = privilege(&tree.host(), &|_| true);
         assert!(item.found.starts_with("root, without CAP_SYS_ADMIN"), "{}", item.found);

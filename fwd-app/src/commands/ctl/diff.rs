@@ -24,10 +24,7 @@ pub(super) struct RoutesDiffer {
     added: u64,
 }
 
-/// Prints the differences in order of prefix: `-` for routes of the file, `+` for routes in service.
-///
-/// # Errors
-/// [`RoutesDiffer`], `FeedError` for the file, and the errors of [`RemoteForwarder::ask`].
+/// Prints the differences in order of prefix: `-` for routes of the file, `+` for routes in service. [`RoutesDiffer`] if there are any.
 pub(super) fn main(forwarder: &RemoteForwarder, diff: &RouteDiff) -> anyhow::Result<()> {
     let (rib, hops, _) = tables::load_rib(&[PathBuf::from(&diff.file)])?;
     let file = rib.starting_at(IpPrefix::V4(Prefix::DEFAULT));
@@ -62,7 +59,6 @@ impl Named for KnownPort {
     }
 }
 
-/// The ports of a forwarder, by index.
 fn known_ports(forwarder: &RemoteForwarder) -> anyhow::Result<Vec<KnownPort>> {
     let mut all = Vec::new();
     let _ = forwarder.ask("show port info all", None, true, &mut |answer| {
@@ -72,7 +68,6 @@ fn known_ports(forwarder: &RemoteForwarder) -> anyhow::Result<Vec<KnownPort>> {
     Ok(all)
 }
 
-/// The remaining routes of the file.
 struct Merge<'a, I: Iterator<Item = (IpPrefix, NextHopId)>> {
     file: Peekable<I>,
     hops: &'a NextHopTable,
@@ -115,7 +110,6 @@ impl<'a, I: Iterator<Item = (IpPrefix, NextHopId)>> Merge<'a, I> {
         Ok(out)
     }
 
-    /// Ends the list. Returns the lines of the file's remaining routes.
     fn end(&mut self) -> String {
         let mut out = String::new();
         self.remove_until(None, &mut out);
@@ -137,7 +131,6 @@ impl<'a, I: Iterator<Item = (IpPrefix, NextHopId)>> Merge<'a, I> {
         };
     }
 
-    /// A next hop as written in files.
     fn hop(&self, id: NextHopId) -> Hop {
         match self.hops.get(id) {
             None | Some(NextHop::Bare | NextHop::Moved(_)) => Hop::Id(self.hops.announced_id(id)),

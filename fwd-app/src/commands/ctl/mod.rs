@@ -70,7 +70,6 @@ pub(crate) struct CtlArgs {
     words: Vec<String>,
 }
 
-/// The forwarder's refusal.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Refused(String);
@@ -135,7 +134,6 @@ fn show(answer: &str) -> anyhow::Result<ControlFlow<()>> {
     }
 }
 
-/// Socket of the forwarder [default: the only one in /run/fwd-app]
 #[derive(Clone, Debug)]
 struct RemoteForwarder {
     socket: PathBuf,
@@ -145,9 +143,6 @@ struct RemoteForwarder {
 
 impl RemoteForwarder {
     /// The forwarder at `--socket`, or the only one in `folder`.
-    ///
-    /// # Errors
-    /// `ClientError::None` without a listener in `folder`, [`ConfigError::Invalid`] with several.
     fn new(args: &CtlArgs, folder: &Path) -> anyhow::Result<Self> {
         let CtlArgs { json, timeout, ref socket, .. } = *args;
         let socket = match socket {
@@ -158,9 +153,6 @@ impl RemoteForwarder {
     }
 
     /// Runs a command and prints its answer. Breaks for `quit`.
-    ///
-    /// # Errors
-    /// `WordsError`, [`ClientError`](client::ClientError), [`Refused`], [`diff::RoutesDiffer`].
     fn run(&self, line: &str) -> anyhow::Result<ControlFlow<()>> {
         match grammar::parse(line)? {
             CtlLine::Ask(request) => {
@@ -225,7 +217,6 @@ mod tests {
     use crate::console::{Answer, Refusal, Server, Steer};
     use std::sync::Mutex;
 
-    /// Records requests; refuses `start`.
     struct Notes<'a>(&'a Mutex<Vec<String>>);
 
     impl Steer for Notes<'_> {
@@ -250,7 +241,6 @@ mod tests {
         }
     }
 
-    /// Runs a script; returns the requests and the outcome.
     fn run(text: &str) -> (Vec<String>, anyhow::Result<()>) {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("x.sock");

@@ -29,7 +29,6 @@ pub(super) fn main(forwarder: &RemoteForwarder) -> anyhow::Result<()> {
     editor.set_helper(Some(Grammar));
     let history = history();
     if let Some(path) = &history {
-        // Missing at the first start.
         let _ = editor.load_history(path);
     }
     loop {
@@ -75,7 +74,6 @@ impl Completer for Grammar {
         _: &Context<'_>,
     ) -> rustyline::Result<(usize, Vec<String>)> {
         let (start, words) = grammar::complete(&line[..position]);
-        // Adds the following blank.
         Ok((start, words.into_iter().map(|word| format!("{word} ")).collect()))
     }
 }

@@ -20,22 +20,17 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 const PERIOD: Duration = Duration::from_secs(1);
-/// Timeout of an answer, during which no key is read.
 const WAIT: Duration = Duration::from_secs(2);
 /// Enters the alternate screen and hides the cursor, and back (xterm's private modes 1049 and 25).
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
-/// Moves the cursor home, and erases to its right and below (ECMA-48 CUP, EL, ED).
 const HOME: &str = "\x1b[H";
 const ERASE_RIGHT: &str = "\x1b[K";
 const ERASE_BELOW: &str = "\x1b[J";
 /// Ctrl-C as input, without its signal.
 const CTRL_C: u8 = 3;
 
-/// Shows the rates `count` times, or until ended.
-///
-/// # Errors
-/// The first request fails; without a terminal, any request.
+/// Shows the rates `count` times, or until ended. A failure of the first request ends it; without a terminal, of any.
 pub(super) fn main(forwarder: &RemoteForwarder, count: Option<NonZeroU64>) -> anyhow::Result<()> {
     let forwarder = RemoteForwarder { timeout: forwarder.timeout.or(Some(WAIT)), ..forwarder.clone() };
     let first = ask(&forwarder)?;
@@ -59,7 +54,6 @@ fn ask(forwarder: &RemoteForwarder) -> anyhow::Result<String> {
     Ok(answer)
 }
 
-/// Writes successive answers without a terminal.
 fn in_a_row(forwarder: &RemoteForwarder, first: String, count: Option<NonZeroU64>) -> anyhow::Result<()> {
     let (mut answer, mut out) = (first, io::stdout().lock());
     for number in 1_u64.. {
@@ -78,7 +72,6 @@ fn in_a_row(forwarder: &RemoteForwarder, first: String, count: Option<NonZeroU64
     Ok(())
 }
 
-/// Redraws the terminal with each answer.
 fn on_terminal(forwarder: &RemoteForwarder, first: String, count: Option<NonZeroU64>) -> io::Result<()> {
     let mut answer = first;
     let screen = Screen::enter()?;
@@ -120,7 +113,6 @@ impl Screen {
         Ok(screen)
     }
 
-    /// Shows as much of `text` as fits.
     fn draw(&self, text: &str) -> io::Result<()> {
         let size = tcgetwinsize(io::stdout())?;
         // A terminal of unknown size counts as 24 lines of 80 columns.
@@ -195,7 +187,6 @@ fn write(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// The output that replaces the last screen by the first `rows` lines of `text`, each cut to `columns` characters.
 fn screenful(text: &str, rows: usize, columns: usize) -> String {
     let (mut out, lines) = (HOME.to_owned(), text.lines().count());
     let shown = if lines > rows { rows.saturating_sub(1) } else { lines };

@@ -28,7 +28,6 @@ pub(super) struct StatArgs {
     json: bool,
 }
 
-/// Files of one table; the last route of a prefix wins, in a file of iproute2 the lowest metric
 #[derive(Debug, Serialize)]
 struct TableReport {
     files: Vec<FileReport>,
@@ -51,7 +50,6 @@ struct FileReport {
     unusable: u64,
     skipped_records: u64,
     with_tos: u64,
-    /// Where the file is truncated, in words.
     truncated: Option<String>,
 }
 

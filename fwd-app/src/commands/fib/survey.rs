@@ -5,13 +5,10 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::collections::HashSet;
 
-/// Statistics of one family.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct FamilySurvey {
     pub(super) routes: u64,
-    /// Routes by prefix length, without empty lengths.
     pub(super) by_length: BTreeMap<u8, u64>,
-    /// Distinct next hops.
     pub(super) next_hops: u64,
     pub(super) default_route: Option<u32>,
     /// Routes longer than /24 (IPv4) or /64 (IPv6), which need a further level in an engine.
@@ -20,8 +17,7 @@ pub(super) struct FamilySurvey {
     pub(super) nested: u64,
     /// The longest chain of nested routes, without the default route.
     pub(super) nesting_max: u64,
-    /// Share of the address space covered by non-default routes, 0 to 1: of all IPv4 addresses, or of 2000::/3, the range of IPv6 unicast
-    /// allocations.
+    /// Share of all IPv4 addresses, or of 2000::/3, the IPv6 unicast allocations, covered by non-default routes: 0 to 1.
     pub(super) covered_share: f64,
 }
 
@@ -48,8 +44,7 @@ pub(super) fn survey<K: Key>(table: &RibTable<K>) -> FamilySurvey {
     }
 }
 
-/// One pass in order of address and length; the stack holds the routes covering the current one. Returns `nested`, `nesting_max` and
-/// `covered_share`.
+/// One pass in order of address and length; the stack holds the routes that cover the current one.
 fn walk<K: Key>(routes: &[(Prefix<K>, NextHopId)]) -> (u64, u64, f64) {
     let space = match K::FAMILY {
         Family::V4 => Prefix::DEFAULT,
@@ -72,7 +67,6 @@ fn walk<K: Key>(routes: &[(Prefix<K>, NextHopId)]) -> (u64, u64, f64) {
     (nested, nesting_max, covered_share)
 }
 
-/// The share of `space` covered by `prefix`.
 fn share_of<K: Key>(prefix: Prefix<K>, space: Prefix<K>) -> f64 {
     if prefix.covers(space) {
         1.0

@@ -24,14 +24,12 @@ fn until(what: impl Fn() -> bool) {
     }
 }
 
-/// Waits until the port sends more packets.
 fn until_it_sends(port: &Port) {
     let sent = || port.stats().map_or(0, |PortStats { opackets, .. }| opackets);
     let before = sent();
     until(|| sent() > before + 1000);
 }
 
-/// Removes the port's device and returns it, then resets it.
 fn trouble(eal: &Eal, port: &Port) {
     until(|| port.is_started());
     let mac = port.mac_addr().unwrap();

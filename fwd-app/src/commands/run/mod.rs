@@ -52,9 +52,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Forwards until a signal or `--duration` ends it.
-///
-/// # Errors
-/// The set-up fails, and as [`Summary::judge`].
 pub(super) fn main(args: &RunArgs, reader: ConfigReader, shown: &[Shown]) -> anyhow::Result<()> {
     let signals = Signals::take_over().context("cannot install signal handlers")?;
     signals.reload_on_hangup().context("cannot install signal handlers")?;
@@ -127,10 +124,8 @@ fn serve_metrics(address: SocketAddr) -> Result<MetricsServer, ConfigError> {
         .map_err(|error| ConfigError::Invalid(format!("--metrics: cannot listen on {address}: {error}")))
 }
 
-/// Everything that controls the forwarder while it runs.
 #[derive(Default)]
 struct Control {
-    /// The description of this run, for the report.
     ran: Option<Ran>,
     updates: Option<UpdateStream>,
     vrf_specs: Vec<VrfSpec>,
@@ -138,7 +133,6 @@ struct Control {
     metrics: Option<MetricsServer>,
     feeds: Option<Feeds>,
     cpus: Vec<u16>,
-    /// Reads the configuration again.
     reader: ConfigReader,
     manager: Option<ServiceManager>,
 }
@@ -224,10 +218,7 @@ fn forward(
     Ok((summary, first_and_others([threads, closed])))
 }
 
-/// The forwarder with the failures of both threads, given the router's end and the control thread's.
-///
-/// # Errors
-/// The control thread has not returned the forwarder. A failure of the router comes first: it was before.
+/// The forwarder, or the failures of both threads: the router's first, since it was before.
 fn threads_ended<T>(
     routed: anyhow::Result<()>,
     stopped: anyhow::Result<(T, anyhow::Result<()>)>,
@@ -251,7 +242,6 @@ fn port_table(
     Ok(table.with_kernel_interfaces(&args.feeds.kernel_interface)?)
 }
 
-/// Serves `console` and `metrics`, and counts turns in `heartbeat`.
 fn answers(
     mut console: Console,
     metrics: Option<&MetricsServer>,
@@ -271,7 +261,6 @@ fn ecmp_seed(args: &RunArgs) -> u64 {
     args.forward.ecmp_seed.unwrap_or_else(|| RandomState::new().build_hasher().finish())
 }
 
-/// Threads that have ended.
 #[derive(Clone, Copy, Default)]
 struct Ends {
     control: bool,
@@ -304,7 +293,6 @@ fn sampler(eal: &Eal, ports: &Ports, plan: &LcorePlan) -> Sampler {
     sampler.with_alarms(plan).with_pools(ports.pools(plan))
 }
 
-/// The plan of lcores.
 fn plan(forward: &ForwardSpec, settings: Settings, eal: &Eal, ports: &[Port]) -> anyhow::Result<LcorePlan> {
     let lcores: Vec<u32> = eal.lcores().into_iter().map(|lcore| lcore.0).collect();
     let tx_queues_max = Ports::tx_queues_max(ports)?;
@@ -343,7 +331,6 @@ fn setup(eal: &Eal, settings: Settings, plan: &LcorePlan, table: &PortTable) -> 
     Setup { taps: taps.collect(), ..Setup::new(settings, plan, plan.lcores.len(), eal.has_hugepages()) }
 }
 
-/// Starts the router if a port is an interface; returns it, and a service that receives learned MACs.
 fn start_router(
     args: &RunArgs,
     (site, forwarder): (&Site<'_>, &Forwarder),

@@ -5,15 +5,13 @@ use crate::forwarder::test_forwarder::{LAST_WORDS, bundled, dying_forwarder};
 use clap::{Args as _, FromArgMatches as _};
 use rusty_fork::rusty_fork_test;
 
-/// Parses `words` as arguments of `run`.
 pub(super) fn arguments(words: &[&str]) -> RunArgs {
     let command = RunArgs::augment_args(clap::Command::new("run"));
     let fib = ["run", "--engine", "oracle", "--fib", "routes.txt"];
     RunArgs::from_arg_matches(&command.try_get_matches_from(fib.iter().chain(words)).unwrap()).unwrap()
 }
 
-/// Runs over two ports, the first with 2,000 packets, while lookups of reader `reader` panic, or of all readers. The report must attribute
-/// the panic to `lcore`.
+/// Runs while lookups of reader `reader` panic, or of all readers. The report must attribute the panic to `lcore`.
 fn run_and_die(lcore: u32, options: &[&str], reader: Option<u64>) {
     let Some(eal) = dpdk_ffi::testing::eal() else { return };
     let scratch = tempfile::tempdir().unwrap();

@@ -25,7 +25,6 @@ use std::time::{Duration, Instant};
 use std::{env, io};
 
 const STATUS_PERIOD: Duration = Duration::from_secs(1);
-/// Checks of heartbeats per watchdog time.
 const LOOKS: u32 = 8;
 
 #[derive(Debug)]
@@ -51,9 +50,6 @@ impl ServiceManager {
     }
 
     /// The manager at `address`, a path or an abstract name after `@`. It must be fed within `watchdog`.
-    ///
-    /// # Errors
-    /// The address is too long, or the system refuses a socket.
     pub(super) fn at(address: &OsStr, watchdog: Option<Duration>) -> io::Result<Self> {
         let address = match address.as_bytes() {
             [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
@@ -87,9 +83,7 @@ impl ServiceManager {
     }
 }
 
-/// Heartbeats of the threads of `run`, and their reporting thread.
 pub(super) struct Supervised {
-    /// Counted by the main thread.
     pub(super) main: Arc<Heartbeat>,
     pub(super) control: ControlBeat,
     /// `None` without a service manager. It ends when [`Self::control`] is dropped and receiving stops.
@@ -97,7 +91,6 @@ pub(super) struct Supervised {
 }
 
 impl Supervised {
-    /// Starts reporting on stages, router, main and control thread to `manager`, if given.
     pub(super) fn start(
         manager: Option<ServiceManager>,
         (handle, router): (&Handle, Option<&RouterThread>),
@@ -113,7 +106,6 @@ impl Supervised {
     }
 }
 
-/// The control thread's heartbeat, and its status lines.
 pub(super) struct ControlBeat {
     heartbeat: Arc<Heartbeat>,
     status: Option<Sender<String>>,
@@ -146,7 +138,6 @@ fn status_line(forwarder: &Forwarder) -> String {
     format!("{does}; {v4} IPv4 and {v6} IPv6 routes, engine {engine}, {up} of {} ports up", table.ports.len())
 }
 
-/// The threads to watch.
 struct Watched {
     handle: Handle,
     threads: Vec<(&'static str, Arc<Heartbeat>)>,
@@ -170,12 +161,10 @@ impl Watched {
     }
 }
 
-/// State of the reporting thread.
 struct Reporter {
     manager: ServiceManager,
     watched: Watched,
     signals: Signals,
-    /// The heartbeats at the last feeding of the watchdog, and its time.
     fed: (Vec<u64>, Instant),
     is_reloading: bool,
     is_stopping: bool,
@@ -208,8 +197,7 @@ impl Reporter {
         self.stop();
     }
 
-    /// Handles the end of the control thread, after all lcores or by a panic, which ends the feeding of the watchdog. Waits until receiving
-    /// stops.
+    /// Handles the end of the control thread: after a panic the watchdog is no longer fed. Waits until receiving stops.
     fn await_stop(&self, period: Duration) {
         let is_stopping = || self.watched.handle.is_stopping();
         if !is_stopping() {

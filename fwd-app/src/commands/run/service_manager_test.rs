@@ -43,7 +43,6 @@ impl HeardDatagrams {
         }
     }
 
-    /// Discards pending messages; returns whether there were any.
     fn has_more(&self) -> bool {
         self.socket.set_nonblocking(true).unwrap();
         let messages = std::iter::from_fn(|| self.socket.recv(&mut [0; 4096]).ok()).count();
@@ -92,8 +91,7 @@ fn a_reload_is_told_when_it_begins_and_when_it_ends() {
     heard.until("STOPPING=1");
 }
 
-/// Runs over an idle port with a route that is added and removed in a loop. `listen` reads the messages, and may make the engine fail.
-/// Returns the result of the control thread.
+/// Runs with a route that is added and removed in a loop. `listen` reads the messages, and may make the engine fail.
 fn run_with_updates(listen: impl FnOnce(&HeardDatagrams, &Faults) + Send) -> Option<anyhow::Result<()>> {
     let eal = dpdk_ffi::testing::eal()?;
     let scratch = tempfile::tempdir().unwrap();
