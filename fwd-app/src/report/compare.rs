@@ -14,7 +14,6 @@ use std::fmt;
 use std::path::Path;
 
 const WORK: &str = "/ran/work";
-/// Its hashes.
 const HASHES: [&str; 2] = ["table_hash", "trace_hash"];
 /// Settings that may differ between runs of the same work, and are listed if they do; objects are compared key by key.
 const SETTINGS: [&str; 10] = [
@@ -29,16 +28,13 @@ const SETTINGS: [&str; 10] = [
     "/setup",
     "/ran/host",
 ];
-/// Keys that vary between runs on the same host.
 const VOLATILE: [&str; 3] = ["clock_ghz_estimated", "huge_pages_free", "load_average"];
-/// Rates: pointer and label.
 const RATES: [(&str, &str); 4] = [
     ("/rate/mpps", "Mpps"),
     ("/rate/gbps", "Gbit/s (L2)"),
     ("/rate/gbps_l1", "Gbit/s (L1)"),
     ("/rate/mpps_busy", "Mpps a busy lcore"),
 ];
-/// Latencies: key and label.
 const LATENCIES: [(&str, &str); 8] = [
     ("min", "min"),
     ("p50", "p50"),
@@ -54,7 +50,6 @@ const LATENCIES: [(&str, &str); 8] = [
 #[error("{file} is not comparable, its work is different: {differences}")]
 pub(crate) struct DifferentWork {
     file: String,
-    /// Each key that differs, with both values.
     differences: String,
 }
 
@@ -66,9 +61,6 @@ pub(crate) struct ReportFile {
 
 impl ReportFile {
     /// Reads the report that `--json` wrote to `path`.
-    ///
-    /// # Errors
-    /// When it cannot be read, or is not such a report.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let file = path.display().to_string();
         let text = std::fs::read(path).with_context(|| format!("cannot read {file}"))?;
@@ -94,10 +86,7 @@ impl ReportFile {
         &self.value
     }
 
-    /// Checks that its work equals `work`; null entries of `work` match anything.
-    ///
-    /// # Errors
-    /// [`DifferentWork`], with every difference.
+    /// Null entries of `work` match anything; [`DifferentWork`] has every difference.
     pub(crate) fn check(&self, work: &Value) -> Result<(), DifferentWork> {
         let differences = differences("", self.work(), work);
         let is_unknown = |key: &str| work.get(key).is_some_and(Value::is_null);
@@ -113,7 +102,6 @@ impl ReportFile {
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Difference {
-    /// Path of its key.
     what: String,
     /// In the older report; `null` if absent.
     old: Value,
@@ -127,7 +115,6 @@ pub(crate) struct ComparedNumber {
     /// In the older report; `null` if absent.
     old: Option<f64>,
     new: Option<f64>,
-    /// The newer value over the older one.
     ratio: Option<f64>,
     /// Both were measured several times and their ranges do not overlap; `None` for single runs.
     beyond_spread: Option<bool>,
@@ -181,7 +168,6 @@ fn differences(what: &str, old: &Value, new: &Value) -> Vec<Difference> {
 struct Pairs(Vec<ComparedNumber>);
 
 impl Pairs {
-    /// Adds a number present in at least one report.
     fn add(&mut self, name: impl Into<String>, unit: &'static str, old: Option<f64>, new: Option<f64>) {
         if old.is_some() || new.is_some() {
             let ratio = old.zip(new).filter(|(old, _)| *old > 0.0).map(|(old, new)| new / old);
@@ -227,7 +213,6 @@ fn numbers(old: &Value, new: &Value) -> Vec<ComparedNumber> {
         let cycles = |stage: &Value| stage["cycles_per_packet"].as_f64();
         pairs.add(format!("cycles {}", stage.trim_matches('"')), "", cycles(old), cycles(new));
     }
-    // As shares, since the runs may have received different numbers of packets.
     for reason in reasons(old).union(&reasons(new)) {
         let share = |report: &Value| {
             let drops = at(report, &format!("/packets/drops/{reason}"))?;
@@ -344,7 +329,6 @@ mod tests {
         let comparison = Comparison::new(&file(report(2.0, &json!({}))), &report(3.0, &new));
         let ratio = |name| number(&comparison, name).ratio;
         assert_eq!((ratio("Mpps"), ratio("cycles parse"), ratio("p99")), (Some(1.5), Some(1.5), Some(1.0)));
-        // As shares of received packets.
         assert_eq!((ratio("drop no_route"), ratio("drop martian")), (Some(0.5), None));
         let (rx, tx) = (number(&comparison, "cycles rx"), number(&comparison, "cycles tx"));
         assert_eq!((rx.old, rx.new, tx.old, tx.new), (Some(5.0), None, None, Some(1.0)));

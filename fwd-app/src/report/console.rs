@@ -1,9 +1,8 @@
 //! Messages on stderr that never block the sender.
 //!
 //! `eprintln!` panics when stderr is closed (`2>&1 | head`) and blocks while nothing reads it (a terminal stopped by Ctrl-S, a full pipe),
-//! which could cost the process its signals or an lcore its packets. Here failed writes are ignored, and while a [`Printer`] lives its
-//! thread writes the lines from a bounded queue. Lines that do not fit are dropped, and their number is reported once stderr accepts lines
-//! again. The thread also limits repeated warnings to one a second.
+//! which could cost an lcore its packets. Here failed writes are ignored, and a [`Printer`]'s thread writes the lines from a bounded queue.
+//! Lines that do not fit are dropped and counted. The thread also limits repeated warnings to one a second.
 //!
 //! When stderr is the journal, each line has its priority as the prefix `<N>` (sd-daemon(3)).
 
@@ -30,7 +29,6 @@ pub(crate) fn say(text: impl Display) {
     write(LogMessage { level: LogLevel::Error, site: None, text: format!("fwd-app: {text}") });
 }
 
-/// Writes `fwd-app: warning: TEXT` to stderr.
 #[track_caller]
 pub(crate) fn warn(text: impl Display) {
     if notice::is_on(LogLevel::Warn) {
@@ -55,7 +53,6 @@ pub(crate) fn line(level: LogLevel, text: impl Display) {
     }
 }
 
-/// Writes a line requested by the user, at every log level: statistics.
 pub(crate) fn asked(text: impl Display) {
     write(LogMessage { level: LogLevel::Info, site: None, text: text.to_string() });
 }
@@ -69,7 +66,6 @@ fn write(message: LogMessage) {
 
 struct LogMessage {
     level: LogLevel,
-    /// Source location of a warning.
     site: Option<&'static Location<'static>>,
     text: String,
 }
@@ -123,14 +119,12 @@ pub(crate) fn print(text: String, is_over: impl Fn() -> bool) {
     }
 }
 
-/// Writes lines to stderr, including panics of all threads, on a separate thread. Dropping it waits for queued lines, for at most a
-/// second.
+/// A thread that writes lines to stderr, panics of all threads included. Dropping it waits for queued lines, for at most a second.
 #[must_use = "dropping it waits for what was said"]
 pub(crate) struct Printer(());
 
 impl Printer {
-    /// Starts the thread, which inherits the CPU affinity of the caller, so EAL must not have pinned it yet. Without a thread, messages are
-    /// written by their senders.
+    /// The thread inherits the caller's CPU affinity, so EAL must not have pinned it yet. Without a thread, senders write their messages.
     pub(crate) fn start() -> Self {
         if let Ok(queue) = Queue::start(io::stderr(), is_journal()) {
             // A second printer would share the first one's queue.
@@ -171,7 +165,6 @@ enum Task {
 
 struct Queue {
     tasks: Sender<Task>,
-    /// Lines dropped because the queue was full.
     lost: Arc<AtomicU64>,
 }
 
@@ -186,7 +179,6 @@ impl Queue {
         Ok(Self { tasks, lost })
     }
 
-    /// Never blocks.
     fn push(&self, message: LogMessage) {
         if self.tasks.try_send(Task::Write(message)).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
@@ -223,7 +215,6 @@ fn write_all(todo: &Receiver<Task>, lost: &AtomicU64, mut out: impl Write, is_jo
         {
             message.write_to(&mut out, is_journal);
         }
-        // Lines were lost after all that are queued.
         if todo.is_empty() {
             let lost = lost.swap(0, Ordering::Relaxed);
             if lost > 0 {
@@ -286,7 +277,6 @@ mod tests {
         queue.push(info("other"));
         assert!(queue.drain(Duration::from_secs(10)));
         let written = written.lock().unwrap();
-        // More than a second may pass on a slow machine.
         assert!(written.starts_with("again\n") && written.contains("other\n"), "{written}");
         assert!(written.contains("again (") && written.lines().count() < 10, "{written}");
     }
@@ -315,7 +305,6 @@ mod tests {
             "fwd-app: warning: {lost} lines were lost here: stderr was not read in time\nthe last\n"
         );
         assert_eq!(*written.lock().unwrap(), wanted);
-        // Closed: every line fails, and nothing blocks.
         drop(permit);
         (0..lines).for_each(|i| queue.push(info(i)));
         assert!(queue.drain(Duration::from_secs(10)));

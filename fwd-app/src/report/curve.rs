@@ -19,7 +19,6 @@ pub(crate) struct CurvePoint {
     pub(crate) latency_ns: LatencyNs,
 }
 
-/// Up to `ROWS` rows of a curve; empty without a curve.
 pub(crate) fn text(curve: &[CurvePoint]) -> String {
     if curve.is_empty() {
         return String::new();
@@ -27,7 +26,6 @@ pub(crate) fn text(curve: &[CurvePoint]) -> String {
     let axis = MarkAxis::new(curve.iter().map(|point| &point.latency_ns));
     let mut rows = Columns::new(["load", "Mpps", "loss", "p50", "p99", "p99.9", MarkAxis::HEADING]);
     let step = curve.len().div_ceil(ROWS);
-    // Always includes the last one.
     let shown = curve.iter().enumerate().filter(|(at, _)| (curve.len() - 1 - at).is_multiple_of(step));
     for (_, CurvePoint { percent, offered_pps, loss_ratio, latency_ns, .. }) in shown {
         let LatencyNs { p50, p99, p99_9, count, .. } = *latency_ns;

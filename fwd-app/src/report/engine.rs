@@ -8,7 +8,6 @@ use serde::Serialize;
 
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct EngineReport {
-    /// Its name; with a fallback, the engine in service.
     pub(crate) name: &'static str,
     /// Why `--engine auto` selected it; `None` if the user named an engine.
     pub(crate) auto: Option<&'static str>,
@@ -25,9 +24,7 @@ pub(crate) struct EngineReport {
     pub(crate) routes_v4: u64,
     pub(crate) routes_v6: u64,
     pub(crate) generation: u64,
-    /// Generations applied while packets flowed.
     pub(crate) generations_applied: u64,
-    /// Updates in these generations.
     pub(crate) updates_applied: u64,
     /// Why the update stream stopped early; earlier updates stay in service.
     pub(crate) update_error: Option<String>,
@@ -38,7 +35,6 @@ pub(crate) struct EngineReport {
     pub(crate) fallback: Option<FallbackReport>,
 }
 
-/// Page sizes of CPU tables of 1 MB and more, bytes each.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct PagesReport {
     /// Reserved pages of 2 MB.
@@ -65,7 +61,6 @@ impl PagesReport {
     }
 }
 
-/// State of `--fallback`.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct FallbackReport {
     pub(crate) engine: &'static str,

@@ -52,10 +52,8 @@ pub(crate) struct MarkAxis {
 }
 
 impl MarkAxis {
-    /// Legend of the marks.
     pub(crate) const HEADING: &str = "p50 o, p99 +, p99.9 x, log scale";
 
-    /// An axis that covers all of `latencies`.
     pub(crate) fn new<'a>(latencies: impl Iterator<Item = &'a LatencyNs>) -> Self {
         let there = latencies.filter(|latency| latency.count > 0);
         let ends = there.map(|latency| (latency.p50.max(1), latency.p99_9));
@@ -64,7 +62,6 @@ impl MarkAxis {
         Self { low, high }
     }
 
-    /// The marks of `latency`; empty without packets.
     pub(crate) fn row(&self, latency: &LatencyNs) -> String {
         let mut row = [' '; AXIS];
         if latency.count > 0 {
@@ -91,7 +88,6 @@ impl MarkAxis {
     }
 }
 
-/// Latency of a class of frame sizes.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct SizeLatency {
     /// Largest frame of the class, bytes with checksum; `None` for frames beyond all other classes.
@@ -103,7 +99,6 @@ pub(crate) struct SizeLatency {
 }
 
 impl SizeLatency {
-    /// The nonempty classes, shortest frames first.
     pub(crate) fn all(latency: &LatencyBySize, measured: &'static str) -> Vec<Self> {
         let sizes = FRAME_BYTES_MAX.into_iter().map(Some).chain([None]);
         let there = sizes.zip(latency.classes()).filter(|(_, latency)| !latency.histogram().is_empty());

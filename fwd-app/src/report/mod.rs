@@ -1,9 +1,6 @@
 //! Output for users and programs: the summary at the end of `run` and `replay`, periodic lines, messages.
 //!
-//! One structure, [`Summary`], feeds the text and the JSON.
-//!
-//! The JSON keys are a contract: `packets.rx`, `packets.tx`, `packets.drops.<reason>`, `rate.mpps`, `rate.gbps`, `latency_ns.*`,
-//! `engine.{name,isa,table_bytes}`, `verify.{checked,mismatches}`. Keys may be added but not removed.
+//! One structure, [`Summary`], feeds the text and the JSON. The JSON keys are a contract: keys may be added but not removed.
 //!
 //! | module | contents |
 //! |---|---|
@@ -83,7 +80,6 @@ pub(crate) struct Summary {
     pub(crate) ran: Option<Ran>,
     pub(crate) packets: Packets,
     pub(crate) rate: PacketRate,
-    /// Time packets spent inside.
     pub(crate) latency_ns: LatencyNs,
     /// By frame size, for paced traffic.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -96,7 +92,6 @@ pub(crate) struct Summary {
     #[serde(skip_serializing_if = "VrfReports::is_empty")]
     pub(crate) vrfs: VrfReports,
     pub(crate) setup: Setup,
-    /// Zero without `--verify`.
     pub(crate) verify: Verify,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) trace: Option<TraceReport>,
@@ -111,16 +106,13 @@ pub(crate) struct Summary {
     pub(crate) panic: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) compared: Option<Comparison>,
-    /// The histogram behind `latency_ns`.
     #[serde(skip)]
     pub(crate) histogram: Histogram<u64>,
 }
 
-/// Paths to write a summary to, each optional.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SummaryFiles<'a> {
     pub(crate) json: Option<&'a Path>,
-    /// Latency histogram in HdrHistogram's percentile format.
     pub(crate) hgrm: Option<&'a Path>,
     pub(crate) svg: Option<&'a Path>,
 }
@@ -129,7 +121,6 @@ pub(crate) struct SummaryFiles<'a> {
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct SilentLcore {
     pub(crate) lcore: u32,
-    /// Seconds since its last publication.
     pub(crate) age_s: f64,
 }
 
@@ -147,7 +138,6 @@ pub(crate) struct Packets {
     pub(crate) tx: u64,
     /// Packets made by this router, fragments included.
     pub(crate) originated: u64,
-    /// Packets for this router, and packets that left as fragments.
     pub(crate) punted: u64,
     /// The punted packets that left as fragments.
     pub(crate) fragmented: u64,
@@ -159,14 +149,12 @@ pub(crate) struct Packets {
     pub(crate) drops: BTreeMap<&'static str, u64>,
     /// Without preamble and checksum.
     pub(crate) rx_bytes: u64,
-    /// Without preamble and checksum.
     pub(crate) tx_bytes: u64,
     /// Packets that overtook another of the same input queue and egress port; `None` if the output was not observed.
     pub(crate) reordered: Option<u64>,
 }
 
 impl Packets {
-    /// Counts of `counters`, with `held` packets inside.
     pub(crate) fn new(counters: &Counters, held: u64) -> Self {
         let Counters { rx_packets, tx_packets, rx_bytes, tx_bytes, originated, punted, .. } = *counters;
         let Counters { fragmented, icmp_limited, lost, drops, .. } = counters;
@@ -199,7 +187,6 @@ pub(crate) struct StageReport {
     pub(crate) cycles_per_packet: f64,
     pub(crate) ns_per_packet: f64,
     pub(crate) packets: u64,
-    /// Mean packets per burst.
     pub(crate) packets_per_burst: f64,
 }
 
@@ -210,7 +197,6 @@ pub(crate) struct Setup {
     pub(crate) lcores: usize,
     pub(crate) rx_burst: u16,
     pub(crate) batch: usize,
-    /// Longest wait for a batch to fill, microseconds.
     pub(crate) flush_us: u32,
     /// TAPs in the syntax of `--tap`, by port.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -253,7 +239,6 @@ pub(crate) struct PortReport {
     pub(crate) tx: Option<u64>,
     pub(crate) rx_bytes: Option<u64>,
     pub(crate) tx_bytes: Option<u64>,
-    /// Packets lost because the RX queue was full.
     pub(crate) rx_missed: Option<u64>,
     pub(crate) rx_errors: Option<u64>,
     pub(crate) tx_errors: Option<u64>,
@@ -353,10 +338,7 @@ impl Summary {
         self.latency_by_size = SizeLatency::all(latency, measured);
     }
 
-    /// Checks that the run succeeded.
-    ///
-    /// # Errors
-    /// When a stage panicked, a packet was lost or reordered, the engine failed, a replay had a mismatch, or a replay sent no packet.
+    /// Fails when a stage panicked, a packet was lost or reordered, the engine failed, a replay had a mismatch, or a replay sent no packet.
     pub(crate) fn judge(&self) -> anyhow::Result<()> {
         if let Some(panic) = &self.panic {
             bail!("{panic}");
@@ -389,9 +371,6 @@ impl Summary {
     }
 
     /// Writes the requested files, then prints the text to stdout. After a signal a blocked stdout is abandoned soon.
-    ///
-    /// # Errors
-    /// When a file cannot be written.
     pub(crate) fn publish(&self, files: SummaryFiles<'_>, signals: &Signals) -> anyhow::Result<()> {
         let written = self.write_files(files);
         console::print(text::render(self), || signals.is_stopping());

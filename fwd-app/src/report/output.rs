@@ -8,7 +8,6 @@ use std::path::Path;
 /// Version of all JSON outputs. It changes when a key is removed or changes its meaning, not when one is added.
 pub(crate) const SCHEMA: u32 = 1;
 
-/// A JSON object with its kind and schema version.
 #[derive(Serialize)]
 pub(crate) struct JsonDocument<'a, T> {
     schema: u32,
@@ -24,11 +23,7 @@ impl<'a, T: Serialize> JsonDocument<'a, T> {
     }
 }
 
-/// Runs `write` on stdout, or on a file that replaces `path` ([`fib::output::write_whole`]). A reader that closes stdout early is not an
-/// error.
-///
-/// # Errors
-/// The error of `write`, or an I/O error with the path.
+/// Runs `write` on stdout, or on a file that replaces `path` atomically. A reader that closes stdout early is not an error.
 pub(crate) fn write_to(
     path: Option<&Path>,
     write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>,

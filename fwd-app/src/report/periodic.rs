@@ -1,5 +1,4 @@
-//! Periodic lines on stderr: rates, drops and NIC losses since the last line, for `--stats-period` and SIGUSR1, and the first engine
-//! error.
+//! Periodic lines on stderr: rates, drops and NIC losses since the last line, for `--stats-period` and SIGUSR1; the first engine error.
 
 use super::columns::grouped;
 use super::console;

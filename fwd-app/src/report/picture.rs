@@ -54,7 +54,6 @@ fn percentiles<'a>(name: &'a str, histogram: &Histogram<u64>) -> GraphLine<'a> {
     let most = (histogram.len() as f64).max(1.0);
     let point = |step: hdrhistogram::iterators::IterationValue<u64>| {
         let place = 1.0 / (1.0 - step.quantile_iterated_to());
-        // No percentile lies beyond the last packet.
         GraphPoint::once(place.min(most), ns(step.value_iterated_to()))
     };
     let points = histogram.iter_quantiles(STEPS).map(point).collect();
@@ -99,7 +98,6 @@ fn trimmed(number: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// The label of a position on a name axis; empty between names.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a place on the axis, 0 or more")]
 fn name_at(names: &[String], x: f64) -> String {
     let name = names.get(x.round().max(0.0) as usize).filter(|_| (x - x.round()).abs() < 1e-6);

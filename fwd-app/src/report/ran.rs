@@ -16,13 +16,10 @@ pub(crate) struct Ran {
     /// RFC 3339, UTC.
     started: String,
     arguments: Vec<String>,
-    /// Options that differ from their defaults, by path in a configuration file, whether set on the command line, in the environment or in
-    /// the file.
+    /// Options that differ from their defaults, by path in a configuration file.
     options: BTreeMap<String, Value>,
-    /// The commit of this build, if known.
     commit: Option<&'static str>,
     is_optimized: bool,
-    /// Seeds by purpose.
     pub(crate) seeds: BTreeMap<&'static str, u64>,
     pub(crate) work: RunWork,
     host: HostFacts,

@@ -1,13 +1,10 @@
-//! Suppression of repeated warnings: the same one is shown once a second with its count, and one source location shows at most
-//! [`SITE_MAX`] different ones a second.
+//! Suppression of repeats: a warning is shown once a second with its count, and at most [`SITE_MAX`] of one source location.
 
 use rustc_hash::FxHashMap;
 use std::panic::Location;
 use std::time::{Duration, Instant};
 
-/// Time during which a warning is not repeated.
 pub(super) const PERIOD: Duration = Duration::from_secs(1);
-/// Most different warnings of one location in a period.
 const SITE_MAX: usize = 10;
 
 #[derive(Default)]
@@ -15,12 +12,10 @@ pub(super) struct Repeats {
     sites: FxHashMap<&'static Location<'static>, WarningSite>,
 }
 
-/// The warnings of a source location in its current period.
 struct WarningSite {
     start: Instant,
     /// Shown warnings, each with the number of its repetitions.
     shown: Vec<(String, u64)>,
-    /// Number of different warnings suppressed.
     left_out: u64,
 }
 

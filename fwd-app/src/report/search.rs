@@ -6,7 +6,6 @@ use serde::Serialize;
 use std::fmt;
 
 const MEASURED: &str = "a software path over rings in memory, not RFC 2544 on a wire";
-/// Bytes of the frame checksum, which captures lack.
 const FCS_BYTES: f64 = 4.0;
 const METHOD: &str = "MLRsearch (draft-ietf-bmwg-mlrsearch)";
 
@@ -62,7 +61,6 @@ pub(crate) struct GoalReport {
 pub(crate) const BOUND_FORWARDER: &str = "forwarder";
 /// The harness could not offer more.
 pub(crate) const BOUND_FEEDER: &str = "feeder";
-/// The highest load allowed was reached.
 pub(crate) const BOUND_MAX: &str = "highest load";
 
 #[derive(Clone, Debug, Serialize)]
@@ -104,7 +102,6 @@ pub(crate) fn gbps_l1(pps: f64, frame_bytes: f64) -> f64 {
     pps * (frame_bytes + WIRE_BYTES as f64) * 8.0 / 1e9
 }
 
-/// Pauses above this fraction of the trials are mentioned.
 const PAUSED_PART: f64 = 0.02;
 
 impl fmt::Display for SearchReport {
@@ -129,7 +126,6 @@ impl fmt::Display for SearchReport {
 }
 
 impl SearchReport {
-    /// Commands that send frames of this size over a wire.
     fn recipes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let frame_bytes = self.frame_bytes_mean.max(60.0);
         writeln!(f, "  wire   fwd-app run between two ports of TRex or testpmd, as docs/measuring.md says:")?;

@@ -14,7 +14,6 @@ use dpdk_ffi::{Granted, LinkState};
 use fib::units::time_text;
 use std::fmt::Write as _;
 
-/// One line each on engine, sizes and lcores.
 pub(crate) fn banner(forwarder: &Forwarder, settings: Settings, plan: &LcorePlan) -> Vec<String> {
     let vrf = forwarder.main();
     let (engine, tally) = (vrf.engine(), vrf.tally);
@@ -58,7 +57,6 @@ pub(crate) fn banner(forwarder: &Forwarder, settings: Settings, plan: &LcorePlan
     lines
 }
 
-/// State of a port and its link, in two lines.
 pub(crate) fn port(
     (record, granted): (&PortRecord, &Granted),
     link: &LinkState,

@@ -5,7 +5,6 @@ use std::fmt;
 
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct TraceReport {
-    /// The file, or `generated`.
     pub(crate) file: String,
     #[serde(flatten)]
     pub(crate) made: MadeReport,
@@ -30,7 +29,6 @@ pub(crate) struct TraceReport {
 
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct MadeReport {
-    /// Generated packets, unless there was a trace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) generated: Option<GeneratedReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -41,7 +39,6 @@ pub(crate) struct MadeReport {
 
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct GeneratedReport {
-    /// As in `--generate`.
     pub(crate) kind: String,
     pub(crate) seed: u64,
     pub(crate) packets: usize,
@@ -51,14 +48,11 @@ pub(crate) struct GeneratedReport {
 
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct SizesReport {
-    /// As in `--sizes`.
     pub(crate) mix: String,
-    /// Seed of their order.
     pub(crate) seed: u64,
     pub(crate) longer: u64,
 }
 
-/// Destinations mapped to addresses of the table.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct RemappedReport {
     pub(crate) seed: u64,
@@ -98,7 +92,6 @@ pub(crate) struct StreamReport {
 }
 
 impl fmt::Display for StreamReport {
-    /// Appended to the line on the trace.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { waits, waited_s, waited_max_s, error, .. } = self;
         if error.is_some() {

@@ -9,12 +9,10 @@ use std::fmt;
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct VrfReport {
     pub(crate) name: String,
-    /// Names of its ports, and its VLANs on other ports.
     pub(crate) ports: Vec<String>,
     pub(crate) routes_v4: usize,
     pub(crate) routes_v6: usize,
     pub(crate) next_hops: usize,
-    /// Updates in service.
     pub(crate) updates: u64,
     pub(crate) engine: &'static str,
     /// Memory read by lookups, bytes; total of all VRFs that share the engine.
@@ -23,7 +21,6 @@ pub(crate) struct VrfReport {
     pub(crate) writer_bytes: u64,
     /// Replaced tables that lcores may still read, bytes: the shared engine's and this VRF's egress tables.
     pub(crate) retired_bytes: u64,
-    /// Whether other VRFs share the table.
     pub(crate) is_shared: bool,
 }
 
@@ -61,7 +58,6 @@ impl VrfReports {
         self.0.is_empty()
     }
 
-    /// One line per VRF.
     pub(crate) fn lines(&self) -> Vec<String> {
         let text = if self.is_empty() { String::new() } else { self.to_string() };
         text.lines().map(|line| format!("vrf      {line}")).collect()
