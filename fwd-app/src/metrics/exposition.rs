@@ -1,7 +1,6 @@
 //! Text formats for metrics: Prometheus 0.0.4 and OpenMetrics 1.0.
 //!
-//! In OpenMetrics a family is named without the suffixes `_total` and `_info` of its samples, families have units, and the text ends
-//! with `# EOF`.
+//! In OpenMetrics a family is named without the suffixes `_total` and `_info` of its samples.
 
 use std::fmt::Write as _;
 
@@ -26,7 +25,6 @@ impl TextFormat {
         }
     }
 
-    /// Terminator after the last family.
     pub(crate) const fn end(self) -> &'static str {
         match self {
             Self::Prometheus => "",
@@ -42,7 +40,6 @@ pub(crate) enum MetricKind {
     Gauge,
     /// Facts as labels of a sample with value 1; its name ends in `_info`.
     Info,
-    /// Cumulative buckets by upper limit `le`, with sum and count.
     Histogram,
 }
 
@@ -98,7 +95,6 @@ impl From<f64> for MetricValue {
 
 pub(crate) type Labels = Vec<(&'static str, String)>;
 
-/// A sample. `part` follows the family name and its suffix.
 #[derive(Clone, Debug)]
 struct MetricSample {
     part: &'static str,

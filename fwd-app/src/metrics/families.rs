@@ -1,7 +1,6 @@
 //! Names, help, labels and values of the metrics.
 //!
-//! Names follow the JSON keys with the unit appended: `packets.rx` is `fwd_rx_packets_total`, `rx_missed` of a port
-//! `fwd_port_rx_missed_total`. Counters count from the start; clients derive rates. `docs/monitoring.md` lists all metrics.
+//! Names follow the JSON keys with the unit appended: `packets.rx` is `fwd_rx_packets_total`. `docs/monitoring.md` lists all metrics.
 
 use super::exposition::{Labels, MetricFamily, MetricKind, MetricValue};
 use super::snapshot::{BuildFacts, FeedTotals, LatencyState, PortState, QueueTotals, Snapshot, VrfState};
@@ -33,7 +32,6 @@ fn label(name: &'static str, value: &(impl ToString + ?Sized)) -> (&'static str,
     (name, value.to_string())
 }
 
-/// Metrics that need no snapshot.
 pub(crate) fn of_program(build: &BuildFacts) -> Vec<MetricFamily> {
     let BuildFacts { version, commit, dpdk } = build;
     let labels = vec![label("version", version), label("commit", commit), label("dpdk", dpdk)];

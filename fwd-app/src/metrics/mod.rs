@@ -4,10 +4,9 @@
 //! control thread: [Publisher: rates, routes, feeds, latencies -> Snapshot] --ArcSwap--> [MetricsServer] <--HTTP-- client
 //! ```
 //!
-//! The control thread builds a [`Snapshot`] once a second, after each sample of the counters, and publishes it with one pointer swap. The
-//! server runs on a separate thread and reads the latest snapshot, so a client never blocks the control thread or an lcore; every response
-//! contains the age of its numbers. Limits bound the cost of clients: connections, request size, and the times to send a request and to
-//! read the response.
+//! The control thread publishes a [`Snapshot`] once a second, after each sample of the counters, with one pointer swap. The server's thread
+//! reads the latest one, so a client never blocks the control thread or an lcore. Limits bound the cost of clients: connections, request
+//! size, and times.
 //!
 //! | module | contents |
 //! |---|---|

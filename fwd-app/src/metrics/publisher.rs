@@ -1,8 +1,7 @@
 //! Builds snapshots on the control thread, one after each sample of the counters.
 //!
-//! It reads published state and state owned by the control thread, so it never blocks. Latencies are held by the lcores: every few seconds
-//! each lcore is asked, one a turn, for those since the last round; a few turns later its answer is collected. An lcore that has not
-//! answered by then keeps its latencies for the next round.
+//! It never blocks. Latencies are held by the lcores: every few seconds each lcore is asked, one a turn; a few turns later its answer is
+//! collected. An lcore that has not answered by then keeps its latencies for the next round.
 
 use super::SharedSnapshot;
 use super::snapshot::{FeedTotals, LatencyState, PortState, QueueTotals, Snapshot, VrfState};
@@ -19,7 +18,6 @@ use hdrhistogram::Histogram;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-/// Time between rounds of requests for latencies.
 const LATENCY_PERIOD: Duration = Duration::from_secs(5);
 /// Bucket limits of latencies: seconds as text, and nanoseconds.
 const BUCKETS: [(&str, u64); 19] = [
@@ -46,9 +44,7 @@ const BUCKETS: [(&str, u64); 19] = [
 
 struct LatencyCollector {
     tsc_hz: u64,
-    /// Requests and collections done in this round.
     turn: usize,
-    /// Time of the next step or round.
     due: Instant,
     before: Option<Histogram<u64>>,
     newest: Option<Arc<LatencyState>>,

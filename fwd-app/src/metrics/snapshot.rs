@@ -1,7 +1,6 @@
 //! The exported state of a forwarder at one time, and its JSON.
 //!
-//! The keys equal those in `ctl --json`: `packets`, `latency_ns`, `engine` and `vrfs` as in the report, `rates` as in `show rates`,
-//! `queues` as in `show queues`, `feeds` as in `show feeds`.
+//! The keys equal those in `ctl --json`: of the report, `show rates`, `show queues` and `show feeds`.
 
 use crate::forwarder::rates::Rates;
 use crate::report::vrfs::VrfReports;
@@ -25,7 +24,6 @@ impl BuildFacts {
     }
 }
 
-/// Port state that is not part of the driver's counters.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct PortState {
     pub(crate) port: u16,
@@ -37,7 +35,6 @@ pub(crate) struct PortState {
 pub(crate) struct QueueTotals {
     pub(crate) port: u16,
     pub(crate) name: String,
-    /// `rx` or `tx`.
     pub(crate) direction: &'static str,
     pub(crate) queue: u16,
     /// The lcore that polls or fills it.
@@ -47,7 +44,6 @@ pub(crate) struct QueueTotals {
     pub(crate) refused: u64,
 }
 
-/// A feed, and its routes in one VRF.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct FeedTotals {
     pub(crate) feed: &'static str,
@@ -66,7 +62,6 @@ pub(crate) struct FeedTotals {
     /// Routes that cannot be represented.
     pub(crate) unsupported: u64,
     pub(crate) errors: u64,
-    /// Routes rejected by a limit.
     pub(crate) over_limit: u64,
     /// Times that the kernel dropped messages for lack of buffers.
     pub(crate) overruns: u64,
@@ -74,14 +69,11 @@ pub(crate) struct FeedTotals {
     pub(crate) repaired: u64,
 }
 
-/// Engine and table sizes of a VRF.
 #[derive(Clone, Debug)]
 pub(crate) struct VrfState {
     pub(crate) name: String,
     pub(crate) engine: EngineReport,
-    /// IPv4 routes, before compilation.
     pub(crate) routes_v4: usize,
-    /// IPv6 routes, before compilation.
     pub(crate) routes_v6: usize,
     pub(crate) refused: usize,
     pub(crate) next_hops: usize,
@@ -89,7 +81,6 @@ pub(crate) struct VrfState {
 
 #[derive(Clone, Debug)]
 pub(crate) struct LatencyState {
-    /// Time of collection.
     pub(crate) at: Instant,
     pub(crate) all_ns: LatencyNs,
     /// Since the previous collection.
@@ -113,7 +104,6 @@ pub(crate) struct Snapshot {
     pub(crate) vrf_reports: VrfReports,
     /// By VRF.
     pub(crate) feeds: Vec<FeedTotals>,
-    /// Static and learned neighbours.
     pub(crate) neighbours: [usize; 2],
     /// `None` before the first collection.
     pub(crate) latency: Option<Arc<LatencyState>>,

@@ -8,7 +8,6 @@ use std::net::{Shutdown, TcpStream};
 use std::time::Instant;
 
 const READ_BYTES: usize = 4 << 10;
-/// Most reads per turn of input to discard.
 const READS_A_TURN: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +22,6 @@ pub(super) struct HttpConnection {
     stream: TcpStream,
     phase: Phase,
     begun: Instant,
-    /// Last progress of the client.
     moved: Instant,
     /// The request so far, then the response.
     bytes: Vec<u8>,
@@ -49,7 +47,6 @@ impl HttpConnection {
         if self.phase == Phase::Responding { PollFlags::OUT } else { PollFlags::IN }
     }
 
-    /// Time at which an inactive connection is closed.
     pub(super) fn deadline(&self, limits: &HttpLimits) -> Instant {
         match self.phase {
             Phase::Requesting => self.begun + limits.request,
@@ -75,7 +72,6 @@ impl HttpConnection {
         (self.phase, self.begun, self.moved) = (phase, Instant::now(), Instant::now());
     }
 
-    /// Reads the request, and starts the response once it is complete or invalid.
     fn receive(&mut self, limits: &HttpLimits, responder: &mut Responder) -> io::Result<bool> {
         loop {
             let mut bytes = [0; READ_BYTES];

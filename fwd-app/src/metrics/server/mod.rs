@@ -1,8 +1,7 @@
 //! The HTTP server: a thread that polls the listener and all connections without blocking on any.
 //!
-//! A [`connection`] serves one request. At the limit of connections the oldest without a response in progress is closed, so that new
-//! clients are served while others hold theirs. The thread starts before EAL pins the main thread, and runs on CPUs without an lcore
-//! ([`crate::threads`]).
+//! At the limit of connections the oldest without a response in progress is closed, so that new clients are served while others hold
+//! theirs. The thread starts before EAL pins the main thread, and runs on CPUs without an lcore.
 
 mod connection;
 mod response;
@@ -21,24 +20,19 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Most connections accepted before the open ones are served.
 const ACCEPTED_A_TURN: usize = 64;
 /// Pause of the listener when file descriptors are exhausted.
 const REST: Duration = Duration::from_millis(100);
 
-/// Limits on the cost of clients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HttpLimits {
     pub(crate) connections_max: usize,
     /// Bytes of a request up to the empty line.
     pub(crate) request_bytes_max: usize,
-    /// Time to send the request.
     pub(crate) request: Duration,
     /// Time without progress while reading the response.
     pub(crate) stalled: Duration,
-    /// Time to read the whole response.
     pub(crate) response: Duration,
-    /// Time to close afterwards.
     pub(crate) closing: Duration,
 }
 
@@ -55,7 +49,6 @@ impl Default for HttpLimits {
     }
 }
 
-/// A listening HTTP server. Dropping it ends its thread.
 #[derive(Debug)]
 pub(crate) struct MetricsServer {
     address: SocketAddr,
@@ -67,9 +60,6 @@ pub(crate) struct MetricsServer {
 
 impl MetricsServer {
     /// Serves the latest snapshot at `address` on a new thread; port 0 selects a free port.
-    ///
-    /// # Errors
-    /// The system's error, such as for a port in use.
     pub(crate) fn start(address: SocketAddr, limits: HttpLimits) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
@@ -86,7 +76,6 @@ impl MetricsServer {
         self.address
     }
 
-    /// The publisher for a forwarder that starts now, on a clock of `tsc_hz`.
     pub(crate) fn publisher(&self, tsc_hz: u64) -> Publisher {
         Publisher::new(Arc::clone(&self.snapshot), tsc_hz)
     }
@@ -108,7 +97,6 @@ struct Serving {
     responder: Responder,
     /// Oldest first.
     connections: Vec<HttpConnection>,
-    /// End of the listener's pause.
     rest_until: Option<Instant>,
 }
 
@@ -155,7 +143,6 @@ impl Serving {
         })
     }
 
-    /// Advances every ready connection, and drops those that are done or late.
     fn serve(&mut self, events: &[PollFlags]) {
         let (now, Self { connections, limits, responder, .. }) = (Instant::now(), self);
         let mut events = events.iter();
@@ -166,7 +153,6 @@ impl Serving {
         });
     }
 
-    /// Accepts waiting connections, up to `ACCEPTED_A_TURN`.
     fn accept(&mut self) {
         for _ in 0..ACCEPTED_A_TURN {
             match self.listener.accept() {

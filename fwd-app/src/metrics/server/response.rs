@@ -20,7 +20,6 @@ const NOT_ALLOWED: StatusLine = "405 Method Not Allowed";
 const TOO_LARGE: StatusLine = "431 Request Header Fields Too Large";
 const UNAVAILABLE: StatusLine = "503 Service Unavailable";
 
-/// A response without framing.
 struct Response {
     status: StatusLine,
     content_type: &'static str,
@@ -52,18 +51,15 @@ impl Response {
     }
 }
 
-/// The part of a response that depends only on snapshot and format.
 struct FixedText {
     snapshot: Arc<Snapshot>,
     format: TextFormat,
     text: String,
 }
 
-/// Answers requests with the latest snapshot.
 pub(super) struct Responder {
     shared: SharedSnapshot,
     build: BuildFacts,
-    /// The latest text of each format.
     fixed: Vec<FixedText>,
 }
 
@@ -147,7 +143,6 @@ impl Responder {
         }
     }
 
-    /// The text that is built once per snapshot and format.
     fn fixed(&mut self, snapshot: &Arc<Snapshot>, format: TextFormat) -> &str {
         self.fixed.retain(|fixed| Arc::ptr_eq(&fixed.snapshot, snapshot));
         let at = self.fixed.iter().position(|fixed| fixed.format == format).unwrap_or_else(|| {
