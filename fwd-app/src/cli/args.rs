@@ -606,7 +606,6 @@ pub(crate) struct HarnessArgs {
 }
 
 impl HarnessArgs {
-    /// The spec for the harness, including `updates` and `search`.
     pub(crate) fn spec(&self, updates: UpdateSpec, search: &SearchArgs) -> HarnessSpec {
         let Self {
             ports, loops, duration, rate, spread, lcores, tx_slow, tx_rate, mbufs, warmup, ramp, ..

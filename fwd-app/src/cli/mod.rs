@@ -1,7 +1,6 @@
 //! The command line: options, parsers of their values, and the conversion to plain values.
 //!
-//! Each command's arguments are converted to the structs of the modules that use them (`TableSpec`, `ForwardSpec`, ..). Only the commands
-//! use this module.
+//! Each command's arguments become structs of the modules that use them (`TableSpec`, `ForwardSpec`, ..). Only the commands use it.
 
 pub(crate) mod args;
 mod choices;

@@ -61,7 +61,6 @@ pub(crate) struct SearchArgs {
 
 /// Length of the first trials relative to the last ones.
 const INITIAL_PART: f64 = 0.2;
-/// Trials that suffice to judge a rate, by default.
 const SUM_TRIALS: f64 = 5.0;
 
 impl SearchArgs {

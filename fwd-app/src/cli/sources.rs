@@ -24,8 +24,7 @@ impl SourceOption {
     }
 }
 
-/// The given sources: first by `--prefer`, then by their first mention. It reads options of other groups, so it precedes them in its
-/// command's struct.
+/// First by `--prefer`, then by their first mention. It reads options of other groups, so it precedes them in its command's struct.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SourceOrder(pub(crate) Vec<SourceOption>);
 
@@ -105,7 +104,6 @@ mod tests {
         let all = "--fib a --kernel-routes --fpm 127.0.0.1:1";
         let line = format!("run {all} --prefer fpm,kernel-routes,fib");
         assert_eq!(order(&line), Ok(vec![Fpm, KernelRoutes, Fib]));
-        // Unlisted sources follow; sources that are not given are skipped.
         assert_eq!(order(&format!("run --prefer fpm {all}")), Ok(vec![Fpm, Fib, KernelRoutes]));
         assert_eq!(order("run --prefer fpm,fib --fib a"), Ok(vec![Fib]));
         assert!(order("run --fib a --prefer bgp").unwrap_err().contains("kernel-routes"));

@@ -73,7 +73,6 @@ impl TrafficArgs {
         if self.imix { Some(SizeMix::imix()) } else { self.sizes.clone() }
     }
 
-    /// The seed, if an option uses it.
     pub(crate) fn seed_used(&self) -> Option<u64> {
         (self.generate.is_some() || self.remap || self.imix || self.sizes.is_some()).then_some(self.seed)
     }

@@ -17,7 +17,6 @@ use std::time::Duration;
 /// Default number of packets of `--capture-drops`.
 const CAPTURE_PACKETS: NonZeroU64 = NonZeroU64::new(10_000).unwrap();
 
-/// Why a value was refused; clap prefixes the option's name.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(crate) enum ValueError {
     #[error("'{tuple}' is not (port,queue,lcore) such as (0,0,1), nor (port,auto)")]
@@ -95,7 +94,6 @@ pub(crate) fn queue_spec(text: &str) -> Result<QueueSpec, ValueError> {
     Ok(QueueSpec::new(tuples)?)
 }
 
-/// One `(port,queue,lcore)` or `(port,auto)`.
 pub(crate) fn queue_tuple(tuple: &str) -> Result<QueueEntry, ValueError> {
     let wrong = || ValueError::Tuple { tuple: tuple.to_owned() };
     let inner = tuple.strip_prefix('(').and_then(|t| t.strip_suffix(')')).ok_or_else(wrong)?;
@@ -152,7 +150,6 @@ pub(crate) fn rate(text: &str) -> Result<OfferedRate, ValueError> {
     rate.ok_or_else(|| ValueError::Rate { text: text.to_owned() })
 }
 
-/// A rate in lower case, followed by its unit.
 fn rate_and_unit(text: &str) -> Option<(f64, RateUnit)> {
     let units = [("pps", RateUnit::Pps), ("bps", RateUnit::Bps), ("%", RateUnit::Percent)];
     let (number, unit) = units.iter().find_map(|(suffix, unit)| Some((text.strip_suffix(suffix)?, *unit)))?;
@@ -175,7 +172,6 @@ pub(crate) fn part(text: &str) -> Result<f64, ValueError> {
     part.filter(|part| *part < 1.0).ok_or_else(|| ValueError::Part { text: text.to_owned() })
 }
 
-/// A goal of `--search`: `loss=PART`, or the part alone.
 pub(crate) fn loss_goal(text: &str) -> Result<f64, ValueError> {
     part(text.strip_prefix("loss=").unwrap_or(text))
 }
@@ -205,7 +201,7 @@ fn in_range<T: TryFrom<u64>>(
     fits.ok_or_else(|| ValueError::Range { text: text.to_owned(), min, max })
 }
 
-/// A number of bytes with an optional `K`, `M` or `G` (powers of 1024).
+/// With an optional `K`, `M` or `G` (powers of 1024).
 pub(crate) fn bytes(text: &str) -> Result<u64, ValueError> {
     units::size(text).ok_or_else(|| ValueError::Bytes { text: text.to_owned() })
 }

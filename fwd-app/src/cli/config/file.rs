@@ -9,7 +9,6 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// The table of ports, one for each port, and the table of VRFs.
 pub(super) const PORT: &str = "port";
 pub(super) const VRF: &str = "vrf";
 /// The value of `ports.ports` that selects all ports, in DPDK's order, and not only those with a `[[port]]`.
@@ -40,10 +39,7 @@ pub(super) const VRF_KEYS: [(&str, &str, bool); 4] = [
 
 type Value<'t> = Spanned<DeValue<'t>>;
 
-/// The settings of `text`, the contents of the file `path`, for `command`. Skips options that only other commands of `program` have.
-///
-/// # Errors
-/// [`ConfigMistake`] for the first line that is wrong.
+/// Skips options that only other commands of `program` have. The first wrong line is a [`ConfigMistake`].
 pub(super) fn settings(
     program: &Command,
     command: &Command,
@@ -167,7 +163,6 @@ impl FileReader<'_> {
         Ok(())
     }
 
-    /// This command first, then the others that read files.
     fn all_commands(&self) -> impl Iterator<Item = &Command> {
         let others = COMMANDS.iter().filter_map(|name| self.program.find_subcommand(name));
         std::iter::once(self.command).chain(others)
@@ -204,7 +199,6 @@ impl FileReader<'_> {
         Ok(())
     }
 
-    /// The values of an option, with their positions.
     fn values(&self, arg: &Arg, key: &str, value: &Value<'_>) -> Result<Vec<(usize, String)>, ConfigMistake> {
         let at = value.span().start;
         if is_flag(arg) {
@@ -222,7 +216,6 @@ impl FileReader<'_> {
         }
     }
 
-    /// One value or, with `is_list`, also a list, with positions.
     fn one_or_list(
         &self,
         is_list: bool,
@@ -312,7 +305,6 @@ impl FileReader<'_> {
         Ok(())
     }
 
-    /// Reads a key of a port; options refer to the port by the first of `names`.
     fn port_key(
         &mut self,
         names: &[String],

@@ -1,8 +1,7 @@
 //! Options from the command line, the environment and a TOML file.
 //!
-//! File and environment are translated to options of the same clap command. Options that the command line lacks are put before its words,
-//! and clap parses the whole, so that all rules between options hold for all origins. First each value is checked separately with its
-//! option's parser, so that a mistake is reported with its line of the file.
+//! Options that the command line lacks are put before its words, and clap parses the whole, so that all rules between options hold for all
+//! origins. First each value is checked separately, so that a mistake is reported with its line of the file.
 
 pub(crate) mod file;
 mod place;
@@ -24,7 +23,6 @@ pub(crate) const DEFAULT_FILE: &str = "/etc/fwd-app/fwd-app.toml";
 /// Prefix of environment variables: `FWD_APP_RX_BURST` is `--rx-burst`.
 const PREFIX: &str = "FWD_APP_";
 const COMMANDS: [&str; 2] = ["run", "replay"];
-/// The command that shows the effective options of `run`.
 pub(crate) const SHOW: &str = "config";
 /// The id of `--config-file`, which no file may set.
 const FILE_OPTION: &str = "config_file";
@@ -54,7 +52,6 @@ pub(crate) struct ConfigMistake {
     /// `FILE:LINE`, the file, or the variable.
     at: String,
     key: Option<String>,
-    /// The expected form, and the given value.
     why: String,
 }
 
@@ -105,9 +102,6 @@ pub(crate) struct Layers {
 impl Layers {
     /// Reads the options that `words`, a command line with the program's name, lacks: from the environment, then from the file of
     /// `--config-file` or `default`. Empty for commands that read no file, and for a command line that asks for help.
-    ///
-    /// # Errors
-    /// [`ConfigMistake`].
     pub(crate) fn read(
         program: &Command,
         words: &[OsString],
@@ -117,7 +111,6 @@ impl Layers {
         let Some(command) = words.get(1).and_then(|name| options_of(program, name.to_str()?)) else {
             return Ok(Self::default());
         };
-        // Its errors are reported when the whole is parsed.
         let relaxed = command.clone().ignore_errors(true).no_binary_name(true);
         let Ok(given) = relaxed.try_get_matches_from(&words[2..]) else { return Ok(Self::default()) };
         let is_given = |id: &str| {
@@ -169,8 +162,7 @@ impl Layers {
         merged
     }
 
-    /// The key, and its origin, that a message about an option concerns. The message names the option; it may also name the value or the
-    /// port.
+    /// The key and origin that a message about an option concerns. It names the option, maybe also the value or the port.
     pub(crate) fn blame(&self, program: &Command, message: &str) -> Option<(&String, &Origin)> {
         // After these words the message lists the existing ports.
         let message = message.split("there are: ").next().unwrap_or_default();
@@ -201,8 +193,7 @@ impl Layers {
         Some(port.map_or((&setting.key, &setting.origin), |port| (&port.key, &port.origin)))
     }
 
-    /// The setting to blame for `error`, which clap reports for the whole: clap accepts the words without it, so it needs or excludes
-    /// another option.
+    /// The setting to blame for clap's `error` about the whole: without this one clap accepts the words.
     pub(crate) fn mistake(
         &self,
         program: &Command,
@@ -222,7 +213,6 @@ impl Layers {
         self.origin_of(id, 0, matches)
     }
 
-    /// The origin of the value at `position` of an option.
     fn origin_of(&self, id: &str, position: usize, matches: &ArgMatches) -> Origin {
         let of_option = || self.settings.iter().filter(|setting| setting.id == id);
         match (of_option().nth(position).or(of_option().next()), matches.value_source(id)) {
@@ -232,7 +222,6 @@ impl Layers {
         }
     }
 
-    /// The origin of the part of an option's value that names `port`.
     fn origin_of_port(&self, id: &str, port: &str, matches: &ArgMatches) -> Origin {
         let mut ports =
             self.settings.iter().filter(|setting| setting.id == id).flat_map(|setting| &setting.ports);
@@ -240,10 +229,7 @@ impl Layers {
         place.map_or_else(|| self.origin(id, matches), |place| place.origin.clone())
     }
 
-    /// Checks that the files which options name exist.
-    ///
-    /// # Errors
-    /// [`ConfigMistake`] for the first missing file.
+    /// [`ConfigMistake`] for the first file named by an option that does not exist.
     pub(crate) fn check_files(&self) -> Result<(), ConfigMistake> {
         for Setting { id, key, value, origin, .. } in &self.settings {
             let file = match id.as_str() {
@@ -265,7 +251,6 @@ fn options_of(program: &Command, name: &str) -> Option<Command> {
     Some(command.clone().bin_name(format!("{} {name}", program.get_name())))
 }
 
-/// Whether `text` has `word`, not as a part of a longer word or number.
 fn has_word(text: &str, word: &str) -> bool {
     let goes_on = |c: char| c.is_alphanumeric() || "-_".contains(c);
     text.match_indices(word).any(|(at, _)| {
@@ -290,7 +275,6 @@ fn is_flag(arg: &Arg) -> bool {
     matches!(arg.get_action(), ArgAction::SetTrue)
 }
 
-/// Whether it takes several values, in one option or in several.
 fn is_list(arg: &Arg) -> bool {
     matches!(arg.get_action(), ArgAction::Append)
 }
@@ -360,7 +344,6 @@ fn of_environment(
     Ok(settings)
 }
 
-/// A hint at the most similar known name.
 fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     let scored = known.map(|other| (strsim::jaro(name, other), other));
     match scored.max_by(|(one, _), (other, _)| one.total_cmp(other)) {
@@ -392,7 +375,6 @@ fn is_about_value(error: &clap::Error) -> bool {
     )
 }
 
-/// The text of a clap error before its hints, in one line.
 fn paragraph(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);
@@ -408,7 +390,6 @@ fn said(error: &clap::Error, arg: &Arg) -> String {
     }
 }
 
-/// The environment variables of this process that may be options.
 pub(crate) fn environment() -> Vec<(String, String)> {
     let text = |text: OsString| text.to_str().map(str::to_owned);
     let of_ours = |name: &OsStr| name.to_str().is_some_and(|name| name.starts_with(PREFIX));
@@ -416,7 +397,6 @@ pub(crate) fn environment() -> Vec<(String, String)> {
     ours.filter_map(|(name, value)| Some((text(name)?, text(value)?))).collect()
 }
 
-/// A program with the commands that read files, for tests and fuzz targets.
 #[cfg(any(test, feature = "testing"))]
 pub(crate) fn test_program() -> Command {
     use crate::cli::args::{ReplayArgs, RunArgs};
@@ -426,9 +406,6 @@ pub(crate) fn test_program() -> Command {
 }
 
 /// The effective options of `text` as the only file of a command, without origins.
-///
-/// # Errors
-/// The message about a mistake.
 #[cfg(any(test, feature = "testing"))]
 pub(crate) fn test_show(command: &str, text: &str) -> Result<String, String> {
     let program = test_program();

@@ -1,5 +1,4 @@
-//! The table and key of each option in a file: the table follows from the option's heading in `--help`, the key is its long name. So a new
-//! option has its place in the file automatically.
+//! The table and key of each option in a file: the table follows from its heading in `--help`, the key is its long name.
 
 use clap::{Arg, Command};
 use std::fmt;
@@ -16,7 +15,6 @@ impl fmt::Display for FilePlace {
     }
 }
 
-/// Headings whose tables have a different name.
 const TABLES: [(&str, &str); 4] =
     [("Routes and engine", "engine"), ("Feeds", "sources"), ("VRFs", "vrfs"), ("DPDK", "eal")];
 
@@ -32,7 +30,6 @@ const PLACES: [(&str, &str, &str); 5] = [
 /// Tables of options by name prefix: `--metrics ADDR` is `address` in `[metrics]`.
 const OWN_TABLES: [&str; 2] = ["ctl", "metrics"];
 
-/// The place of an option; `None` without a heading.
 pub(super) fn of(arg: &Arg) -> Option<FilePlace> {
     let name = arg.get_long().unwrap_or(arg.get_id().as_str());
     if let Some((_, table, key)) = PLACES.iter().find(|(known, ..)| *known == name) {

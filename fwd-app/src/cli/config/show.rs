@@ -19,7 +19,6 @@ enum Section {
     Vrf(String),
 }
 
-/// The values of an option in one table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shown {
     section: Section,
@@ -33,7 +32,6 @@ pub(crate) struct Shown {
 }
 
 impl Shown {
-    /// The table and the key, such as `forwarder.rx-burst` or `port.net_null0.mtu`.
     pub(crate) fn path(&self) -> String {
         match &self.section {
             Section::Options(table) => format!("{table}.{}", self.key),
@@ -59,7 +57,6 @@ impl Shown {
     }
 }
 
-/// The options of `command` after `matches`, in the order of the output.
 pub(crate) fn shown(command: &Command, matches: &ArgMatches, layers: &Layers) -> Vec<Shown> {
     let mut showing = Showing {
         shown: Vec::new(),
@@ -95,7 +92,6 @@ pub(crate) fn shown(command: &Command, matches: &ArgMatches, layers: &Layers) ->
     showing.shown
 }
 
-/// Puts the keys of each VRF together; the VRFs stay in the order of their first keys.
 fn group_vrfs(shown: &mut [Shown]) {
     let vrfs: Vec<_> = shown
         .iter()
@@ -108,7 +104,6 @@ fn group_vrfs(shown: &mut [Shown]) {
     shown[start..end].sort_by_key(|shown| at(&shown.section));
 }
 
-/// The values of an option as written; `None` if it has none.
 fn raw(matches: &ArgMatches, id: &str) -> Option<Vec<String>> {
     let values: Vec<_> = matches.get_raw(id)?.map(|value| value.to_string_lossy().into_owned()).collect();
     Some(values).filter(|values| !values.is_empty())
@@ -221,7 +216,6 @@ impl Showing {
         true
     }
 
-    /// Adds `--config` to the tables of the ports, if ports and queues are in order.
     fn queues(
         &mut self,
         text: &str,

@@ -80,7 +80,6 @@ fn sample(arg: &Arg) -> Vec<String> {
     values.iter().map(|value| format!("--{long}={value}")).collect()
 }
 
-/// A command line with samples of the options that `is_wanted` accepts by id; EAL's arguments come last.
 fn line(command: &str, is_wanted: impl Fn(&str) -> bool) -> Vec<OsString> {
     let program = test_program();
     let mut args: Vec<_> = options(program.find_subcommand(command).unwrap()).collect();
@@ -90,7 +89,6 @@ fn line(command: &str, is_wanted: impl Fn(&str) -> bool) -> Vec<OsString> {
     ["fwd-app", command].map(str::to_owned).into_iter().chain(words).map(OsString::from).collect()
 }
 
-/// Parses a command line, with a file: the arguments of the command as text, and the shown options.
 fn outcome(words: &[OsString], environment: &[(&str, &str)]) -> Result<(String, Vec<Shown>), String> {
     let program = test_program();
     let environment: Vec<_> =
@@ -126,7 +124,6 @@ fn check_round_trip(folder: &TempDir, words: &[OsString]) -> String {
     let (again, from_file) =
         outcome(&alone, &[]).unwrap_or_else(|error| panic!("{words:?}: {error}\n{text}"));
     assert_eq!(again, args, "{words:?}\n{text}");
-    // Only the origins differ, which are now lines of the file.
     assert_eq!(toml(&from_file, false), text, "{words:?}");
     assert_eq!(values(&from_file), values(&from_flags));
     for shown in from_file.iter().filter(|shown| shown.origin != Origin::Default) {
@@ -211,7 +208,6 @@ fn ports_that_are_named_in_several_ways_go_back_as_they_were() {
     }
 }
 
-/// Runs `run` with `words` and a file in a temporary folder.
 fn with_file(text: &str, words: &str, environment: &[(&str, &str)]) -> Result<(String, Vec<Shown>), String> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("f.toml");
@@ -251,7 +247,6 @@ fn a_flag_comes_before_the_environment_and_that_before_the_file() {
     is("ports.promiscuous", "false", "env FWD_APP_PROMISCUOUS");
     is("engine.stall-us", "100000", "default");
     assert!(args.contains("promiscuous: false") && args.contains("batch: Some(\n            32,"), "{args}");
-    // A list of the command line replaces the list of the file.
     let (args, _) = with_file(file, "--fib c", &[]).unwrap();
     assert!(
         args.contains("fib: [\n            \"c\",\n        ]") && args.contains("promiscuous: true"),
@@ -330,7 +325,6 @@ loops = 9
     let mut wanted = wanted.map(str::to_owned).to_vec();
     wanted.sort_unstable();
     assert_eq!(run, wanted);
-    // A replay has different ports, and ignores unknown options.
     assert_eq!(
         merged("replay")
             .iter()
@@ -432,11 +426,9 @@ const MISTAKES: &[(&str, &str)] = &[
 fn a_mistake_is_said_with_its_line() {
     let sources = "[sources]\nfib = \"a\"\n";
     for (text, wanted) in MISTAKES {
-        // A wrong value is reported before a missing one.
         let error = with_file(text, "", &[]).unwrap_err();
         assert!(error.starts_with(wanted), "{text}\n{error}\n{wanted}");
         assert_eq!(error.lines().count(), 1, "{error}");
-        // Also with a flag that the mistake does not concern.
         assert_eq!(with_file(text, "--fib b --neigh-age 5", &[]).unwrap_err(), error);
     }
     let with_environment = |name: &str, value: &str| with_file(sources, "", &[(name, value)]).unwrap_err();
