@@ -31,7 +31,10 @@ pub(crate) struct CompareArgs {
     json: Option<PathBuf>,
 }
 
-/// [`ConfigError::Invalid`] for reports of different work.
+/// Prints the comparison.
+///
+/// # Errors
+/// A file cannot be read or is no report; [`ConfigError::Invalid`] for reports of different work.
 pub(crate) fn main(args: &CompareArgs) -> anyhow::Result<()> {
     let (old, new) = (ReportFile::read(&args.old)?, ReportFile::read(&args.new)?);
     old.check(new.work()).map_err(|error| ConfigError::Invalid(error.to_string()))?;

@@ -39,7 +39,10 @@ pub(crate) fn main(args: &CompletionsArgs, program: &Command) -> anyhow::Result<
     output::write_to(None, |out| Ok(out.write_all(&script)?))
 }
 
-/// Returns whether there was a request of a completion script.
+/// Answers a request of a completion script; returns whether there was one.
+///
+/// # Errors
+/// The shell is unknown, or stdout cannot be written.
 pub(crate) fn answer(program: fn() -> Command) -> Result<bool, clap::Error> {
     if std::env::var_os(VARIABLE).is_none_or(|shell| shell.is_empty() || shell == "0") {
         return Ok(false);

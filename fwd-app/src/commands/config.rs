@@ -72,6 +72,10 @@ pub(super) fn line_to_show(words: &[OsString]) -> Option<Vec<OsString>> {
     )
 }
 
+/// Prints the file for a command line.
+///
+/// # Errors
+/// clap's, for an invalid line.
 pub(super) fn from_flags(program: &Command, line: &[OsString]) -> Result<anyhow::Result<()>, clap::Error> {
     let matches = program.clone().try_get_matches_from(line)?;
     let text = matches.subcommand().and_then(|(name, given)| {

@@ -199,6 +199,9 @@ fn config_values(shown: &[Shown]) -> Vec<ConfigValue> {
 }
 
 /// The update streams of all VRFs; `None` without any.
+///
+/// # Errors
+/// [`ConfigError::Invalid`] for an unknown VRF, and as [`updates::load`].
 fn updates(args: &UpdateArgs, vrfs: &[VrfSpec]) -> anyhow::Result<Option<Arc<[VrfUpdate]>>> {
     let mut streams: Vec<_> = args.updates.iter().map(|path| (0, path.clone())).collect();
     for named in &args.vrf_updates {
@@ -217,6 +220,10 @@ fn clients(args: &ForwardArgs) -> Limits {
     Limits { groups, ..Limits::default() }
 }
 
+/// Opens the control socket at `path`.
+///
+/// # Errors
+/// [`ConfigError::Invalid`] when it cannot listen.
 fn control_socket(path: &Path, limits: Limits) -> Result<(Server, Inbox), ConfigError> {
     Server::start(path, limits).map_err(|error| ConfigError::Invalid(format!("--ctl: {error}")))
 }

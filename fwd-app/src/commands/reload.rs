@@ -49,8 +49,11 @@ fn have_other_feeds(before: &[ConfigValue], after: &[ConfigValue]) -> bool {
 }
 
 impl ConfigReader {
-    /// Maps port references with the list of ports `listed` to running ports. An index refers to that list, whose order may have changed
-    /// since the start.
+    /// Maps port references of a configuration with the list of ports `listed` to running ports. An index refers to that list, whose order
+    /// may have changed since the start.
+    ///
+    /// # Errors
+    /// The lists have different ports.
     fn numbering(&self, listed: &[PortRef]) -> anyhow::Result<impl Fn(&PortRef) -> PortRef> {
         let missing = |of: &[PortRef], from: &[PortRef]| -> Vec<String> {
             from.iter().filter(|port| !of.contains(port)).map(PortRef::to_string).collect()
@@ -81,7 +84,10 @@ impl ConfigReader {
         })
     }
 
-    /// Reads file and environment again, checks them, and compares them with the values in effect. Fails with the first mistake.
+    /// Reads file and environment again, checks them, and compares them with the values in effect.
+    ///
+    /// # Errors
+    /// The first mistake, with its line.
     pub(super) fn read(&self, in_effect: &[ConfigValue]) -> anyhow::Result<ReloadPlan> {
         let program = Cli::command();
         let layers = Layers::read(&program, &self.words, &environment(), self.default.as_deref())?;

@@ -37,6 +37,10 @@ use dpdk_ffi::Port;
 use fib::host::Host;
 use std::sync::Arc;
 
+/// Replays the trace and reports.
+///
+/// # Errors
+/// The replay cannot be set up or run, and as [`Summary::judge`].
 pub(super) fn main(args: &ReplayArgs, shown: &[Shown]) -> anyhow::Result<()> {
     let signals = Signals::take_over().context("cannot install signal handlers")?;
     let ecmp_seed = args.forward.ecmp_seed.unwrap_or(0);
@@ -109,6 +113,9 @@ pub(super) fn main(args: &ReplayArgs, shown: &[Shown]) -> anyhow::Result<()> {
 }
 
 /// The description of this run, and the report to compare with, if given.
+///
+/// # Errors
+/// As [`ReportFile::read`].
 fn begin(args: &ReplayArgs, shown: &[Shown], ecmp_seed: u64) -> anyhow::Result<(Ran, Option<ReportFile>)> {
     let mut ran = Ran::new(&super::config_values(shown), super::COMMIT).with_seed("ecmp", ecmp_seed);
     ran.seeds.extend(args.traffic.seed_used().map(|seed| ("traffic", seed)));
@@ -231,6 +238,9 @@ fn references(spec: &HarnessSpec, forwarder: &Forwarder, ecmp_seed: u64) -> VrfR
 }
 
 /// The source of packets, distributed by `dealer`, and the verifier for `tables`, if given.
+///
+/// # Errors
+/// The file cannot be read, or not in the wanted way.
 fn source(
     (packets, spec): (Packets, &HarnessSpec),
     dealer: Dealer,

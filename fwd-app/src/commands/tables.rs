@@ -24,6 +24,10 @@ pub(super) fn open_to_forward(args: &TableArgs, vrfs: &[VrfSpec]) -> anyhow::Res
     Ok(forwarder)
 }
 
+/// Loads a RIB without an engine.
+///
+/// # Errors
+/// `FeedError`, with file and line.
 pub(super) fn load_rib(paths: &[PathBuf]) -> anyhow::Result<(Rib, NextHopTable, Vec<Loaded>)> {
     let bar = Bar::new("loading", 0);
     spec::load_rib(paths, &mut |progress| show(&bar, progress))

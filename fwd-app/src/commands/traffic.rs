@@ -26,6 +26,9 @@ impl Packets {
 }
 
 /// Reads or generates the packets of `args`, for the routes of `rib` and a router with this MAC; with a report if they were generated.
+///
+/// # Errors
+/// The packets cannot be read or generated, or not be saved.
 pub(super) fn packets(
     args: &ReplayArgs,
     rib: &Rib,

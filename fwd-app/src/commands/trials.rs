@@ -41,6 +41,10 @@ pub(super) fn add(
     summary.curve = conducted.curve.iter().map(|(percent, result)| point(*percent, result)).collect();
 }
 
+/// Checks that the search succeeded.
+///
+/// # Errors
+/// It failed without having been ended early.
 pub(super) fn judge(conducted: &Conducted) -> anyhow::Result<()> {
     if let Some(failure) = &conducted.failure {
         bail!("{failure}");

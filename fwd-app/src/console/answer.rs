@@ -55,10 +55,15 @@ impl Answer {
     }
 
     /// Writes the value as JSON; a list becomes a string with a value on each line.
+    ///
+    /// # Errors
+    /// When `out` is full, or the value does not serialize.
     pub(super) fn json(&self, out: &mut dyn Write) -> serde_json::Result<()> {
         self.value.json(out)
     }
 
+    /// # Errors
+    /// When `out` is full.
     pub(super) fn text(&self, out: &mut dyn Write) -> serde_json::Result<()> {
         self.value.text(out)
     }

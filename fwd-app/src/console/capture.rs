@@ -92,8 +92,11 @@ impl Drop for Captures {
 }
 
 impl Captures {
-    /// Captures the next matching dropped packets to `file`, called `name` in messages. A client is answered once the file has its header;
-    /// without a client this call waits for that, and returns the error.
+    /// Captures the next matching dropped packets to `file`, called `name` in messages. A client is answered once the file has its
+    /// header; without a client this call waits for that.
+    ///
+    /// # Errors
+    /// Without a client: the file cannot be written.
     pub(super) fn start(
         &mut self,
         (name, file): (String, File),

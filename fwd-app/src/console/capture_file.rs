@@ -6,7 +6,11 @@ use rustix::io::Errno;
 use std::fs::{File, OpenOptions, Permissions};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 
-/// Opens `path` with mode 0600, untruncated. Refuses links, devices and FIFOs: another user may have created them in a shared folder.
+/// Opens `path` with mode 0600 and without truncation. Refuses links, devices and FIFOs: in a world-writable folder another user
+/// may have created them.
+///
+/// # Errors
+/// It is not a regular file, or the system refuses it.
 pub(crate) fn open(path: &str) -> anyhow::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let flags = i32::try_from(flags.bits()).unwrap_or(0);

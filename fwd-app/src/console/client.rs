@@ -141,7 +141,10 @@ fn read_line(stream: &UnixStream, end: Instant) -> io::Result<Vec<u8>> {
     }
 }
 
-/// The live sockets in `folder`, or [`ClientError::None`].
+/// The live sockets in `folder`.
+///
+/// # Errors
+/// [`ClientError::None`] without a live socket.
 pub(crate) fn find(folder: &Path) -> Result<Vec<PathBuf>, ClientError> {
     let live = socket::live_in(folder);
     if live.is_empty() { Err(ClientError::None { folder: folder.to_owned() }) } else { Ok(live) }

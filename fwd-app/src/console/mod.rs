@@ -108,6 +108,9 @@ impl Console {
     }
 
     /// Captures the first dropped packets to a file, if given with their number. Must be called before the topology starts.
+    ///
+    /// # Errors
+    /// The file cannot be written.
     pub(crate) fn capture_drops(
         &mut self,
         wanted: Option<&(String, NonZeroU64)>,

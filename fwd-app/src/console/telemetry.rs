@@ -31,7 +31,10 @@ pub(crate) struct Telemetry {
 }
 
 impl Telemetry {
-    /// Registers the commands, unless DPDK refuses one.
+    /// Registers the commands.
+    ///
+    /// # Errors
+    /// DPDK refuses one.
     pub(crate) fn register(eal: &Eal) -> Result<Self, DpdkError> {
         let (sender, waiting) = bounded::<Asked>(WAITING_MAX);
         let command = |(name, show, help): (&str, Show, &str)| {

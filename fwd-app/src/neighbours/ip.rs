@@ -31,8 +31,10 @@ pub(crate) struct V4<'a> {
 }
 
 impl<'a> V4<'a> {
-    /// Reads a packet of `there` received bytes; `bytes` may hold only the first of them. Applies the checks of RFC 1812 5.2.2:
-    /// [`DropReason::Malformed`], [`DropReason::BadChecksum`].
+    /// Reads a packet of `there` received bytes; `bytes` may hold only the first of them.
+    ///
+    /// # Errors
+    /// The checks of RFC 1812 5.2.2: [`DropReason::Malformed`], [`DropReason::BadChecksum`].
     pub(crate) fn parse(bytes: &'a [u8], there: usize) -> Result<Self, DropReason> {
         if bytes.len() < IPV4_BYTES {
             return Err(DropReason::Malformed);
@@ -76,8 +78,10 @@ pub(crate) struct V6<'a> {
 }
 
 impl<'a> V6<'a> {
-    /// Reads a packet of `there` received bytes; `bytes` may hold only the first of them. [`DropReason::Malformed`] unless it is IPv6 and
-    /// its length fits the received bytes (RFC 8200 3).
+    /// Reads a packet of `there` received bytes; `bytes` may hold only the first of them.
+    ///
+    /// # Errors
+    /// [`DropReason::Malformed`] unless it is IPv6 and its length fits the received bytes (RFC 8200 3).
     pub(crate) fn parse(bytes: &'a [u8], there: usize) -> Result<Self, DropReason> {
         if bytes.len() < IPV6_BYTES {
             return Err(DropReason::Malformed);

@@ -61,6 +61,9 @@ pub(crate) struct ReportFile {
 
 impl ReportFile {
     /// Reads the report that `--json` wrote to `path`.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is not such a report.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let file = path.display().to_string();
         let text = std::fs::read(path).with_context(|| format!("cannot read {file}"))?;
@@ -86,7 +89,10 @@ impl ReportFile {
         &self.value
     }
 
-    /// Null entries of `work` match anything; [`DifferentWork`] has every difference.
+    /// Checks that its work equals `work`; null entries of `work` match anything.
+    ///
+    /// # Errors
+    /// [`DifferentWork`], with every difference.
     pub(crate) fn check(&self, work: &Value) -> Result<(), DifferentWork> {
         let differences = differences("", self.work(), work);
         let is_unknown = |key: &str| work.get(key).is_some_and(Value::is_null);

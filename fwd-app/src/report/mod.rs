@@ -338,7 +338,10 @@ impl Summary {
         self.latency_by_size = SizeLatency::all(latency, measured);
     }
 
-    /// Fails when a stage panicked, a packet was lost or reordered, the engine failed, a replay had a mismatch, or a replay sent no packet.
+    /// Checks that the run succeeded.
+    ///
+    /// # Errors
+    /// When a stage panicked, a packet was lost or reordered, the engine failed, a replay had a mismatch, or a replay sent no packet.
     pub(crate) fn judge(&self) -> anyhow::Result<()> {
         if let Some(panic) = &self.panic {
             bail!("{panic}");
@@ -371,6 +374,9 @@ impl Summary {
     }
 
     /// Writes the requested files, then prints the text to stdout. After a signal a blocked stdout is abandoned soon.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
     pub(crate) fn publish(&self, files: SummaryFiles<'_>, signals: &Signals) -> anyhow::Result<()> {
         let written = self.write_files(files);
         console::print(text::render(self), || signals.is_stopping());

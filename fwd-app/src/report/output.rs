@@ -23,7 +23,11 @@ impl<'a, T: Serialize> JsonDocument<'a, T> {
     }
 }
 
-/// Runs `write` on stdout, or on a file that replaces `path` atomically. A reader that closes stdout early is not an error.
+/// Runs `write` on stdout, or on a file that replaces `path` ([`fib::output::write_whole`]). A reader that closes stdout early is not an
+/// error.
+///
+/// # Errors
+/// The error of `write`, or an I/O error with the path.
 pub(crate) fn write_to(
     path: Option<&Path>,
     write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>,

@@ -39,7 +39,10 @@ pub(super) const VRF_KEYS: [(&str, &str, bool); 4] = [
 
 type Value<'t> = Spanned<DeValue<'t>>;
 
-/// Skips options that only other commands of `program` have. The first wrong line is a [`ConfigMistake`].
+/// The settings of `text`, the contents of the file `path`, for `command`. Skips options that only other commands of `program` have.
+///
+/// # Errors
+/// [`ConfigMistake`] for the first line that is wrong.
 pub(super) fn settings(
     program: &Command,
     command: &Command,

@@ -102,6 +102,9 @@ pub(crate) struct Layers {
 impl Layers {
     /// Reads the options that `words`, a command line with the program's name, lacks: from the environment, then from the file of
     /// `--config-file` or `default`. Empty for commands that read no file, and for a command line that asks for help.
+    ///
+    /// # Errors
+    /// [`ConfigMistake`].
     pub(crate) fn read(
         program: &Command,
         words: &[OsString],
@@ -229,7 +232,10 @@ impl Layers {
         place.map_or_else(|| self.origin(id, matches), |place| place.origin.clone())
     }
 
-    /// [`ConfigMistake`] for the first file named by an option that does not exist.
+    /// Checks that the files which options name exist.
+    ///
+    /// # Errors
+    /// [`ConfigMistake`] for the first missing file.
     pub(crate) fn check_files(&self) -> Result<(), ConfigMistake> {
         for Setting { id, key, value, origin, .. } in &self.settings {
             let file = match id.as_str() {
@@ -406,6 +412,9 @@ pub(crate) fn test_program() -> Command {
 }
 
 /// The effective options of `text` as the only file of a command, without origins.
+///
+/// # Errors
+/// The message about a mistake.
 #[cfg(any(test, feature = "testing"))]
 pub(crate) fn test_show(command: &str, text: &str) -> Result<String, String> {
     let program = test_program();

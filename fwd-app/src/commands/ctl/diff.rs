@@ -24,7 +24,10 @@ pub(super) struct RoutesDiffer {
     added: u64,
 }
 
-/// Prints the differences in order of prefix: `-` for routes of the file, `+` for routes in service. [`RoutesDiffer`] if there are any.
+/// Prints the differences in order of prefix: `-` for routes of the file, `+` for routes in service.
+///
+/// # Errors
+/// [`RoutesDiffer`], `FeedError` for the file, and the errors of [`RemoteForwarder::ask`].
 pub(super) fn main(forwarder: &RemoteForwarder, diff: &RouteDiff) -> anyhow::Result<()> {
     let (rib, hops, _) = tables::load_rib(&[PathBuf::from(&diff.file)])?;
     let file = rib.starting_at(IpPrefix::V4(Prefix::DEFAULT));

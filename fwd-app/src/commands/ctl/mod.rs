@@ -143,6 +143,9 @@ struct RemoteForwarder {
 
 impl RemoteForwarder {
     /// The forwarder at `--socket`, or the only one in `folder`.
+    ///
+    /// # Errors
+    /// `ClientError::None` without a listener in `folder`, [`ConfigError::Invalid`] with several.
     fn new(args: &CtlArgs, folder: &Path) -> anyhow::Result<Self> {
         let CtlArgs { json, timeout, ref socket, .. } = *args;
         let socket = match socket {
@@ -153,6 +156,9 @@ impl RemoteForwarder {
     }
 
     /// Runs a command and prints its answer. Breaks for `quit`.
+    ///
+    /// # Errors
+    /// `WordsError`, [`ClientError`](client::ClientError), [`Refused`], [`diff::RoutesDiffer`].
     fn run(&self, line: &str) -> anyhow::Result<ControlFlow<()>> {
         match grammar::parse(line)? {
             CtlLine::Ask(request) => {

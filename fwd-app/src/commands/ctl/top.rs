@@ -30,7 +30,10 @@ const ERASE_BELOW: &str = "\x1b[J";
 /// Ctrl-C as input, without its signal.
 const CTRL_C: u8 = 3;
 
-/// Shows the rates `count` times, or until ended. A failure of the first request ends it; without a terminal, of any.
+/// Shows the rates `count` times, or until ended.
+///
+/// # Errors
+/// The first request fails; without a terminal, any request.
 pub(super) fn main(forwarder: &RemoteForwarder, count: Option<NonZeroU64>) -> anyhow::Result<()> {
     let forwarder = RemoteForwarder { timeout: forwarder.timeout.or(Some(WAIT)), ..forwarder.clone() };
     let first = ask(&forwarder)?;

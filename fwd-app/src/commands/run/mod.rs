@@ -52,6 +52,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Forwards until a signal or `--duration` ends it.
+///
+/// # Errors
+/// The set-up fails, and as [`Summary::judge`].
 pub(super) fn main(args: &RunArgs, reader: ConfigReader, shown: &[Shown]) -> anyhow::Result<()> {
     let signals = Signals::take_over().context("cannot install signal handlers")?;
     signals.reload_on_hangup().context("cannot install signal handlers")?;
@@ -218,7 +221,10 @@ fn forward(
     Ok((summary, first_and_others([threads, closed])))
 }
 
-/// The forwarder, or the failures of both threads: the router's first, since it was before.
+/// The forwarder with the failures of both threads, given the router's end and the control thread's.
+///
+/// # Errors
+/// The control thread has not returned the forwarder. A failure of the router comes first: it was before.
 fn threads_ended<T>(
     routed: anyhow::Result<()>,
     stopped: anyhow::Result<(T, anyhow::Result<()>)>,

@@ -50,6 +50,9 @@ impl ServiceManager {
     }
 
     /// The manager at `address`, a path or an abstract name after `@`. It must be fed within `watchdog`.
+    ///
+    /// # Errors
+    /// The address is too long, or the system refuses a socket.
     pub(super) fn at(address: &OsStr, watchdog: Option<Duration>) -> io::Result<Self> {
         let address = match address.as_bytes() {
             [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,

@@ -226,6 +226,9 @@ impl From<Help> for Answer {
 }
 
 /// Help on the commands that start with these words, which may be abbreviated; without words on all commands.
+///
+/// # Errors
+/// No command matches.
 pub(crate) fn help(start: &[&str]) -> Result<Help, WordsError> {
     let mut words = CommandWords { words: start.to_vec(), at: 0, is_about_vrf: false };
     let (commands, _) = words.follow()?;

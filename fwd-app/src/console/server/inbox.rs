@@ -13,6 +13,9 @@ pub(super) const WAITING_MAX: usize = 64;
 
 pub(crate) trait Steer {
     /// Carries out a request, or refuses it and changes nothing.
+    ///
+    /// # Errors
+    /// [`Refusal`], which is shown to the client.
     fn answer(&mut self, request: Request) -> Result<Answer, Refusal>;
 }
 

@@ -74,7 +74,10 @@ pub(crate) fn live_in(folder: &Path) -> Vec<PathBuf> {
     live
 }
 
-/// Connects to `path` without blocking: a full listen queue is `WouldBlock`.
+/// Connects to `path` without blocking.
+///
+/// # Errors
+/// The system's: no file, no listener, or a full listen queue (`WouldBlock`).
 pub(in crate::console) fn connect(path: &Path) -> io::Result<UnixStream> {
     let socket = socket()?;
     net::connect(&socket, &SocketAddrUnix::new(path)?)?;

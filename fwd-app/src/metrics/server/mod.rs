@@ -60,6 +60,9 @@ pub(crate) struct MetricsServer {
 
 impl MetricsServer {
     /// Serves the latest snapshot at `address` on a new thread; port 0 selects a free port.
+    ///
+    /// # Errors
+    /// The system's error, such as for a port in use.
     pub(crate) fn start(address: SocketAddr, limits: HttpLimits) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;

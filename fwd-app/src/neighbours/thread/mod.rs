@@ -70,6 +70,9 @@ pub(crate) struct RouterThread {
 
 impl RouterThread {
     /// Starts the thread, which serves the requests in `asked`. Returns the receiver of learned MACs too.
+    ///
+    /// # Errors
+    /// No memory for packets, or no thread.
     pub(crate) fn start(
         eal: &Eal,
         asked: Receiver<ToRouter>,
@@ -103,7 +106,10 @@ impl RouterThread {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Stops the thread, after all stages. Fails if it panicked or has not ended after [`END_LIMIT`]; its packets are not counted then.
+    /// Stops the thread, after all stages. Returns its counters.
+    ///
+    /// # Errors
+    /// The thread panicked, or has not ended after [`END_LIMIT`]; its packets are not counted then.
     pub(crate) fn stop(mut self) -> anyhow::Result<StageOutcome> {
         self.end_within(END_LIMIT)
     }
