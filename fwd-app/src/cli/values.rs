@@ -14,7 +14,6 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Default number of packets of `--capture-drops`.
 const CAPTURE_PACKETS: NonZeroU64 = NonZeroU64::new(10_000).unwrap();
 
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -158,7 +157,6 @@ fn rate_and_unit(text: &str) -> Option<(f64, RateUnit)> {
     units::rate(number).filter(|_| is_plain).map(|rate| (rate, unit))
 }
 
-/// A rate of packets or bits a second, such as the value of `--tx-rate`.
 pub(crate) fn load(text: &str) -> Result<OfferedRate, ValueError> {
     let load = rate(text).ok().filter(|rate| matches!(rate, OfferedRate::Pps(_) | OfferedRate::Bps(_)));
     load.ok_or_else(|| ValueError::Load { text: text.to_owned() })
@@ -290,7 +288,6 @@ pub(crate) fn port_address(text: &str) -> Result<PortAddress, ValueError> {
     parsed.filter(is_named).ok_or_else(|| ValueError::PortAddress { text: text.to_owned() })
 }
 
-/// The value of `--fpm-user`, a user's name or number.
 pub(crate) fn user(text: &str) -> Result<u32, ValueError> {
     let named = || User::from_name(text).ok().flatten().map(|user| user.uid.as_raw());
     // The highest number is reserved for no user.

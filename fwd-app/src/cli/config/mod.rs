@@ -20,7 +20,6 @@ use std::path::{Path, PathBuf};
 
 /// The file that `run` and `config` read by default, if it exists.
 pub(crate) const DEFAULT_FILE: &str = "/etc/fwd-app/fwd-app.toml";
-/// Prefix of environment variables: `FWD_APP_RX_BURST` is `--rx-burst`.
 const PREFIX: &str = "FWD_APP_";
 const COMMANDS: [&str; 2] = ["run", "replay"];
 pub(crate) const SHOW: &str = "config";

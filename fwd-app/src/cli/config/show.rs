@@ -298,7 +298,6 @@ impl Showing {
         });
     }
 
-    /// Adds the order of several sources: `--prefer`, then the others in the order of their options.
     fn preference(&mut self, matches: &ArgMatches, layers: &Layers) {
         let order = SourceOrder::from_arg_matches(matches).unwrap_or_default().0;
         let mut names = raw(matches, "prefer").unwrap_or_default();
