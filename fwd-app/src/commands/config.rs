@@ -31,7 +31,6 @@ pub(crate) struct ConfigArgs {
     pub(crate) run: RunArgs,
 }
 
-/// Prints the given values, after the checks that need no device.
 pub(crate) fn main(args: &ConfigArgs, shown: &[Shown]) -> anyhow::Result<()> {
     let run = &args.run;
     let vrfs = VrfSpec::all(&run.vrfs.vrf, &run.vrfs.vrf_fib)?;

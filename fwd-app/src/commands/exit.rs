@@ -34,7 +34,6 @@ pub(super) fn of_clap(error: &clap::Error) -> ExitCode {
     ExitCode::from(USAGE)
 }
 
-/// Prints `fwd-app: MESSAGE` with all causes on one line, and returns the exit code.
 pub(super) fn of_error(error: &anyhow::Error) -> ExitCode {
     say(message(error));
     ExitCode::from(code(error))

@@ -23,7 +23,6 @@ pub(crate) struct ManArgs {
     folder: PathBuf,
 }
 
-/// Writes the pages of the command line `program`.
 pub(crate) fn main(args: &ManArgs, program: Command) -> anyhow::Result<()> {
     let mut program = program.disable_help_subcommand(true);
     program.build();

@@ -15,7 +15,6 @@ const TABLE_ROUTE_BYTES: u64 = 100;
 /// 2 MB pages that EAL uses for mbufs in the bundled examples.
 const PAGES_2M_WANTED: u64 = 256;
 
-/// CPUs, and whether each lcore of `--config` has one.
 pub(super) fn cpus(host: &Host, config: Option<&QueueSpec>) -> Finding {
     let online = host.read("sys/devices/system/cpu/online").unwrap_or_default();
     let allowed = host.cpu_list().unwrap_or_else(|| online.clone());
@@ -67,7 +66,6 @@ pub(super) fn isolated(host: &Host) -> Finding {
     }
 }
 
-/// NUMA nodes; nodes without CPUs have only memory (MCDRAM, CXL).
 pub(super) fn numa(host: &Host) -> Finding {
     let nodes: Vec<_> = host
         .list("sys/devices/system/node")
@@ -275,7 +273,6 @@ mod tests {
         assert_eq!(cgroup_room(&tree.host()), Some(100_000_000));
         let item = memory(&tree.host(), 1_000_000);
         assert!(item.status == Status::Fail && item.found.starts_with("95 MB left"), "{item:?}");
-        // "max" means no limit.
         tree.file("proc/self/cgroup", "0::/x\n").file("sys/fs/cgroup/x/memory.max", "max\n");
         assert_eq!(cgroup_room(&tree.host()), None);
     }

@@ -197,7 +197,6 @@ mod tests {
             assert_eq!(diff(&route(file), &route(port)), (String::new(), 0, 0), "{file}");
             assert_eq!(diff(&route(file), &route(if port == "2" { "3" } else { "2" })).1, 1, "{file}");
         }
-        // The forwarder has no port of this name.
         assert_eq!(diff(&route("0000:04:00.0"), &route("2")).1, 1);
     }
 

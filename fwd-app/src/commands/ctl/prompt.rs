@@ -55,7 +55,6 @@ pub(super) fn main(forwarder: &RemoteForwarder) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Path of the history in the user's state folder (XDG Base Directory Specification).
 fn history() -> Option<PathBuf> {
     let folder = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let states = folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")))?;

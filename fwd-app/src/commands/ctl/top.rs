@@ -92,7 +92,6 @@ fn on_terminal(forwarder: &RemoteForwarder, first: String, count: Option<NonZero
 }
 
 struct Screen {
-    /// The keyboard's previous settings, if stdin is a terminal.
     before: Option<Termios>,
     signals: &'static EndSignals,
 }

@@ -91,7 +91,6 @@ pub(super) fn main(args: &RunArgs, reader: ConfigReader, shown: &[Shown]) -> any
     first_and_others([ended, summary.judge(), published])
 }
 
-/// The first failure, with the messages of the others.
 fn first_and_others(outcomes: impl IntoIterator<Item = anyhow::Result<()>>) -> anyhow::Result<()> {
     outcomes.into_iter().filter_map(Result::err).reduce(and_then).map_or(Ok(()), Err)
 }
