@@ -115,7 +115,6 @@ impl<T: Serialize + Display> AnswerValue for T {
     }
 }
 
-/// Serializes the text form without an intermediate string.
 struct Text<'a, T>(&'a T);
 
 impl<T: Display> Serialize for Text<'_, T> {

@@ -9,7 +9,6 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-/// Limit of next hops per answer, which bounds its size.
 const SHOWN_MAX: usize = 10_000;
 /// Counter cells read per slice, in less than a millisecond.
 const SLICE_CELLS: usize = 1 << 13;

@@ -15,16 +15,13 @@ use std::time::{Duration, Instant};
 const HOOK_LIMIT: Duration = Duration::from_secs(60);
 /// Arrivals have ended when no packet was forwarded for this time.
 const QUIET: Duration = Duration::from_secs(1);
-/// Timeout of step 2.
 const QUIET_LIMIT: Duration = Duration::from_secs(60);
-/// Timeout of step 3.
 const INSIDE_LIMIT: Duration = Duration::from_secs(10);
 
 #[derive(Default)]
 pub(super) struct Drains {
     hook: Option<PathBuf>,
     running: Option<Drain>,
-    /// The hook run with `resume`.
     resuming: Option<Child>,
 }
 

@@ -15,11 +15,6 @@
 //! Each request and each reply is one line of JSON, in order. A long `route list` is answered in parts: `next` is the request for the
 //! following part, and the forwarder keeps no state between parts.
 //!
-//! ```text
-//! {"line": "route list"}
-//! {"ok":true,"part":"192.0.2.0/24 7\n..","next":"route list after 198.51.100.0/24"}
-//! ```
-//!
 //! Any program can be a client: `echo '{"line": "show drops"}' | socat - UNIX-CONNECT:/run/fwd-app/rte.sock`. For `capture drops` the open
 //! file comes with the line (`SCM_RIGHTS`), since the forwarder opens no path named by a client.
 //!
@@ -66,7 +61,6 @@ use std::path::PathBuf;
 use std::time::Instant;
 use watching::Watching;
 
-/// Requests answered before other work.
 const AT_ONCE: usize = 8;
 
 pub(crate) struct Console {
@@ -244,7 +238,6 @@ impl Steering<'_> {
         };
         let Desk { site, watching, .. } = &mut *self.desk;
         let watch = self.forwarder.running().watch();
-        // An error goes to the client.
         let _ = watching.captures.start((name, file), (packets, filter), Some(client), watch, site);
     }
 

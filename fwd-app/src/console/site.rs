@@ -10,7 +10,6 @@ pub(crate) struct Site {
     pub(super) granted: Vec<Granted>,
     /// Driver and device of each port.
     pub(super) devices: Vec<[String; 2]>,
-    /// By port: whether an lcore receives from it.
     pub(super) receives: Vec<bool>,
     /// Port and queue of each input.
     pub(super) inputs: Vec<(u16, u16)>,

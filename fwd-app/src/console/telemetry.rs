@@ -53,7 +53,6 @@ impl Telemetry {
         Ok(Self { waiting, _commands: commands })
     }
 
-    /// Answers queued requests; returns whether it found any.
     pub(super) fn serve(&self, steering: &mut Steering<'_>) -> bool {
         let mut asked = false;
         for (show, reply) in self.waiting.try_iter() {

@@ -152,7 +152,6 @@ impl TraceShown {
     }
 }
 
-/// The addresses of a packet accepted by the parser.
 fn addresses(frame: &[u8], frame_bytes: u32) -> Option<(IpAddr, IpAddr)> {
     let checked = check::check(frame, frame_bytes).ok()?;
     let packet = frame.get(usize::from(checked.ip_at)..)?;

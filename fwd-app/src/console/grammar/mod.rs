@@ -20,7 +20,6 @@ use std::fmt;
 use std::net::IpAddr;
 use std::num::NonZeroU64;
 
-/// Option of `top`: the number of screens.
 pub(crate) const COUNT_OPTION: &str = "--count";
 
 #[derive(Debug)]

@@ -96,7 +96,6 @@ impl CtlConnection {
         None
     }
 
-    /// Handles an incomplete line: too long, truncated by the end, or still arriving.
     fn wait_for_more(&mut self) {
         if self.input.len() > LINE_BYTES_MAX {
             self.refuse(&format!("a request is longer than {LINE_BYTES_MAX} bytes"));

@@ -347,7 +347,6 @@ struct Ready {
     peers: Vec<PollFlags>,
 }
 
-/// Queues a command. If the forwarder has ended, dropping the command answers it.
 fn hand_over(commands: &Sender<ClientCommand>, command: ClientCommand, closer: &Closer) {
     match commands.try_send(command) {
         Ok(()) => {}

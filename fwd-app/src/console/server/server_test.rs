@@ -111,7 +111,6 @@ impl Drop for Scene {
     }
 }
 
-/// Reads a line byte by byte, so that nothing after it is consumed.
 fn line(mut stream: &UnixStream) -> String {
     let (mut line, mut byte) = (Vec::new(), [0]);
     while stream.read(&mut byte).unwrap() == 1 {

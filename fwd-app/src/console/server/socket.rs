@@ -157,7 +157,6 @@ fn identity(file: &Metadata) -> (u64, u64) {
     (file.dev(), file.ino())
 }
 
-/// Removes the socket file at `path` if it has no listener.
 fn remove_stale(path: &Path) -> Result<(), SocketError> {
     let system = |what, source| SocketError::System { path: path.to_owned(), what, source };
     match path.symlink_metadata() {

@@ -23,7 +23,6 @@ impl Steering<'_> {
 struct ConfigShown {
     #[serde(flatten)]
     setup: Setup,
-    /// Sources of routes, in order of preference.
     sources: Vec<&'static str>,
     /// Option values, and below their origins, by table and key.
     values: BTreeMap<String, serde_json::Value>,

@@ -51,7 +51,6 @@ struct NextHopShown {
     bytes: u64,
 }
 
-/// Sum over the next hops that are not listed.
 #[derive(Default, Serialize)]
 struct OtherHopsShown {
     packets: u64,

@@ -267,7 +267,6 @@ struct LearnedShown {
     unresolved: u64,
     /// Unresolved routes installed as unreachable.
     unresolved_unreachable: u64,
-    /// Routes of a family without a table in the engine.
     no_table: u64,
     refused: u64,
     over_limit: u64,
