@@ -7,14 +7,6 @@
 //! The control thread publishes a [`Snapshot`] once a second, after each sample of the counters, with one pointer swap. The server's thread
 //! reads the latest one, so a client never blocks the control thread or an lcore. Limits bound the cost of clients: connections, request
 //! size, and times.
-//!
-//! | module | contents |
-//! |---|---|
-//! | [`snapshot`] | [`Snapshot`]: the exported state, and its JSON |
-//! | [`publisher`] | [`Publisher`]: builds snapshots |
-//! | [`families`] | the metrics: names, help, labels, values |
-//! | [`exposition`] | text formats: Prometheus 0.0.4 and OpenMetrics 1.0 |
-//! | [`server`] | [`MetricsServer`]: connections, requests, responses |
 
 mod exposition;
 mod families;

@@ -55,7 +55,6 @@ impl HttpConnection {
         }
     }
 
-    /// Makes progress without blocking, and returns whether the connection stays open.
     pub(super) fn advance(&mut self, limits: &HttpLimits, responder: &mut Responder) -> bool {
         let advanced = match self.phase {
             Phase::Requesting => self.receive(limits, responder),

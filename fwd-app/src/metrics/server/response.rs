@@ -129,7 +129,6 @@ impl Responder {
     fn metrics(&mut self, format: TextFormat) -> Response {
         let mut body = String::new();
         write(&families::of_program(&self.build), format, &mut body);
-        // Before the forwarder has started, there are no other metrics.
         if let Some(snapshot) = self.shared.load_full() {
             write(&families::ages(&snapshot), format, &mut body);
             body.push_str(self.fixed(&snapshot, format));
