@@ -177,7 +177,6 @@ impl<T> Entries<T> {
         self.counts.get(&interface).map_or(0, |counts| counts.all)
     }
 
-    /// Unanswered entries of an interface, pinned ones not counted.
     pub(crate) fn incomplete(&self, interface: InterfaceId) -> usize {
         self.counts.get(&interface).map_or(0, |counts| counts.incomplete)
     }

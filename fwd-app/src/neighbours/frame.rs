@@ -73,7 +73,6 @@ impl<'a> Layer2<'a> {
         }
     }
 
-    /// The header of an answer sent back out of the receiving port.
     pub(crate) fn back(&self, source: MacAddr) -> Envelope {
         Envelope { destination: self.source, source, tags: self.tags }
     }

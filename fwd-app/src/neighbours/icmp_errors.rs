@@ -110,7 +110,6 @@ impl<'a> ErrorMessage<'a> {
         }
     }
 
-    /// The frame to send out of the receiving interface.
     pub(crate) fn frame(&self) -> Vec<u8> {
         let envelope = self.layer2.back(self.interface.mac);
         let quoted_max = match self.ends {
