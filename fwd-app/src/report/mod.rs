@@ -1,26 +1,6 @@
 //! Output for users and programs: the summary at the end of `run` and `replay`, periodic lines, messages.
 //!
 //! One structure, [`Summary`], feeds the text and the JSON. The JSON keys are a contract: keys may be added but not removed.
-//!
-//! | module | contents |
-//! |---|---|
-//! | [`search`] | a search for a rate, its trials |
-//! | [`text`] | the summary as text, and the setup |
-//! | [`trace`] | the packets of a replay: their file, generated or changed packets, statistics of a streamed trace |
-//! | [`vrfs`] | VRFs: routes, engines, memory |
-//! | [`ran`] | the run: arguments, seeds, host, work |
-//! | [`rate`] | packets and bits a second |
-//! | [`engine`] | the engine, its memory and its fallback |
-//! | [`latency`] | latency percentiles, overall and by frame size |
-//! | [`curve`] | latency over load |
-//! | [`histogram`] | latencies as bars, and in HdrHistogram's text form |
-//! | [`picture`] | latencies as SVG |
-//! | [`compare`] | comparison of two summaries |
-//! | [`periodic`] | rates and drops while packets flow |
-//! | [`progress`] | progress bar of a long load |
-//! | [`console`] | stderr and stdout without blocking the datapath |
-//! | [`repeats`] | suppression of repeated warnings |
-//! | [`output`] | results to stdout, or to files written atomically |
 
 pub(crate) mod columns;
 pub(crate) mod compare;
