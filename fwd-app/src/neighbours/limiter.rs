@@ -14,6 +14,7 @@ const NS_PER_SECOND: u64 = 1_000_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LimitRate {
+    /// 0 allows nothing.
     pub(crate) per_second: u32,
     pub(crate) burst: u32,
 }

@@ -1,6 +1,6 @@
 //! The thread of the control socket: polls the listener and all clients, and never blocks on one of them.
 //!
-//! It starts before EAL pins the main thread, and runs on CPUs without lcores ([`crate::forwarder::thread`]).
+//! It starts before EAL pins the main thread, and runs on CPUs without lcores.
 
 pub(crate) mod access;
 mod closer;
