@@ -1,8 +1,6 @@
-//! The contract between a host table and its engine: an image of the table, then steps that keep the image up to date.
-//!
-//! An engine of this crate has each table twice: on the host, where updates are computed (off-line), and on the device, as
-//! one array of 32-bit words for lookups. A [`HostTable`] is the host's copy of one family. It knows nothing of CUDA, and
-//! its caller (`engine`) nothing of tries.
+//! The contract between a host table and its engine: an image of the table, then steps that keep the image up to date. An engine
+//! has each table twice: on the host, where updates are computed (off-line), and on the device, as one array of 32-bit words for
+//! lookups. A [`HostTable`] is the host's copy of one family: it knows nothing of CUDA, and its caller nothing of tries.
 //!
 //! ```text
 //! apply -> Due -> take_steps -> run the steps, or put the image in service -> reclaim
@@ -106,8 +104,7 @@ pub struct KernelNames {
 /// Resolves raw answers to next hops. Readers share it; it is valid for the answers in flight of all generations, also
 /// across rebuilds.
 pub trait Answers<K: Key>: Send + Sync {
-    /// Turns raw answers into next-hop ids, in place. `low`: the last 64 bits of each key if [`Self::reads_low_bits`], else
-    /// empty.
+    /// Turns raw answers into next-hop ids, in place. `low`: the last 64 bits of each key if [`Self::reads_low_bits`].
     fn resolve(&self, low: &[u64], answers: &mut [u32]);
 
     /// Whether batches keep a copy of the last 64 bits of their keys.
@@ -154,11 +151,9 @@ pub trait HostTable<K: Key>: Send {
     /// Errors of [`Self::apply`]; the table is then unchanged.
     fn rebuild(&mut self, words_max: usize) -> Result<(), EngineError>;
 
-    /// Takes the steps since the last call or the last image. `update` is the number of this update, ascending: words that it
-    /// unlinks may be reused after [`Self::reclaim`] of that number.
-    ///
-    /// Called once an update, before the device changes: steps run, or an image is put in service, after it. A rebuild leaves
-    /// no steps; the steps of an updated table may be dropped if its image is sent instead. [`Self::answers`] include the
+    /// Takes the steps since the last call or the last image; once an update, before the device changes. `update` is its
+    /// number, ascending: words that it unlinks may be reused after [`Self::reclaim`] of that number. A rebuild leaves no
+    /// steps; the steps of an updated table may be dropped if its image is sent instead. [`Self::answers`] include the
     /// update from here on. `routes` are the routes of the last [`Self::apply`].
     fn take_steps(&mut self, update: u64, routes: &RibTable<K>) -> Vec<UpdateStep>;
 
@@ -197,8 +192,7 @@ pub trait HostTable<K: Key>: Send {
     fn details(&self) -> Details;
 }
 
-/// Reverts `changes`, which were made in full or in part, to `routes`. The previous state fits, but perhaps not in the current
-/// shape: if the table is full, it is rebuilt once.
+/// Reverts `changes`, made in full or in part, to `routes`. Rebuilds a full table once: the shape may have changed.
 pub(crate) fn reverse<K: Key, T: HostTable<K> + ?Sized>(
     table: &mut T,
     changes: &[Change<K>],

@@ -17,7 +17,6 @@
 //! | [`hardware`] | properties of GPUs that the crate assumes and no specification guarantees |
 //! | `sync` | atomics and locks, which the crate `models` replaces with a model checker's |
 //! | `testing` | rig for tests of host tables: steps interleaved with lookups |
-//! | `tests` | tests shared by several tables |
 
 #![deny(unsafe_code)]
 

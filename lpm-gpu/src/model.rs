@@ -66,9 +66,7 @@ impl LoadedTable {
         Self { words: image.to_words(), header: image.header, kernel }
     }
 
-    /// The words that a warp loads in each step, one lane a key. Lanes that have their answer load nothing.
-    ///
-    /// `keys` are left-aligned ([`high_bits`]).
+    /// The words that a warp loads in each step, one lane a left-aligned key. Lanes that have their answer load nothing.
     #[must_use]
     pub fn loads_by_step(&self, keys: impl IntoIterator<Item = u64>) -> Vec<Vec<usize>> {
         let mut steps: Vec<Vec<usize>> = Vec::new();
@@ -103,7 +101,6 @@ mod tests {
     use crate::gale::DIRECT_UNITS;
     use crate::gamt::code::{child, leaf, stride_at};
 
-    /// Bytes of a transaction in figure 6.
     const BYTES: usize = 32;
 
     /// Figure 6: 32 lookups load from four transactions of GALE's table, and from one of each of GAMT's three levels.

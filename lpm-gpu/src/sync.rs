@@ -1,7 +1,5 @@
-//! Atomics and locks of the crate's thread protocols.
-//!
-//! The protocol files (`engine/grace.rs`, `engine/doorbell.rs`, `cu/shared.rs`) import them only from `crate::sync`, so that
-//! the crate `models` can compile the same files over the types of a model checker.
+//! Atomics and locks of the crate's thread protocols. `engine/grace.rs`, `engine/doorbell.rs` and `cu/shared.rs` import them
+//! only from here, so that the crate `models` can compile the same files over the types of a model checker.
 
 pub(crate) use std::sync::{Arc, Mutex, PoisonError};
 

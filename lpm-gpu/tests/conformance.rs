@@ -1,6 +1,5 @@
-//! The conformance suite for `gamt`, `gale` and `sail-gpu`, over the mock driver or, with `LPM_GPU=real`, on a GPU.
-//!
-//! Five engines run every group. GALE with one stage, other shapes of tries, and other modes run the groups that they may break;
+//! The conformance suite for `gamt`, `gale` and `sail-gpu`, over the mock driver or, with `LPM_GPU=real`, on a GPU. Five
+//! engines run every group. GALE with one stage, other shapes of tries, and other modes run the groups that they may break;
 //! `FWD_CONFORMANCE=full` runs every group on every combination.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
@@ -103,7 +102,6 @@ modes! {
     persistent_kernels: "persistent";
 }
 
-/// Each delta is uploaded as a whole table.
 #[test]
 fn frozen_tables() {
     run("gamt", &[("frozen", "1")], &[conformance::withdraw, conformance::concurrent]);

@@ -11,7 +11,6 @@ use lpm_gpu::cu::{
 use lpm_gpu::host::{HEADER_WORDS, Write};
 use std::time::Duration;
 
-/// Longer than any step over the mock on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 const SHAPE: Shape = Shape::new(2, 64);
 
@@ -62,7 +61,6 @@ fn lookup(device: &Device) -> Kernel {
     Module::new(device, "gamt").unwrap().kernel("gamt_lookup_v4_flat_live").unwrap()
 }
 
-/// With the mock, checks that all allocations were freed.
 fn nothing_is_left() {
     if let Some(mock) = testing::driver().and_then(TestDriver::mock) {
         assert_eq!((mock.memory_used(), mock.host_used()), (0, 0), "memory that was not freed");
@@ -338,7 +336,6 @@ fn an_illegal_address_loses_the_device_until_it_is_opened_anew() {
     let error = stream.finish(LIMIT).unwrap_err();
     assert!(matches!(error, GpuError::Call { code: 700, lost: true, .. }), "{error:?}");
     assert!(device.is_lost() && error.is_lost());
-    // Now every call fails in the same way, and memory is not lent.
     assert!(matches!(event.has_come(), Err(GpuError::Call { code: 700, lost: true, .. })));
     assert!(matches!(DeviceWords::new(&device, 4).map(drop), Err(GpuError::Call { code: 700, .. })));
     assert!(matches!(memory.slice(), Err(GpuError::Call { code: 700, .. })));
@@ -396,7 +393,6 @@ fn threads_share_a_device() {
     nothing_is_left();
 }
 
-/// Uses everything in this module once, and checks the lookups' answers.
 fn works(device: &Device, _one: &Exclusive) -> Result<(), GpuError> {
     let mut stream = Stream::new(device, Priority::Usual)?;
     let mut update = Stream::new(device, Priority::First)?;
@@ -444,8 +440,7 @@ fn session(one: &Exclusive) -> Result<(), GpuError> {
     Device::open(0).and_then(|device| works(&device, one))
 }
 
-/// A fault at any call, with any code, gives an error, or nothing if a drop made the call; never a panic or a hang. The next
-/// session works.
+/// A fault gives an error, or nothing if a drop made the call; never a panic or a hang.
 #[test]
 fn a_fault_at_every_call_is_an_error_and_the_next_session_works() {
     let Some((one, mock)) = testing::exclusive_mock() else { return };
@@ -479,7 +474,6 @@ fn a_fault_at_every_call_is_an_error_and_the_next_session_works() {
     assert!(lost > tried / 4, "{lost} of {tried} lost the device");
 }
 
-/// A failure of running work is reported by later calls.
 #[test]
 fn a_fault_of_every_operation_is_found_out_and_the_next_session_works() {
     let Some((one, mock)) = testing::exclusive_mock() else { return };

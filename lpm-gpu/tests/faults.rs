@@ -1,10 +1,8 @@
-//! Faults become errors. A session of an engine (start, load, batches, updates, rebuild, stop) is repeated, each time with a fault at
-//! another driver call, or in another operation on the device.
-//!
-//! An error that leaves the device usable may cost the step it hit: answers keep coming from the current table, and a retry of the step
-//! works. After an error that ends the context every call returns an error soon. There is no panic, hang, wrong answer, or leak.
-//!
-//! `FWD_CONFORMANCE=full` tries every call and operation, otherwise a sample.
+//! Faults become errors. A session of an engine (start, load, batches, updates, rebuild, stop) is repeated, each time with a
+//! fault at another driver call, or in another operation on the device. An error that leaves the device usable may cost the
+//! step it hit: answers keep coming from the current table, and a retry of the step works. After an error that ends the
+//! context every call returns an error soon. There is no panic, hang, wrong answer, or leak. `FWD_CONFORMANCE=full` tries
+//! every call and operation, otherwise a sample.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -85,8 +83,7 @@ struct Session {
     /// The batch in flight in each slot, and the generation at its submit.
     flying: Vec<Option<(KeyBuffer, usize)>>,
     random: Seeded,
-    /// The table of a failed update. A batch in flight at that time may have read a part of it, so each answer may come from either
-    /// table.
+    /// Table of a failed update. A batch in flight may have read a part of it, so its answers may come from either table.
     refused: Option<OraclePair>,
     /// Errors that left the device usable.
     survived: u32,
@@ -204,7 +201,6 @@ impl Session {
         (0..usize::from(SLOTS)).try_for_each(|slot| self.collect(step, slot))
     }
 
-    /// Load, then batches with updates and a rebuild in between.
     fn run(&mut self) -> Result<(), EngineError> {
         let load = delta(&mut self.random, 400, 120);
         self.apply("load", &load)?;
@@ -229,7 +225,6 @@ impl Session {
         self.all_slots("last batches")
     }
 
-    /// On a lost device every call returns an error soon.
     fn check_lost(&mut self) {
         let start = Instant::now();
         for slot in 0..SLOTS {
@@ -279,8 +274,7 @@ fn nothing_is_left(mock: Mock, after: &str) {
     assert_eq!((mock.memory_used(), mock.host_used()), (0, 0), "memory left after {after}");
 }
 
-/// Injects a fault at every call of a session: the codes of `codes[0]` at a function's first call, those in `codes[1]` at its second, and
-/// so on, cyclically.
+/// Injects a fault at every call of a session: `codes[0]` at a function's first call, `codes[1]` at its second, cyclically.
 fn at_every_call(
     mock: Mock,
     name: &'static str,
@@ -326,7 +320,6 @@ fn at_every_call(
     session(name, parameters).unwrap();
 }
 
-/// Injects a fault in operations on the device; each ends the session.
 fn in_every_operation(mock: Mock, name: &'static str, parameters: &'static [(&'static str, &'static str)]) {
     let before = mock.operations();
     session(name, parameters).unwrap();
@@ -371,7 +364,6 @@ every_fault! {
     gamt_apart_and_frozen: "gamt", [("next-hops", "apart"), ("frozen", "1"), ("streams", "1")], [&[1], &[700]];
 }
 
-/// A stalled device is given up: waiting calls return an error, and no drop hangs.
 #[test]
 fn a_device_that_stalls_is_given_up() {
     let Some((_one, mock)) = testing::exclusive_mock() else { return };

@@ -1,5 +1,4 @@
-//! Dropped memory returns to the driver, also while persistent kernels run, without waiting for running work, and never before its last
-//! use is done.
+//! Dropped memory returns to the driver, also with persistent kernels, without waiting, and never before its last use is done.
 
 #![expect(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -14,7 +13,6 @@ use lpm_gpu::cu::{
 };
 use std::time::{Duration, Instant};
 
-/// Longer than any step over the mock on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// Waits until `used` is at most `bytes`. Each drop in the loop frees earlier memory whose last use is done.
@@ -53,7 +51,6 @@ fn persistent(device: &Device) -> Kernel {
     Module::new(device, "gamt").unwrap().kernel("gamt_persistent_v4_flat").unwrap()
 }
 
-/// Memory used by a stalled stream stays allocated, and no drop waits for it.
 #[test]
 fn a_drop_does_not_wait_for_a_device_that_stands_still() {
     let Some((_one, mock)) = testing::exclusive_mock() else { return };
@@ -85,7 +82,6 @@ fn a_drop_does_not_wait_for_a_device_that_stands_still() {
     assert!(!device.is_lost());
 }
 
-/// A persistent kernel may be launched at any time, even during a drop in another thread.
 #[test]
 fn a_kernel_that_stays_may_start_while_something_is_dropped() {
     let Some((_one, mock)) = testing::exclusive_mock() else { return };
@@ -112,7 +108,6 @@ fn a_kernel_that_stays_may_start_while_something_is_dropped() {
     comes_down_to(&device, || mock.memory_used(), 0);
 }
 
-/// Memory is freed while a persistent kernel runs, except the kernel's.
 #[test]
 fn memory_comes_back_while_a_kernel_stays_but_for_its_own() {
     let Some((_one, mock)) = testing::exclusive_mock() else { return };
@@ -182,7 +177,6 @@ fn peak_of(mock: Mock, parameters: &[(&str, &str)], rounds: usize) -> (u64, u64)
     (first, last)
 }
 
-/// Many rebuilds take no more memory than a few, in every mode.
 #[test]
 fn tables_built_anew_for_ever_take_no_more_memory_than_a_few() {
     let Some((_one, mock)) = testing::exclusive_mock() else { return };

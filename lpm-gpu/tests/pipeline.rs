@@ -109,7 +109,6 @@ fn a_million_keys_at_once() {
     }
 }
 
-/// Launch shapes that do not divide the batch.
 #[test]
 fn any_blocks_and_threads() {
     for (blocks, threads) in [("1", "32"), ("3", "96"), ("1000", "1024")] {
@@ -167,8 +166,7 @@ fn churn(bench: &mut Pipeline, dice: &mut Seeded, turn: usize) -> OraclePair {
     OraclePair::of(&bench.rib)
 }
 
-/// An uncollected batch delays neither deltas nor other readers, through rebuilds and swaps. Its late answers belong to a table that was
-/// in service.
+/// An uncollected batch delays neither deltas nor other readers; its late answers belong to a table that was in service.
 #[test]
 fn a_reader_that_never_collects_holds_nothing_up() {
     for (name, parameters) in [

@@ -1,5 +1,4 @@
-//! Each way of lacking a GPU has its own error, without a panic. A process has one driver, so each case runs this test binary again with
-//! another environment.
+//! Each way of lacking a GPU has its own error. A process has one driver, so each case runs in a child process.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -11,7 +10,6 @@ use std::process::Command;
 /// Variable read at the driver's initialisation.
 const CONNECTIONS: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
 
-/// Marks the child's result line.
 const MARK: &str = "probe says: ";
 
 /// Child: prints the results of [`probe`] and [`Device::open`] with the driver in `PROBE_DRIVER`.
@@ -52,12 +50,10 @@ fn in_a_child(name: &str, environment: &[(&str, &str)]) -> String {
     text
 }
 
-/// The result line of [`child`].
 fn probed(environment: &[(&str, &str)]) -> String {
     result_line("child", environment)
 }
 
-/// The result line of the child `name`.
 fn result_line(name: &str, environment: &[(&str, &str)]) -> String {
     let text = in_a_child(name, environment);
     let line = text.lines().find_map(|line| line.split_once(MARK));

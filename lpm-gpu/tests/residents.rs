@@ -1,5 +1,4 @@
-//! Limits of a GPU engine that differ between hosts: connections to the device, room for persistent kernels, threads of a block, several
-//! devices, unknown properties. The mock varies them, so every test holds it exclusively.
+//! Limits of a GPU engine that differ between hosts. The mock varies them, so every test holds it exclusively.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -219,7 +218,6 @@ fn readers_beside_persistent_kernels_have_streams_or_are_refused() {
     readers.truncate(5);
     copying.reader(24).unwrap();
     loaded.check(resident.as_mut());
-    // Without persistent kernels there is no limit.
     drop((resident, loaded));
     readers.extend((0..8).map(|_| copying.reader(24).unwrap()));
     readers.iter_mut().for_each(|reader| copying.check(reader.as_mut()));
@@ -302,7 +300,6 @@ fn an_engine_runs_on_the_device_it_is_told() {
     assert_eq!((device.facts().index, device.facts().name.as_str()), (1, "mockcuda interpreter 1"));
 }
 
-/// Opening fails only without the properties that launches require.
 #[test]
 fn a_property_that_only_informs_may_be_unknown() {
     let Some((_one, mock)) = testing::exclusive_mock() else { return };

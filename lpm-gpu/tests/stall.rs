@@ -12,7 +12,6 @@ use lpm_gpu::cu::testing;
 use lpm_gpu::engine::GpuEngine;
 use std::time::{Duration, Instant};
 
-/// Longer than any step over the mock on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
 
 fn engine(mode: &str, stall_us: u64) -> Box<dyn EngineWriter> {
@@ -79,7 +78,6 @@ fn a_lookup_waits_as_long_as_the_user_says_and_the_next_ones_do_not_wait_again()
     }
 }
 
-/// Words that an abandoned batch may read are reused only after the batch is over.
 #[test]
 fn a_batch_that_was_given_up_holds_its_pin_until_it_is_over() {
     let Some((_one, mock)) = testing::exclusive_mock() else { return };

@@ -18,7 +18,6 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Every engine returns the oracle's answers on full tables, through `lookup` and through slots in flight.
 #[test]
 fn full_tables_are_answered_as_the_oracle_does() {
     let Some((routes, _)) = real_routes() else { return };
@@ -120,7 +119,6 @@ struct StreamPlan {
     v6: Timeline<u128>,
 }
 
-/// Whether `answer` was right in a generation of `low..=high`.
 fn is_right(answers: &[(u64, NextHopId)], answer: NextHopId, low: u64, high: u64) -> bool {
     answers.iter().enumerate().any(|(at, (from, right))| {
         let until = answers.get(at + 1).map_or(u64::MAX, |(next, _)| next - 1);
@@ -128,8 +126,7 @@ fn is_right(answers: &[(u64, NextHopId)], answer: NextHopId, low: u64, high: u64
     })
 }
 
-/// A RIPE collector's update stream while a reader keeps slots in flight and the mock delays operations: every answer belongs to a
-/// generation between submit and collect.
+/// The updates of a RIPE collector during lookups: every answer belongs to a generation between submit and collect.
 #[test]
 fn the_real_stream_is_followed_while_lookups_run() {
     let Some((routes, updates)) = real_routes() else { return };
@@ -164,7 +161,6 @@ fn the_real_stream_is_followed_while_lookups_run() {
     }
 }
 
-/// Applies `delta` to `rib`, which has the routes of `writer`, and to `writer`.
 fn commit(rib: &mut Rib, delta: &FibDelta, writer: &mut dyn EngineWriter) -> Result<Generation, EngineError> {
     delta.v4.iter().for_each(|change| _ = rib.v4.set(change.prefix, change.new));
     delta.v6.iter().for_each(|change| _ = rib.v6.set(change.prefix, change.new));
@@ -242,7 +238,6 @@ fn look_up(
     batches
 }
 
-/// [`is_right`] accepts an answer only in the generations that had it.
 #[test]
 fn a_wrong_answer_would_be_found() {
     let (one, two) = (NextHopId::new(1).unwrap(), NextHopId::new(2).unwrap());

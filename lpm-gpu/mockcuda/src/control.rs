@@ -33,7 +33,6 @@ use std::sync::{Mutex, OnceLock};
 const NEVER: u64 = u64::MAX;
 const LOG_MAX: usize = 1 << 20;
 const MEMORY_BYTES: u64 = 8 << 30;
-/// CUDA 12.4.
 const DRIVER_VERSION: u32 = 12_040;
 
 pub(crate) struct MockControl {
@@ -165,7 +164,6 @@ impl MockControl {
         self.stalled.load(Relaxed)
     }
 
-    /// Counts a driver call; returns the code with which it must fail.
     pub(crate) fn call(&self, name: &'static CStr) -> Option<ResultCode> {
         let index = self.calls.fetch_add(1, Relaxed);
         let mut log = lock(&self.log);
@@ -182,7 +180,7 @@ impl MockControl {
         self.call_by_name(name)
     }
 
-    /// The log slot of call `index`; approximate, since threads race.
+    /// Approximate, since threads race.
     fn log_slot(&self, index: u64) -> usize {
         usize::try_from(index).unwrap_or(0) % self.log_max.max(1)
     }
@@ -265,8 +263,8 @@ pub extern "C" fn mockcuda_fail_at(index: u64, code: u32) {
     c.fail_first.store(index, Relaxed);
 }
 
-/// Call `index` (from 0, counted from now) of function `name` returns `code` once. Unlike [`mockcuda_fail_at`], it does not depend on
-/// how often a stream is polled. Null cancels.
+/// Call `index` (from 0, counted from now) of function `name` returns `code` once, however often streams are polled. Null
+/// cancels.
 ///
 /// # Safety
 /// `name` is null or a C string.
@@ -372,8 +370,7 @@ pub extern "C" fn mockcuda_watch_loads(address: u64, bytes: u64) {
     c.transactions.iter().for_each(|count| count.store(0, Relaxed));
 }
 
-/// Transactions of `bytes` bytes (32 or 128) of loads from the watched memory: for each load of a warp, the aligned blocks of that
-/// size that its lanes access.
+/// Transactions of `bytes` bytes (32 or 128): aligned blocks of the watched memory that a warp's load accesses, over all loads.
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_transactions(bytes: u64) -> u64 {
     let counts = TRANSACTION_BYTES.iter().zip(&control().transactions);

@@ -1,7 +1,4 @@
-//! A libcuda for tests: runs the committed PTX on the CPU, and detects errors of the program that uses it (`README.md`).
-//!
-//! It is built as `libmockcuda.so` with the SONAME `libcuda.so`. A test opens it by its path before the driver is looked up; other
-//! programs use `LD_PRELOAD=.../libmockcuda.so`.
+//! A libcuda for tests, `libmockcuda.so`: runs the committed PTX on the CPU, and detects errors of its user (`README.md`).
 //!
 //! A driver call enters through [`api`] (`cu*`), which checks it against `state` (contexts, objects by handle) and submits an operation
 //! to a `stream`. The stream's thread runs it: a copy on `memory`, which checks each access, or a kernel, compiled by `ptx` when its

@@ -54,7 +54,6 @@ impl Arena {
         unsafe { at.write_bytes(POISON_BYTE, bytes as usize) };
     }
 
-    /// Advises the system about the pages of the first `bytes` bytes from `slot` on.
     fn advise(&self, slot: usize, bytes: u64, advice: i32) {
         // A gap follows an allocation, so it can have whole huge pages.
         let bytes = if bytes < HUGE_BYTES { bytes } else { bytes.next_multiple_of(HUGE_BYTES) };
@@ -207,7 +206,6 @@ impl MockMemory {
         book.live.range(..=address).next_back().map(|f| *f.1).filter(|f| address - f.address < f.bytes.max(1))
     }
 
-    /// Describes `address` relative to the nearest allocation, for messages.
     pub(crate) fn nearest(&self, address: u64) -> String {
         let book = self.book();
         match book.live.range(..=address).next_back() {
@@ -243,7 +241,6 @@ impl MockMemory {
             book.used[kind as usize] = used;
             slot
         };
-        // Not live yet, so no access finds it.
         arena.poison(slot, bytes);
         let address = first + ((slot as u64) << SLOT_SHIFT);
         let mut book = self.book();
@@ -256,7 +253,6 @@ impl MockMemory {
         Some(address)
     }
 
-    /// Frees the allocation of that kind that starts at `address`; false without one.
     pub(crate) fn free(&self, address: u64, kind: MemoryKind) -> bool {
         let mut book = self.book();
         let Some(found) = book.live.get(&address).copied().filter(|f| f.kind == kind) else { return false };
@@ -282,7 +278,6 @@ impl MockMemory {
         }
     }
 
-    /// Marks words from device address `address` on as freed, or unmarks them.
     pub(crate) fn mark(&self, address: u64, words: u64, freed: bool) {
         let offset = address.wrapping_sub(DEVICE_FIRST);
         let outside =
@@ -314,7 +309,6 @@ impl MockMemory {
         self.marked.load(Relaxed) != 0
     }
 
-    /// Whether a live access of `bytes` at `address` touches a marked word.
     #[inline(always)]
     pub(crate) fn is_marked(&self, address: u64, bytes: u64) -> bool {
         let offset = address.wrapping_sub(DEVICE_FIRST);
@@ -322,8 +316,7 @@ impl MockMemory {
             && (offset / 4..(offset + bytes).div_ceil(4)).any(|word| self.mark_of(word).load(Relaxed) != 0)
     }
 
-    /// Checks the marks of an access of `bytes` at `address`. A write unmarks; a read counts as a violation. Returns true for the first
-    /// violation.
+    /// Checks the marks of an access: a write unmarks, a read counts as a violation. Returns true for the first violation.
     #[cold]
     pub(crate) fn check_marks(&self, address: u64, bytes: u64, write: bool) -> bool {
         let offset = address.wrapping_sub(DEVICE_FIRST);

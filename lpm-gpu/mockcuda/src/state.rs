@@ -112,7 +112,6 @@ impl MockDriver {
         lock(&self.objects).remove(&handle);
     }
 
-    /// Retains the primary context of `device`, creating it if necessary.
     pub(crate) fn retain_primary(&self, device: i32) -> u64 {
         let mut primary = lock(&self.primary);
         let (context, retains) = primary.entry(device).or_insert_with(|| {
@@ -172,7 +171,6 @@ impl MockDriver {
         Ok(context)
     }
 
-    /// The stream with this handle, if it belongs to the current context.
     pub(crate) fn stream(&self, handle: u64) -> CallResult<Arc<MockStream>> {
         let context = self.current()?;
         let stream = self.any_stream(handle)?;

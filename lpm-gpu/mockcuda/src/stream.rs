@@ -40,7 +40,6 @@ impl Fate {
         }
     }
 
-    /// Fails with the code that ended the context.
     pub(crate) fn check(&self) -> CallResult {
         match self.code.load(Ordering::Acquire) {
             0 => Ok(()),
@@ -399,7 +398,6 @@ fn run_fill(memory: &MockMemory, address: u64, words: usize, word: u32) -> CallR
     Ok(())
 }
 
-/// Unmarks freed words that a copy or fill writes.
 fn unmark_written(memory: &MockMemory, address: u64, bytes: usize) {
     if memory.has_marks() {
         memory.check_marks(address, bytes as u64, true);

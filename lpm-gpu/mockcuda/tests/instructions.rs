@@ -18,7 +18,6 @@ const LOAD64: &str = "ld.param.u64 %rd0, [k_a]; ld.param.u64 %rd1, [k_b]; mov.u3
     cvt.u32.u64 %r1, %rd11; cvt.u32.u64 %r2, %rd12; cvt.u32.u64 %r3, %rd13;\n";
 const STORE64: &str = "mul.wide.u32 %rd4, %r0, 8; add.s64 %rd4, %rd4, %rd1; shr.u64 %rd5, %rd20, 32; cvt.u32.u64 %r10, %rd20;\n\
     cvt.u32.u64 %r11, %rd5; st.global.cs.v2.u32 [%rd4], {%r10, %r11};\n";
-/// Predicate `%p1` as the result.
 const CHOOSE: &str = "selp.b32 %r10, 7, %r3, %p1;";
 
 type Test32 = fn(u32, u32) -> bool;

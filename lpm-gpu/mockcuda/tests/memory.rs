@@ -6,7 +6,6 @@ use common::{LaunchArg, MockSession, ResultCode, check, entry};
 use mockcuda::api::{device, memory, streams};
 use mockcuda::control;
 
-/// Loads a word from `a` and stores it to `b`.
 const COPY_WORD: &str = "ld.param.u64 %rd1, [k_a]; ld.param.u64 %rd2, [k_b]; ld.global.u32 %r1, [%rd1]; st.global.u32 [%rd2], %r1;";
 
 fn copy_word(driver: &MockSession, from: u64, to: u64) -> Result<(), ResultCode> {
@@ -40,7 +39,6 @@ fn a_word_too_far_ends_the_context() {
     {
         let address = driver.device(&[1_u32, 2]);
         assert_eq!(copy_word(&driver, address + from, address + to).unwrap_err(), code, "{what}");
-        // Now every call returns the code, but another context works.
         assert_eq!(driver.alloc(4).unwrap_err(), code, "{what}");
         assert_eq!(driver.free(address).unwrap_err(), code, "{what}");
         driver = again(driver);

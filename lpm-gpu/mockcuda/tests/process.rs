@@ -37,7 +37,6 @@ fn opened_by_its_path_it_is_libcuda() {
     }
 }
 
-/// The library exports exactly the functions that `lpm-gpu` looks up.
 #[test]
 fn what_is_served_is_what_the_engines_call() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -57,7 +56,6 @@ fn what_is_served_is_what_the_engines_call() {
     assert_eq!(served, called);
 }
 
-/// Runs this binary again for one test, with a switch set.
 fn child(test: &str, name: &str, value: &str) -> String {
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture"])

@@ -1,8 +1,6 @@
-//! Connections to the device, which streams share.
-//!
-//! The driver reads `CUDA_DEVICE_MAX_CONNECTIONS` at initialisation: default 8, at most 32. A stream that shares the connection
-//! of a persistent kernel waits for it, that is, for ever. So the process asks for all connections, and refuses readers beyond
-//! them ([`ResidentRoom`](super::ResidentRoom)).
+//! Connections to the device, which streams share. The driver reads `CUDA_DEVICE_MAX_CONNECTIONS` at initialisation: default
+//! 8, at most 32. A stream that shares the connection of a persistent kernel waits for it for ever. So the process asks for
+//! all connections, and refuses readers beyond them ([`ResidentRoom`](super::ResidentRoom)).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -24,7 +22,6 @@ pub fn ask_for_connections() {
     }
 }
 
-/// Whether the calling thread is the only one; false if unknown.
 fn is_single_threaded() -> bool {
     std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() == 1)
 }

@@ -44,8 +44,7 @@ pub struct Facts {
     pub l2_bytes: Option<u64>,
     /// Part of the L2 cache that persisting accesses can reserve, bytes; 0 if unsupported.
     pub l2_persisting_bytes_max: Option<u64>,
-    /// Whether the driver has stream-ordered memory pools, so that device memory can be allocated and freed while persistent
-    /// kernels run ([`Resident`](super::Resident)).
+    /// Whether device memory can be allocated and freed while persistent kernels run ([`Resident`](super::Resident)).
     pub memory_pools: bool,
 }
 
@@ -61,7 +60,6 @@ struct Context {
     id: u64,
     /// The driver's error code that ended the context; 0 while usable.
     lost: AtomicU32,
-    /// The device's streams and deferred frees.
     book: Arc<Mutex<Book>>,
     facts: Facts,
 }
@@ -81,8 +79,7 @@ thread_local! {
     static BOUND: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Calls a driver function with the device's context bound to this thread. Records an error that ends the context; no call
-/// is made after it.
+/// Calls a driver function with the device's context bound to this thread; makes no call after the context has ended.
 macro_rules! on {
     ($device:expr, $name:ident($($argument:expr),* $(,)?)) => {{
         let device: &$crate::cu::Device = $device;
@@ -186,7 +183,6 @@ impl Device {
         self.0.raw.0
     }
 
-    /// Binds the context to this thread, for `call`.
     #[inline]
     pub(super) fn bind(&self, call: &'static str) -> Result<&'static Driver, GpuError> {
         let context = &*self.0;
@@ -207,7 +203,6 @@ impl Device {
         self.0.driver.check(call, code).inspect_err(|error| self.note(error))
     }
 
-    /// The error of a call that is not made because the context has ended.
     #[cold]
     fn lost_error(&self, call: &'static str) -> GpuError {
         match self.0.lost.load(Ordering::Relaxed) {
@@ -227,9 +222,8 @@ impl Device {
         }
     }
 
-    /// Gives up the device because `what` exceeded `limit`. From now on it is [lost](Self::is_lost): no driver call is made, and
-    /// dropped objects leak, because the driver would wait for work that never ends. For callers with their own wait loops;
-    /// [`Stream::finish`](super::Stream::finish) and [`Event::wait`](super::Event::wait) call it. Returns [`GpuError::Stalled`].
+    /// Gives up the device because `what` exceeded `limit`: it is [lost](Self::is_lost), no driver call is made, and dropped
+    /// objects leak, because the driver would wait for work that never ends. Returns [`GpuError::Stalled`].
     #[cold]
     pub fn give_up(&self, what: &'static str, limit: Duration) -> GpuError {
         self.0.lost.store(STALLED, Ordering::Relaxed);
@@ -282,8 +276,7 @@ impl Device {
         self.sweep(&mut book);
     }
 
-    /// Registers a persistent kernel with these arguments just before its launch, until [`Self::resident_ended`]. Takes the lock
-    /// under which calls that wait for the whole device are decided.
+    /// Registers a persistent kernel before its launch, under the lock that decides on calls that wait for the whole device.
     pub(super) fn resident_began(&self, progress: &Arc<StreamProgress>, arguments: Vec<u64>) {
         self.book().resident_began(progress, arguments);
     }
@@ -294,8 +287,7 @@ impl Device {
         self.sweep(&mut book);
     }
 
-    /// Frees `memory` once no enqueued work can use it; returns at once. Errors are dropped: they mean that the context has ended,
-    /// and its memory with it.
+    /// Frees `memory` once no enqueued work can use it. Errors mean that the context has ended, and its memory with it.
     pub(super) fn free(&self, memory: DriverMemory) {
         if self.is_lost() {
             return;
@@ -369,8 +361,7 @@ impl Device {
     }
 }
 
-/// The book of device `index`, shared by all its owners: their contexts are one to the driver, with the same persistent
-/// kernels.
+/// The book of device `index`, shared by its owners: to the driver their contexts are one, with the same persistent kernels.
 fn book_of(index: sys::CUdevice) -> Arc<Mutex<Book>> {
     static BOOKS: Mutex<Vec<(sys::CUdevice, Weak<Mutex<Book>>)>> = Mutex::new(Vec::new());
     let mut books = BOOKS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -390,8 +381,7 @@ impl std::fmt::Debug for Device {
 }
 
 impl Context {
-    /// Frees all buried resources once their work is done; `false` if that takes too long. While the device has other owners,
-    /// they free the rest.
+    /// Frees buried resources once their work is done; the device's other owners free the rest. `false` if that takes too long.
     fn finish(&self) -> bool {
         // SAFETY: the context is retained as long as `self` lives.
         if unsafe { (self.driver.cuCtxSetCurrent)(self.raw.0) } != SUCCESS {
@@ -429,8 +419,7 @@ impl Drop for Context {
     }
 }
 
-/// Polls `over` until it returns true, at most `limit`; then `device` is given up. The pauses grow to about 10 us, because each poll
-/// takes a lock that submitting threads need, too.
+/// Polls `over`, at most `limit`; then `device` is given up. Pauses grow to about 10 us: a poll takes the submitters' lock.
 pub(super) fn poll(
     device: &Device,
     what: &'static str,
@@ -456,7 +445,6 @@ pub(super) fn poll(
     Ok(())
 }
 
-/// Converts out-of-memory to [`GpuError::OutOfMemory`] with the bytes requested; returns other errors unchanged.
 pub(super) fn memory_error(error: GpuError, what: &'static str, bytes: usize) -> GpuError {
     match error {
         GpuError::Call { code: OUT_OF_MEMORY, .. } => GpuError::OutOfMemory { what, bytes: bytes as u64 },

@@ -1,8 +1,6 @@
-//! The driver functions in use, looked up once.
-//!
-//! `cudarc::driver::sys` looks up a function at its first call, and panics if it is missing. It also returns a Rust `enum` of
-//! one version's codes, so a later driver's code would be undefined behaviour. Here all functions are looked up before the first
-//! call, results are plain numbers, and the compiler checks each signature against cudarc's. cudarc loads the library.
+//! The driver functions in use, looked up before the first call; results are plain numbers, and the compiler checks each
+//! signature against cudarc's. `cudarc::driver::sys` looks up a function at its first call, and panics if it is missing. It
+//! also returns a Rust `enum` of one version's codes, so a later driver's code would be undefined behaviour.
 
 use super::connections;
 use super::error::{GpuError, ends_context};
@@ -25,7 +23,6 @@ unsafe impl<T> Send for RawHandle<T> {}
 // SAFETY: as for `Send`.
 unsafe impl<T> Sync for RawHandle<T> {}
 
-/// Declares [`Driver`]: function pointers, the check of their types against cudarc's, and their look-up.
 macro_rules! functions {
     ($($name:ident($($type:ty),* $(,)?);)*) => {
         $(const _: unsafe fn($($type),*) -> sys::CUresult = sys::$name;)*
@@ -134,7 +131,6 @@ impl Driver {
     }
 }
 
-/// Calls a driver function; errors carry its name.
 macro_rules! call {
     ($driver:expr, $name:ident($($argument:expr),* $(,)?)) => {{
         let driver: &$crate::cu::driver::Driver = $driver;
@@ -144,8 +140,7 @@ macro_rules! call {
 }
 pub(super) use call;
 
-/// The driver with all its functions; else [`GpuError::NoDriver`] or [`GpuError::MissingSymbol`], which is not cached, because a driver
-/// may be installed later.
+/// The driver with all its functions. Errors are not cached, because a driver may be installed later.
 pub(super) fn driver() -> Result<&'static Driver, GpuError> {
     static DRIVER: OnceLock<Driver> = OnceLock::new();
     if let Some(driver) = DRIVER.get() {

@@ -110,7 +110,6 @@ impl Kernel {
         Err(GpuError::Threads { entry: self.0.entry.clone(), wanted: threads, max, registers })
     }
 
-    /// Checks the number and sizes of arguments.
     #[inline]
     pub(super) fn accepts(&self, args: &[Arg<'_>]) -> Result<(), GpuError> {
         let takes = &self.0.loaded.parameters;
@@ -237,7 +236,6 @@ impl<'a> Arg<'a> {
         }
     }
 
-    /// Records that work `number` of a stream of `device` uses the memory.
     #[inline]
     pub(super) fn note(
         &mut self,

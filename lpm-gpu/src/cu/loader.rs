@@ -30,8 +30,7 @@ pub struct KernelFacts {
     pub threads_block_max: u32,
 }
 
-/// Loads all modules and their kernels. Otherwise the driver would load them at first use, and wait for running kernels, for
-/// persistent ones for ever.
+/// Loads all modules and kernels: at first use the driver would wait for running kernels, for persistent ones for ever.
 pub(super) fn load_all(driver: &Driver) -> Result<Vec<LoadedModule>, GpuError> {
     ptx::MODULES
         .iter()
@@ -45,7 +44,6 @@ pub(super) fn load_all(driver: &Driver) -> Result<Vec<LoadedModule>, GpuError> {
         .collect()
 }
 
-/// Loads `text` as a module for the lifetime of the context.
 fn load(driver: &Driver, name: &str, text: &str) -> Result<RawHandle<sys::CUmodule>, GpuError> {
     let refused = |reason: String| GpuError::Ptx { module: name.to_owned(), reason };
     let image = CString::new(text).map_err(|_| refused("it contains a NUL byte".to_owned()))?;
@@ -80,7 +78,6 @@ fn load(driver: &Driver, name: &str, text: &str) -> Result<RawHandle<sys::CUmodu
     Ok(RawHandle(raw))
 }
 
-/// Kernel `entry` of a module.
 pub(super) fn find_kernel(
     driver: &Driver,
     (module, module_raw): LoadedModule,

@@ -80,7 +80,6 @@ impl<T: Plain> DeviceBuffer<T> {
         &self.device
     }
 
-    /// Address of elements `range`, if within the array.
     pub(super) fn range(&self, range: &Range<usize>) -> Result<sys::CUdeviceptr, GpuError> {
         within(range, self.len)?;
         Ok(self.pointer + (range.start * size_of::<T>()) as u64)

@@ -1,7 +1,5 @@
 //! A safe wrapper around the CUDA driver, with most of the crate's `unsafe` code.
 //!
-//! Engines use the objects here, which call `driver`, which calls libcuda.
-//!
 //! | purpose | type | part of |
 //! |---|---|---|
 //! | find and open a GPU, its properties | [`probe`], [`Device::open`], [`Facts`] | |
@@ -22,11 +20,9 @@
 //! 4. Memory returns to the driver when all work enqueued before its drop is done; a [`Resident`] kernel holds its memory as
 //!    long as it runs (`reclaim`).
 //!
-//! Errors that end the context, such as an illegal address, mark the device as [lost](Device::is_lost): later calls fail, and
-//! drops are silent.
-//!
-//! Kernels are trusted like this crate's Rust code. Tests over `mockcuda`, which checks every access, show that a kernel stays
-//! within its arrays for its count.
+//! Errors that end the context, such as an illegal address, mark the device as [lost](Device::is_lost): later calls fail,
+//! and drops are silent. Kernels are trusted like this crate's Rust code: tests over `mockcuda`, which checks every access,
+//! show that a kernel stays within its arrays for its count.
 
 mod batch_graph;
 mod connections;

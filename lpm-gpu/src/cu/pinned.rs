@@ -117,7 +117,6 @@ impl<T: Plain> Pinned<T> {
         self.host.0
     }
 
-    /// Device, device address, and record of uses.
     #[inline]
     pub(super) fn mapped(&mut self) -> (&Device, sys::CUdeviceptr, &mut Uses) {
         (&self.device, self.memory.mapped, &mut self.uses)

@@ -21,7 +21,6 @@ pub fn probe() -> Result<Probe, GpuError> {
     init().map(|(_, found)| found)
 }
 
-/// [`probe`], with the initialised driver.
 pub(super) fn init() -> Result<(&'static Driver, Probe), GpuError> {
     let driver = driver()?;
     let mut version = 0;

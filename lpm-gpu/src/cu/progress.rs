@@ -13,13 +13,11 @@ pub(super) struct StreamProgress {
 }
 
 impl StreamProgress {
-    /// Number of the last work enqueued, or about to be.
     #[inline]
     pub(super) fn issued(&self) -> u64 {
         self.issued.load(Ordering::Acquire)
     }
 
-    /// Whether all work up to `number` is known to be done.
     #[inline]
     pub(super) fn is_over(&self, number: u64) -> bool {
         self.done.load(Ordering::Acquire) >= number

@@ -1,6 +1,5 @@
 //! The embedded PTX of the kernels, and their parameter sizes.
 
-/// Most parameters of a kernel.
 pub(super) const ARGUMENTS_MAX: usize = 12;
 
 /// Name and PTX text (`kernels/NAME.ptx`) of each module.
@@ -15,7 +14,6 @@ pub(super) fn text(name: &str) -> Option<&'static str> {
     MODULES.iter().find(|module| module.0 == name).map(|module| module.1)
 }
 
-/// The kernels of a module's text.
 pub(super) fn entries(text: &str) -> impl Iterator<Item = &str> {
     text.split(".entry ").skip(1).filter_map(|rest| rest.split_once('(').map(|(name, _)| name.trim()))
 }
@@ -30,7 +28,6 @@ pub(super) fn parameters(text: &str, entry: &str) -> Option<Vec<u8>> {
     Some(declared.map(size_of_parameter).collect())
 }
 
-/// Size of a declaration such as `.param .u64 name`.
 fn size_of_parameter(declaration: &str) -> u8 {
     if declaration.contains('[') {
         return 0;

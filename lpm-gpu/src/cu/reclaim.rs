@@ -1,17 +1,15 @@
-//! Deferred frees: when resources return to the driver.
+//! Deferred frees. A drop *buries* a resource: it is recorded with the streams that may still use it. Each later allocation,
+//! drop or close frees the buried resources that are no longer in use. So a drop never waits, and a hanging device costs a
+//! leak, not a thread.
 //!
-//! A drop *buries* a resource: it is recorded with the streams that may still use it. Each later allocation, drop or close frees
-//! the buried resources that are no longer in use. So a drop never waits, and a hanging device costs a leak, not a thread.
-//!
-//! - `cuMemFree` and `cuMemFreeHost` wait for the whole device (CUDA programming guide, stream-ordered memory allocator), with a
-//!   persistent kernel for ever. `cuMemAllocAsync` and `cuMemFreeAsync` are ordered with one stream and wait for no other.
-//!   So device memory comes from the device's memory pool.
-//! - Page-locked memory has no such call. It is freed when no persistent kernel runs and all streams are idle, checked under the
-//!   lock that a persistent kernel's launch takes, too. Until then it is reused for requests of the same size.
+//! - `cuMemFree` and `cuMemFreeHost` wait for the whole device (CUDA programming guide, stream-ordered memory allocator),
+//!   with a persistent kernel for ever. `cuMemAllocAsync` and `cuMemFreeAsync` wait for one stream alone. So device memory
+//!   comes from the device's memory pool.
+//! - Page-locked memory has no such call. It is freed when no persistent kernel runs and all streams are idle, checked under
+//!   the lock that a persistent kernel's launch takes, too. Until then it is reused for requests of the same size.
 //! - Loading or unloading a module waits for the whole device: modules are loaded when the device is opened, and go with its
 //!   context. So does creating streams beyond the driver's stock: all are created before the first persistent kernel.
-//! - A device without memory pools (some virtual ones) frees device memory like page-locked memory, and has no persistent
-//!   kernels ([`Facts::memory_pools`](super::Facts::memory_pools)).
+//! - A device without memory pools (some virtual ones) frees all memory like page-locked memory: it has no persistent kernels.
 //!
 //! All uses of buried memory were enqueued before its drop, so they are done when the streams reach their number at that time.
 //! A persistent kernel is never done: it holds its arguments, and its owner must keep memory that it reaches indirectly.
@@ -89,17 +87,14 @@ struct Grave {
 
 pub(super) type Failed = (&'static str, u32);
 
-/// A device's streams and buried resources. All contexts of a device in this process share one book: they are one context to
-/// the driver.
+/// A device's streams and buried resources, shared by its contexts in this process, which are one context to the driver.
 #[derive(Default)]
 pub(super) struct Book {
     lines: Vec<BookedStream>,
     /// Persistent kernels of all readers, launched or not yet.
     pub(super) admitted: Admitted,
     graves: Vec<Grave>,
-    /// Loaded when the device was opened; they go with its context.
     pub(super) modules: Vec<LoadedModule>,
-    /// Stream of the pool's allocations and frees; created at first use.
     pool: Option<RawHandle<sys::CUstream>>,
     /// Whether the driver can give [`STREAMS_MAX`] streams without waiting.
     has_streams: bool,
@@ -148,8 +143,7 @@ impl Book {
         all
     }
 
-    /// Opens a stream; a `first` one must not wait for persistent kernels. `None` beyond [`STREAMS_MAX`] streams with persistent
-    /// kernels. The context must be bound.
+    /// A `first` stream must not wait for persistent kernels. `None` beyond [`STREAMS_MAX`] with them. The context must be bound.
     pub(super) fn open(
         &mut self,
         driver: &Driver,
@@ -205,7 +199,6 @@ impl Book {
         self.graves.push(Grave { memory, uses });
     }
 
-    /// Buried page-locked memory of the same size that is no longer in use.
     pub(super) fn reuse_host_memory(&mut self, bytes: usize, flags: u32) -> Option<HostMemory> {
         let at = self.graves.iter().position(|grave| {
             let fits = |memory: HostMemory| memory.bytes == bytes && memory.flags == flags;
@@ -276,7 +269,6 @@ impl Book {
         self.graves.is_empty() && self.lines.iter().all(|line| !line.orphan)
     }
 
-    /// Ends the book with the last context of the device.
     pub(super) fn close(&mut self, driver: &Driver) {
         self.modules.clear();
         self.has_streams = false;

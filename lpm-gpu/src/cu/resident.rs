@@ -12,15 +12,12 @@ use std::time::Duration;
 const STOP_LIMIT: Duration = Duration::from_secs(2);
 
 /// A running persistent kernel with its own stream. Its arguments, and all page-locked memory, are freed only after its end,
-/// since the driver would wait for it. Other device memory can be allocated and freed meanwhile on a device with
-/// [memory pools](super::Facts::memory_pools).
+/// since the driver would wait for it. Its memory must be usable by host and device at once ([`Shared`](super::Shared)), or
+/// unused by the host ([`DeviceBuffer`](super::DeviceBuffer)). The caller keeps alive the device memory that it reaches
+/// through addresses in memory rather than arguments.
 ///
-/// Its memory must be usable by host and device at once ([`Shared`](super::Shared)), or unused by the host
-/// ([`DeviceBuffer`](super::DeviceBuffer)). The caller keeps alive the device memory that it reaches through addresses in memory
-/// rather than arguments.
-///
-/// A stream on the same connection to the device waits for the kernel (8 connections, or `CUDA_DEVICE_MAX_CONNECTIONS`, at most
-/// 32). So launch one kernel for many slots. [`ResidentRoom`](super::ResidentRoom) reserves connections and blocks.
+/// A stream on the same connection to the device waits for the kernel, so launch one kernel for many slots.
+/// [`ResidentRoom`](super::ResidentRoom) reserves connections and blocks.
 pub struct Resident {
     stream: Stream,
     stop: Box<dyn Fn() + Send>,

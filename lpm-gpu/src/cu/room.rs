@@ -10,8 +10,7 @@
 //!
 //! Update kernels count as one block that is not there yet ([`ResidentRoom::for_one_block`](super::ResidentRoom::for_one_block)).
 
-/// Parts of a multiprocessor, divisible by every occupancy: the least common multiple of 1 to 32, the most blocks of a
-/// multiprocessor on any device.
+/// Parts of a multiprocessor: the least common multiple of 1 to 32, the possible occupancies of any device.
 pub(super) const MULTIPROCESSOR: u64 = 144_403_552_893_600;
 
 #[derive(Debug, Default)]
@@ -101,7 +100,6 @@ mod tests {
                 let mut admitted = Admitted::default();
                 for occupancy in occupancies.into_iter().cycle().take(40) {
                     let share = MULTIPROCESSOR / occupancy;
-                    // In pieces, as readers are created.
                     let piece = admitted.left(share, multiprocessors).min(7);
                     if piece == 0 && !admitted.is_open_to(share, multiprocessors) {
                         continue;

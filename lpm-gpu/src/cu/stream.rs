@@ -298,7 +298,6 @@ impl Stream {
         &self.progress
     }
 
-    /// Checks that objects of `device` may be used here.
     #[inline]
     pub(super) fn own(&self, device: &Device, what: &'static str) -> Result<(), GpuError> {
         if self.device.is(device) { Ok(()) } else { Err(GpuError::Foreign(what)) }

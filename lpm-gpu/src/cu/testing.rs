@@ -1,7 +1,5 @@
-//! Chooses the driver of a test: `mockcuda`, or with `LPM_GPU=real` the host's.
-//!
-//! Cargo puts `libmockcuda.so` next to the test binary. It is opened by its path before anything looks up `libcuda.so`; by its
-//! SONAME, that name then resolves to the mock in this process.
+//! Chooses the driver of a test: `mockcuda`, or with `LPM_GPU=real` the host's. Cargo puts `libmockcuda.so` next to the test
+//! binary. It is opened by its path before anything looks up `libcuda.so`; by its SONAME, that name then resolves to the mock.
 
 use super::{Device, connections, probe};
 use std::ffi::{CStr, CString, c_char, c_void};
@@ -136,7 +134,6 @@ pub struct Mock {
     loaded: (),
 }
 
-/// Defines controls: name, parameters, result, and the library's function.
 macro_rules! controls {
     ($($(#[$doc:meta])+ $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)? = $symbol:literal;)*) => {
         impl Mock {
@@ -158,8 +155,7 @@ macro_rules! controls {
 controls! {
     /// Driver calls so far, without `cuGetErrorName`.
     calls() -> u64 = c"mockcuda_calls";
-    /// Driver call `index`, counted from 0 as in [`Self::calls`], returns `code` once. A code that ends the context persists until
-    /// the context is released.
+    /// Driver call `index`, from 0, returns `code` once. A code that ends the context persists until its release.
     fail_at(index: u64, code: u32) = c"mockcuda_fail_at";
     /// Call `index` (from 0, counted from now) of function `name` returns `code` once; null cancels.
     fail_call_raw(name: *const c_char, index: u64, code: u32) = c"mockcuda_fail_call";
@@ -193,8 +189,8 @@ controls! {
     host_used() -> u64 = c"mockcuda_host_used";
     /// Starts counting memory transactions of loads from `bytes` bytes at device address `address`; 0 bytes: none.
     watch_loads(address: u64, bytes: u64) = c"mockcuda_watch_loads";
-    /// Transactions of `bytes` bytes, 32 or 128, of loads from the watched memory: for each load of a warp, the aligned blocks that
-    /// its lanes access.
+    /// Transactions of `bytes` bytes, 32 or 128: aligned blocks of the watched memory that a warp's load accesses, over all
+    /// loads.
     transactions(bytes: u64) -> u64 = c"mockcuda_transactions";
     /// Marks `words` words from device address `address` on as freed, until they are written or unmarked.
     mark_freed(address: u64, words: u64) = c"mockcuda_mark_freed";
@@ -210,8 +206,7 @@ impl Mock {
         connections::set(connections);
     }
 
-    /// Call `index` of function `name` (from 0, counted from now) returns `code` once. Unlike a number among all calls, it does not
-    /// depend on how often a stream is polled.
+    /// Call `index` of function `name` (from 0, counted from now) returns `code` once, however often a stream is polled.
     pub fn fail_call(self, name: &str, index: u64, code: u32) {
         let name = CString::new(name).unwrap_or_default();
         self.fail_call_raw(name.as_ptr(), index, code);
@@ -258,7 +253,6 @@ impl Mock {
         symbol
     }
 
-    /// The address of `name`, or null.
     fn find(self, name: &'static CStr) -> *mut c_void {
         let Self { loaded: () } = self;
         // SAFETY: a string that ends in zero.

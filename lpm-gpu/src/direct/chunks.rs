@@ -1,24 +1,18 @@
-//! Allocation and reclaim of chunks.
-//!
-//! A chunk is *new* from allocation to the next steps, *live* while the device's table points to it, and in *limbo* from
-//! the update that unlinked it until no lookup can still read it.
+//! Allocation and reclaim of chunks. A chunk is *new* from allocation to the next steps, *live* while the device's table
+//! points to it, and in *limbo* from the update that unlinked it until no lookup can still read it.
 
 use std::collections::VecDeque;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChunkState {
     Free,
-    /// Allocated since the last steps: unknown to the device.
     New,
-    /// The device's table points to it.
     Live,
-    /// Unlinked, but lookups may still read it.
     Limbo,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Chunks {
-    /// State of each chunk allocated since the last rebuild.
     states: Vec<ChunkState>,
     free: Vec<u32>,
     unlinked: Vec<u32>,

@@ -1,7 +1,6 @@
-//! Parts shared by GALE and SAIL_L, which index arrays directly by bits of the key.
-//!
-//! Both expand a route over all units that it covers, and note in each unit the length of its route. So an update does not search:
-//! it rewrites a unit if the length in it permits. [`mod@unit`] is a word of a table, `chunks` the allocation of blocks of 256 units.
+//! Parts shared by GALE and SAIL_L, which index arrays directly by bits of the key. Both expand a route over all units that
+//! it covers, and note in each unit the length of its route. So an update does not search: it rewrites a unit if the length
+//! in it permits. [`mod@unit`] is a word of a table, `chunks` the allocation of blocks of 256 units.
 
 mod chunks;
 pub mod unit;

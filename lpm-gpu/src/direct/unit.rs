@@ -1,8 +1,6 @@
-//! A unit: next hop or chunk, and the length of its route.
-//!
-//! `value << 8 | chunk << 7 | depth`: 24 bits of next-hop id or chunk number, six bits of prefix length (0..=32). A unit
-//! without a route is zero, and a default route has depth 0, too: so withdrawing the default route writes zero, and
-//! inserting it passes the depth test exactly where no route is.
+//! A unit: next hop or chunk, and the length of its route: `value << 8 | chunk << 7 | depth`, with 24 bits of next-hop id or
+//! chunk number, six bits of prefix length (0..=32). A unit without a route is zero, and a default route has depth 0, too:
+//! so withdrawing the default route writes zero, and inserting it passes the depth test exactly where no route is.
 
 use crate::host::PrefixOp;
 use fib::{NextHopId, Prefix4};
@@ -48,11 +46,8 @@ impl Unit {
     }
 }
 
-/// A route drawn over its units: overwrites units whose depth is in a range.
-///
-/// The poster draws squares with OpenGL: an insert with the depth test GEQUAL, so that a wider route never overwrites a
-/// narrower one; a delete in two passes over the stencil buffer, because a depth test cannot require equality. A kernel
-/// compares freely, and each unit belongs to one thread, so a delete needs one pass here.
+/// A route drawn over its units: overwrites units whose depth is in a range. The poster's delete takes two passes over the
+/// stencil buffer, because OpenGL's depth test cannot require equality; a kernel compares freely, so one pass suffices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Draw {
     /// Least depth that is overwritten.

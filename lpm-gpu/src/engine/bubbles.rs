@@ -47,7 +47,6 @@ pub(super) struct Bubbles {
     tables: TableStaging,
     write_words: Kernel,
     writes: Staging<Write>,
-    /// For tables that are updated by operations.
     ops: Option<Staging<PrefixOp>>,
     /// Threads of the block that runs operations; fewer if registers require.
     ops_threads: u32,
@@ -55,7 +54,6 @@ pub(super) struct Bubbles {
 }
 
 impl Bubbles {
-    /// `ops_threads`: threads for operations, if a table has any.
     pub(super) fn new(gpu: &Gpu, ops_threads: Option<u32>) -> Result<Self, GpuError> {
         let stream = Stream::new(&gpu.device, Priority::First)?;
         Ok(Self {
@@ -69,7 +67,6 @@ impl Bubbles {
         })
     }
 
-    /// Writes `image` into `table`, which has room for it and is not in service. Returns when the write has ended.
     pub(super) fn write_table(&mut self, table: &mut DeviceTable, image: &Image<'_>) -> Result<(), GpuError> {
         self.tables.write(&mut self.stream, table, image)
     }
@@ -81,8 +78,7 @@ impl Bubbles {
         kernels.map(|(kernel, threads)| ResidentRoom::for_one_block(kernel, threads)).collect()
     }
 
-    /// Runs `steps` on `table` in order, each to its end before the next. Returns when all have ended. `ops`: the kernel of
-    /// operations.
+    /// Runs `steps` on `table` in order, each to its end before the next; `ops` is the kernel of operations.
     pub(super) fn run(
         &mut self,
         table: &DeviceTable,
@@ -157,8 +153,7 @@ fn fitting(threads: u32, kernel: &Kernel) -> u32 {
     threads.min(kernel.facts().threads_block_max & !31).max(32)
 }
 
-/// Copies `parts` through `stage` and calls `launch` for each piece of a part in order. Returns when all have ended. Each
-/// piece overwrites the previous one in the device's array: stream order puts the copy after the previous launch.
+/// Calls `launch` for each piece of `parts`, copied through `stage`: stream order puts a copy after the previous launch.
 fn staged<'a, T: Plain>(
     stream: &mut Stream,
     stage: &mut Staging<T>,

@@ -32,7 +32,6 @@ pub(super) struct Request {
 pub(super) struct BatchNumber(u32);
 
 impl BatchNumber {
-    /// A given number, for tests of the wrap-around.
     #[cfg(any(test, model))]
     pub(super) const fn numbered(number: u32) -> Self {
         Self(number)
@@ -62,7 +61,6 @@ impl Doorbells {
         Self { control, done, parts }
     }
 
-    /// The control block and the done words, for the kernel.
     pub(super) const fn shared(&self) -> (&Shared<u64>, &Shared<u32>) {
         (&self.control, &self.done)
     }

@@ -1,7 +1,6 @@
-//! No lookup reads an unlinked node once it may be written again: the mock driver counts reads of words marked as freed.
-//!
-//! The test computes the freed words independently of the table: a copy of the device's words follows the steps, and a walk
-//! from the root finds the reachable words. Words reachable only in generations that are over are free.
+//! No lookup reads an unlinked node once it may be written again: the mock driver counts reads of words marked as freed. The
+//! test finds these words independently of the table: a copy of the device's words follows the steps, and a walk from the
+//! root finds the reachable words. Words reachable only in generations that are over are free.
 
 use crate::cu::testing::{self, Mock, TestDriver};
 use crate::engine::{GAMT, GpuEngine, HostTables, LaunchPlan};
@@ -18,7 +17,6 @@ use std::sync::{Arc, Mutex};
 
 #[derive(Default)]
 struct FreedWatch {
-    /// Device address of its words; 0 if unknown.
     address: u64,
     table: Option<LoadedTable>,
     /// For each word, the last update whose table reached it; 0 for never, or for freed words.
@@ -28,7 +26,6 @@ struct FreedWatch {
 }
 
 impl FreedWatch {
-    /// Notes the reachable words after `update`, which `table` includes.
     fn update(&mut self, update: u64) {
         self.last = update;
         let reachable = self.table.iter().flat_map(LoadedTable::reachable);
@@ -178,7 +175,6 @@ fn address(dice: &mut SplitMix64) -> u64 {
     (place.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ noise) & !(7 << 61) | 1 << 61
 }
 
-/// Adds long routes, and withdraws the oldest ones.
 fn delta(
     dice: &mut SplitMix64,
     installed: &mut VecDeque<(Prefix<u32>, Prefix<u128>)>,
@@ -224,7 +220,6 @@ struct Stop<'a>(&'a Signals);
 /// Keys of a batch: enough that its lookup overlaps an update.
 const BATCH: usize = 1024;
 
-/// Keeps every slot of `reader` in flight until stopped.
 fn look_up(mut reader: Box<dyn EngineReader>, seed: u64, signals: &Signals) {
     let _others = Stop(signals); // if this thread panics
     let mut dice = SplitMix64(seed);
@@ -249,7 +244,6 @@ fn look_up(mut reader: Box<dyn EngineReader>, seed: u64, signals: &Signals) {
     }
 }
 
-/// Applies small deltas, and lets readers collect batches in between.
 fn write(rig: &mut FreedRig, signals: &Signals) {
     let _readers = Stop(signals);
     let (mut dice, mut installed) = (SplitMix64(99), VecDeque::new());
@@ -296,7 +290,6 @@ fn what_was_freed_is_never_read() {
     }
 }
 
-/// Counterpart: a read of a word marked as freed is counted.
 #[test]
 fn a_read_of_what_was_freed_is_found() {
     let _exclusive = testing::exclusive();

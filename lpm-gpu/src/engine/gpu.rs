@@ -7,8 +7,7 @@ use rustc_hash::FxHashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Default block size: enough warps to hide memory latency with few blocks a multiprocessor, and few enough that the last
-/// block of a batch does not run alone for long.
+/// Default block size: enough warps to hide memory latency, few enough that a batch's last block does not run alone for long.
 const THREADS: u32 = 256;
 
 const THREADS_MIN: u32 = 64;
@@ -52,7 +51,6 @@ pub(super) struct LaunchPlan {
     pub(super) multiprocessors_log2: u32,
     /// Most IPv4 keys that [`fib::EngineReader::lookup`] puts in a batch.
     pub(super) batch_v4: usize,
-    /// Most IPv6 keys.
     pub(super) batch_v6: usize,
     pub(super) stall: Duration,
 }
@@ -75,8 +73,7 @@ impl LaunchPlan {
         }
     }
 
-    /// The launch for `count` keys, `2^keys_log2` a thread at a time: blocks for the work at hand, smaller ones if that occupies
-    /// more multiprocessors.
+    /// The launch for `count` keys, `2^keys_log2` a thread at a time; smaller blocks if that occupies more multiprocessors.
     #[inline]
     pub(super) fn shape(&self, count: u32, keys_log2: u32) -> Shape {
         let even = (count >> keys_log2 >> self.multiprocessors_log2).next_power_of_two();
@@ -88,7 +85,6 @@ impl LaunchPlan {
 }
 
 pub(super) struct Gpu {
-    /// Name of the engine, for errors.
     pub(super) engine: &'static str,
     pub(super) device: Device,
     kernels: Mutex<FxHashMap<String, Kernel>>,
@@ -99,7 +95,6 @@ impl Gpu {
         Ok(Self { engine, device: Device::open(index)?, kernels: Mutex::default() })
     }
 
-    /// Kernel `entry` of `module`, cached.
     pub(super) fn kernel(&self, module: &'static str, entry: &str) -> Result<Kernel, GpuError> {
         let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(kernel) = kernels.get(entry) {
@@ -110,7 +105,6 @@ impl Gpu {
         Ok(kernel)
     }
 
-    /// Converts `error` to an error of this engine.
     #[cold]
     pub(super) fn fault(&self, error: GpuError) -> fib::EngineError {
         error.into_engine(self.engine)

@@ -1,7 +1,5 @@
-//! One family's path of a batch to the device and back, by mode.
-//!
-//! A lane owns the memory of a slot's batches, allocated with the reader. `write` stores keys, `launch` enqueues, `is_over`
-//! polls the device, and `answers` lends the results. The slot keeps track of the batch in flight.
+//! One family's path of a batch to the device and back, by mode. A lane owns the memory of a slot's batches, allocated with
+//! the reader. The slot keeps track of the batch in flight.
 
 use super::gpu::{DeviceKey, LaunchPlan};
 use super::params::Mode;
@@ -12,13 +10,18 @@ use crate::cu::{
 };
 
 pub(super) enum BatchLane<K: DeviceKey> {
-    /// [`Mode::Copy`].
-    Copy { keys: Pinned<K>, raw: Pinned<u32>, device_keys: DeviceBuffer<K>, device_raw: DeviceWords },
-    /// [`Mode::Graph`].
+    Copy {
+        keys: Pinned<K>,
+        raw: Pinned<u32>,
+        device_keys: DeviceBuffer<K>,
+        device_raw: DeviceWords,
+    },
     Graph(Box<BatchGraph<K>>),
     /// [`Mode::Mapped`]. Keys are write-combined: the device reads them across the bus once, in order.
-    Mapped { keys: Pinned<K>, raw: Pinned<u32> },
-    /// [`Mode::Persistent`].
+    Mapped {
+        keys: Pinned<K>,
+        raw: Pinned<u32>,
+    },
     Persistent(Box<Row<K>>),
 }
 
@@ -57,8 +60,7 @@ impl<K: DeviceKey> BatchLane<K> {
         Ok(())
     }
 
-    /// Looks up the first `count` keys written (at least one) in `table`. `on`: the batch's stream and completion event, except
-    /// for a persistent kernel.
+    /// Looks up the first `count` keys written, at least one. `on`: stream and completion event, except for a persistent kernel.
     #[inline]
     pub(super) fn launch(
         &mut self,

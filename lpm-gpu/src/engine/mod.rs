@@ -7,22 +7,18 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`params`] | parameters by name |
 //! | `gpu` | the device, its kernels, and the plan: mode, streams, blocks, batch sizes |
 //! | `tables` | tables on the device: current, second, swap (GAMT, section 4.3) |
 //! | `side` | one family's table on the host and on the device |
 //! | `bubbles` | the update stream (section 3.2) |
-//! | `grace` | grace periods |
 //! | `lane`, `slot`, `reader` | a batch's path, by mode; slots; the pipeline over streams (section 4.4) |
 //! | `residence`, `doorbell` | persistent kernels that serve slots; their doorbells |
 //! | `calibrate` | batch size and stream count for a latency (section 5.4.4) |
 //!
-//! `apply` first updates both host tables and reserves memory for rebuilt ones: a delta without room is refused here, before
-//! anything is visible. Then it runs the steps on the update stream to their end, or uploads rebuilt tables and swaps them in.
-//! So every batch submitted after `apply` belongs to the new generation. If a driver call fails after that point, whole tables
-//! are uploaded instead.
-//!
-//! `gale` and `sail-gpu` use a GAMT trie for IPv6: their papers treat IPv4 only.
+//! `apply` first updates both host tables and reserves memory for rebuilt ones: a delta without room is refused before
+//! anything is visible. Then it runs the steps on the update stream to their end, or uploads rebuilt tables and swaps them
+//! in. So every batch submitted after `apply` belongs to the new generation. If a driver call fails after that point, whole
+//! tables are uploaded instead. `gale` and `sail-gpu` use a GAMT trie for IPv6: their papers treat IPv4 only.
 
 mod bubbles;
 mod calibrate;
@@ -190,8 +186,8 @@ impl GpuEngine {
         })
     }
 
-    /// Makes `delta`, which leads to `rib`, on the host and on the device. If a driver call fails when the update may be visible,
-    /// whole tables are uploaded instead. If that fails, too, the delta is refused.
+    /// Makes `delta`, which leads to `rib`. If a driver call fails once it may be visible, uploads whole tables; refuses if
+    /// that fails.
     fn update(&mut self, delta: &FibDelta, rib: &Rib) -> Result<(), EngineError> {
         self.update += 1;
         let mut showing = false;
@@ -253,8 +249,8 @@ impl GpuEngine {
         if let Err(error) = taken.and_then(|()| self.v6.take_back(&delta.v6, &before.v6)) {
             self.broken = Some(error);
         } else if !self.shared.gpu.device.is_lost() {
-            // Interrupted steps may have left the current table between two generations: repair it with an update. If that fails, the
-            // next delta repairs it.
+            // Interrupted steps may have left the table between two generations: repair it by an update, else the next delta
+            // does.
             let _ = self.update(&FibDelta::new(), &before);
         }
     }
@@ -266,7 +262,6 @@ impl GpuEngine {
         self.v6.host.reclaim(over);
     }
 
-    /// Figures of the engine, then of its tables.
     fn details(&self) -> Details {
         #[derive(Serialize)]
         struct GpuFigures {
@@ -307,7 +302,6 @@ impl GpuEngine {
     }
 }
 
-/// Refuses blocks of more threads than the device can run of a lookup kernel.
 fn check_threads(
     gpu: &Gpu,
     plan: &LaunchPlan,
@@ -353,7 +347,6 @@ fn persistent_kernels(
 impl EngineWriter for GpuEngine {
     fn info(&self) -> EngineInfo {
         EngineInfo {
-            // The driver compiles the kernels for the device.
             isa_name: "ptx".to_owned(),
             capacity: Capacity {
                 next_hops_max: self.v4.host.next_hops_max(),

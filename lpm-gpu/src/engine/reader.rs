@@ -1,12 +1,11 @@
 //! The reader: a ring of slots over a few streams, so that copies in, kernels and copies out overlap (GAMT, section 4.4).
+//! Slot `s` uses stream `s mod streams`; answers are collected by slot, in the caller's order. Nothing here allocates,
+//! locks, or waits for the writer.
 //!
-//! Slot `s` uses stream `s mod streams`. A stream is in order; the device overlaps streams. Answers are collected by slot, in
-//! the caller's order. Nothing here allocates, locks, or waits for the writer; only `submit` to a slot in flight and
-//! [`EngineReader::lookup`] wait for the device.
-//!
-//! Both wait at most [`fib::EngineOptions::stall_us`]. A slower batch is abandoned: the caller gets an error, and slot and pin
-//! stay in use until the device has finished the batch, which is checked whenever a slot is needed. So a stall of the device
-//! costs the batches in it; after [`super::gpu::STALL_MAX`] the device is given up.
+//! Only `submit` to a slot in flight and [`EngineReader::lookup`] wait for the device, at most
+//! [`fib::EngineOptions::stall_us`]. A slower batch is abandoned: the caller gets an error, and slot and pin stay in use
+//! until the device has finished the batch, which is checked whenever a slot is needed. So a stall of the device costs the
+//! batches in it; after [`super::gpu::STALL_MAX`] the device is given up.
 
 use super::EngineShared;
 use super::gpu::LaunchPlan;
@@ -83,7 +82,6 @@ impl GpuReader {
         })
     }
 
-    /// Submits `keys`, which fit, to slot `at`.
     #[inline]
     fn launch(&mut self, at: usize, keys: Keys<'_>) -> Result<(), GpuError> {
         self.slots[at].settle(self.plan.stall)?;
@@ -202,7 +200,6 @@ impl GpuReader {
         Ok(())
     }
 
-    /// Abandons the batches of [`Self::look_up_in_parts`] after one failed.
     #[cold]
     fn abandon(&mut self) {
         for &at in &self.lookup_slots {

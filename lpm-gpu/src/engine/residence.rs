@@ -1,7 +1,6 @@
-//! Persistent kernels: one for each reader and family, which serves all slots of the reader (protocol: `kernels/common.cuh`).
-//!
-//! Not one a slot: streams share few connections to the device, and work enqueued on a persistent kernel's connection, even
-//! the update stream's, waits until the kernel ends.
+//! Persistent kernels: one for each reader and family, which serves all slots of the reader (protocol:
+//! `kernels/common.cuh`). Not one a slot: streams share few connections to the device, and work enqueued on a persistent
+//! kernel's connection, even the update stream's, waits until the kernel ends.
 
 use super::doorbell::{BatchNumber, Doorbells, Request};
 use super::gpu::{DeviceKey, LaunchPlan};
@@ -19,7 +18,6 @@ const SHARE_LOG2: u32 = 2;
 /// Polls between checks of the kernel's stream: a poll is a load, a check a driver call.
 const POLLS_A_CHECK: u32 = 1 << 14;
 
-/// The persistent kernel of a reader and family, and its memory shared with the host.
 pub(super) struct Residence<K: DeviceKey> {
     kernel: Kernel,
     shape: Shape,
@@ -42,8 +40,8 @@ enum ResidentState {
 }
 
 impl<K: DeviceKey> Residence<K> {
-    /// Reserves memory and room for `slots` slots of `batch_max` keys. `families`: persistent kernels that the reader still needs,
-    /// including this one.
+    /// Reserves memory and room for `slots` slots of `batch_max` keys. `families`: kernels that the reader still needs, with
+    /// this one.
     pub(super) fn new(
         plan: &LaunchPlan,
         kernel: &Kernel,
@@ -116,7 +114,6 @@ pub(super) struct Row<K: DeviceKey> {
     /// Whether this slot has seen the kernel launched.
     started: bool,
     batch: BatchNumber,
-    /// The last answers read.
     copied: Vec<u32>,
     polls: u32,
 }
@@ -177,7 +174,6 @@ impl<K: DeviceKey> Row<K> {
         Ok(copied)
     }
 
-    /// The answers to the first `count` keys of the last batch read.
     #[inline]
     pub(super) fn answers(&self, count: usize) -> &[u32] {
         &self.copied[..count]

@@ -13,7 +13,6 @@ use std::sync::Arc;
 pub(super) struct Limits {
     /// Limit of both families' current tables together, bytes.
     pub(super) table_bytes_max: u64,
-    /// Bytes of the other family's table.
     pub(super) others_bytes: u64,
 }
 
@@ -22,7 +21,6 @@ impl Limits {
         self.table_bytes_max.saturating_sub(self.others_bytes)
     }
 
-    /// Limit of an image, words.
     fn words(self) -> usize {
         usize::try_from(self.bytes() / 4).unwrap_or(usize::MAX).saturating_sub(HEADER_WORDS)
     }
@@ -40,14 +38,12 @@ pub(super) struct Side<K: Key> {
     pub(super) host: Box<dyn HostTable<K>>,
     pub(super) current: Arc<DeviceTable>,
     spares: Spares,
-    /// The kernel of operations, for tables that have them.
     pub(super) ops: Option<Kernel>,
     /// The host table was rebuilt, but its image is not in service: steps would not fit the current table.
     stale: bool,
     frozen: bool,
     /// Steps of the current delta that have not run yet.
     steps: Vec<UpdateStep>,
-    /// Tables rebuilt, and tables put in service.
     pub(super) rebuilds: u64,
     pub(super) swaps: u64,
 }
@@ -86,8 +82,8 @@ impl<K: Key> Side<K> {
         })
     }
 
-    /// Stage 1 of a delta: makes `changes`, which lead to `routes`, on the host, and reserves memory if the device needs an image.
-    /// Invisible to lookups. After an error, too, [`Self::take_back`] reverts it.
+    /// Stage 1: makes `changes` on the host, and reserves memory for an image. [`Self::take_back`] reverts it, after an
+    /// error, too.
     pub(super) fn prepare(
         &mut self,
         gpu: &Gpu,
@@ -180,7 +176,6 @@ impl<K: Key> Side<K> {
         }
     }
 
-    /// Memory of tables not in service, bytes.
     pub(super) fn spare_bytes(&self) -> u64 {
         self.spares.allocated_bytes()
     }

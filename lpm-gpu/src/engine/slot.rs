@@ -30,7 +30,6 @@ pub(super) struct PersistentKernels {
     pub(super) v6: Option<Kernel>,
 }
 
-/// The persistent kernels that serve a reader's slots.
 #[derive(Default)]
 pub(super) struct Residences {
     v4: Option<Arc<Residence<u32>>>,
@@ -113,8 +112,7 @@ impl GpuSlot {
         Ok(())
     }
 
-    /// Waits for the batch in flight, at most `limit` since the first wait. Then the batch is abandoned with [`GpuError::Late`],
-    /// which later calls return at once until it is over. After [`STALL_MAX`] the device is given up.
+    /// Waits for the batch, `limit` in all; then abandons it ([`GpuError::Late`]), and after [`STALL_MAX`] gives up the device.
     #[cold]
     pub(super) fn wait(&mut self, limit: Duration) -> Result<(), GpuError> {
         let mut polls = 0_u32;
@@ -225,7 +223,6 @@ impl GpuSlot {
         }
     }
 
-    /// Resolves the raw answers of the batch, which is over.
     #[inline]
     pub(super) fn resolve(
         &mut self,

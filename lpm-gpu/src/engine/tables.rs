@@ -23,7 +23,6 @@ pub(super) struct DeviceTable {
     used: usize,
 }
 
-/// Bytes of a table of `words`, including its header.
 pub(super) const fn table_bytes(words: usize) -> u64 {
     (words as u64 + HEADER_WORDS as u64) * 4
 }
@@ -38,10 +37,8 @@ impl DeviceTable {
     }
 }
 
-/// The tables of a family that are not in service.
-///
-/// A reader holds the table of each batch in flight, and retired tables cannot be reached otherwise. So once this is its only
-/// owner it can be rewritten: a swap needs no grace period.
+/// The tables of a family that are not in service. A batch in flight holds its table, and retired tables cannot be reached
+/// otherwise: so a table whose only owner is this can be rewritten, and a swap needs no grace period.
 #[derive(Debug, Default)]
 pub(super) struct Spares {
     retired: Vec<Arc<DeviceTable>>,
@@ -75,8 +72,7 @@ impl Spares {
         found
     }
 
-    /// A table of `words` with undefined contents: a spare one that fits, or a new one. `allowance_bytes` limits all spare
-    /// tables.
+    /// A table of `words` with undefined contents, spare or new. `allowance_bytes` limits all spare tables.
     pub(super) fn reserve(
         &mut self,
         gpu: &Gpu,
@@ -99,10 +95,9 @@ impl Spares {
     }
 }
 
-/// Page-locked buffers for uploads of tables: one is filled while the other is copied.
-///
-/// No `cuMemset` and no copy from pageable memory here: either may wait for a persistent kernel, that is, for ever. A memset
-/// is a kernel that the driver loads at its first use, and a pageable copy uses a buffer that other streams share.
+/// Page-locked buffers for uploads of tables: one is filled while the other is copied. No `cuMemset` and no copy from
+/// pageable memory here: either may wait for a persistent kernel, that is, for ever. A memset is a kernel that the driver
+/// loads at its first use, and a pageable copy uses a buffer that other streams share.
 #[derive(Debug)]
 pub(super) struct TableStaging {
     pieces: [Piece; 2],

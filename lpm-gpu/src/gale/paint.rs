@@ -1,7 +1,5 @@
-//! Paints the image of a GALE table from its routes, whose order puts a route before the routes that it covers.
-//!
-//! The image takes at least 64 MiB of host memory, so it lives only from a rebuild to the next change; a table updated by
-//! operations has no copy on the host.
+//! Paints the image of a GALE table from its routes, whose order puts a route before the routes that it covers. The image
+//! takes at least 64 MiB of host memory, so it lives only from a rebuild to the next change.
 
 use super::DIRECT_UNITS;
 use crate::direct::{CHUNK_UNITS, Unit};
@@ -32,7 +30,6 @@ pub(super) struct Painted {
 }
 
 impl Painted {
-    /// Paints `routes`, with chunks for the /24s in `longs`.
     pub(super) fn new(routes: &RibTable<u32>, longs: &BTreeMap<u32, Long>) -> Self {
         let live = || longs.iter().filter(|(_, long)| long.routes != 0);
         let chunks = live().map(|(_, long)| long.chunk as usize + 1).max().unwrap_or(0);

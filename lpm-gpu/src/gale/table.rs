@@ -51,7 +51,6 @@ struct GaleWork {
     deletes: u64,
     extends: u64,
     folds: u64,
-    /// Units loaded by operations, by stage.
     stage1_loads: u64,
     stage2_loads: u64,
 }
@@ -125,7 +124,6 @@ impl GaleTable {
         self.capacity.max(self.chunks.high_water() as u64)
     }
 
-    /// Refuses prefixes longer than /24 with one stage.
     fn check_lengths(&self, changes: &[Change<u32>]) -> Result<(), EngineError> {
         let is_long = |change: &&Change<u32>| change.prefix.len() > 24;
         match changes.iter().find(is_long) {
@@ -203,7 +201,6 @@ impl GaleTable {
         folded
     }
 
-    /// Drops pending changes if an image included them.
     fn settle(&mut self) {
         if self.imaged.replace(false) {
             self.forget_pending();
@@ -234,7 +231,6 @@ impl GaleTable {
         self.pending.clear();
     }
 
-    /// Units of each stage that the device loads to draw `prefix`.
     fn loads(&self, prefix: Prefix4) -> [u64; 2] {
         if prefix.len() > 24 {
             return [1, units(prefix) as u64];
@@ -316,11 +312,9 @@ impl HostTable<u32> for GaleTable {
     }
 
     /// One launch: extend /24s with chunks; insert and modify routes, longest first; delete routes, shortest first; fold
-    /// chunks.
-    ///
-    /// In this order each operation changes a lookup's answer to the new one or not at all. While routes are inserted and
-    /// modified, a key belongs to its old route, or to its new one if that is longer, which was drawn before. A delete writes
-    /// the unit of the route that covers it after the update, which is the new answer.
+    /// chunks. In this order each operation changes a lookup's answer to the new one or not at all. While routes are
+    /// inserted and modified, a key belongs to its old route, or to its new one if that is longer, which was drawn before. A
+    /// delete writes the unit of the route that covers it after the update, which is the new answer.
     fn take_steps(&mut self, update: u64, routes: &RibTable<u32>) -> Vec<UpdateStep> {
         self.settle();
         let mut changed = self.take_pending();

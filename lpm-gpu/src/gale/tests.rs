@@ -83,7 +83,6 @@ fn ops(rig: &mut GaleRig) -> Vec<PrefixOp> {
     rig.steps().into_iter().flat_map(ops).collect()
 }
 
-/// Units loaded for updates, by stage, as the table counts them.
 fn loads(rig: &GaleRig) -> [f64; 2] {
     let details = rig.table.details();
     ["gale_stage1_loads", "gale_stage2_loads"].map(|name| details.get(name).unwrap())

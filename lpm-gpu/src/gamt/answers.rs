@@ -50,7 +50,6 @@ impl GamtAnswers {
         }
     }
 
-    /// [`Answers::resolve`] of one answer, load by load.
     #[cfg(test)]
     pub(crate) fn resolve_by<L: Loads>(
         &self,

@@ -1,10 +1,7 @@
-//! The write bubble table: units that the device does not have yet (GAMT, section 3.2).
-//!
-//! Each level lists the locations of its changed units; a bitmap keeps a unit from being listed twice. Bubbles take their
-//! values from the trie when they are made (Algorithm 2), so a unit that changed ten times is written once.
-//!
-//! New (*fresh*) nodes are listed whole and written first, since no pointer on the device leads to them. Their units are
-//! marked in the bitmap too, so a later change within a fresh node is not listed again.
+//! The write bubble table: units that the device does not have yet (GAMT, section 3.2). Each level lists the locations of
+//! its changed units; a bitmap keeps a unit from being listed twice. Bubbles take their values from the trie when they are
+//! made (Algorithm 2), so a unit that changed ten times is written once. New (*fresh*) nodes are listed whole and written
+//! first, since no pointer on the device leads to them; the bitmap marks their units, too.
 
 /// A memory modification `<stage, location, value>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +75,6 @@ impl BubbleRow {
         }
     }
 
-    /// Moves the bubbles of all fresh nodes to `out`.
     pub(super) fn take_fresh(&mut self, stage: u32, units: &[u32], node_units: u32, out: &mut Vec<Bubble>) {
         for node in std::mem::take(&mut self.fresh) {
             for location in node..node + node_units {

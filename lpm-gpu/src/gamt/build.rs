@@ -1,7 +1,5 @@
-//! Builds a whole trie from sorted routes.
-//!
-//! Routes are placed in their nodes in key order, which keeps neighbouring keys close in memory. Then one pass over the
-//! levels, from the root down, pushes routes to the leaves.
+//! Builds a whole trie from sorted routes: places them in their nodes in key order, which keeps neighbouring keys close in
+//! memory, then pushes them to the leaves in one pass over the levels, from the root down.
 
 use super::code::{inf, is_leaf};
 use super::level::TrieLevel;
@@ -9,8 +7,7 @@ use super::shape::TrieShape;
 use super::trie::{GamtTrie, TrieEntry};
 use fib::EngineError;
 
-/// Builds a trie; fails with [`EngineError::Memory`]. `entries` are sorted by key, then length; one without a code only creates the
-/// nodes on its path.
+/// `entries` are sorted by key, then length; one without a code only creates its path. Fails with [`EngineError::Memory`].
 pub(super) fn build(shape: TrieShape, entries: &[TrieEntry]) -> Result<GamtTrie, EngineError> {
     let mut trie = GamtTrie::empty(shape).map_err(|(bytes, reason)| EngineError::Memory { bytes, reason })?;
     place(&mut trie, entries);
@@ -28,7 +25,6 @@ pub(super) fn build(shape: TrieShape, entries: &[TrieEntry]) -> Result<GamtTrie,
     Ok(trie)
 }
 
-/// Puts each route into its node, and creates the nodes on its path.
 fn place(trie: &mut GamtTrie, entries: &[TrieEntry]) {
     // The nodes on the path of the previous route, and their number.
     let (mut path, mut depth, mut before) = ([0_u32; 65], 0, 0_u64);
@@ -66,8 +62,7 @@ fn place(trie: &mut GamtTrie, entries: &[TrieEntry]) {
     }
 }
 
-/// Gives each leaf the code of the longest route that covers it, and lists the code that each child node inherits.
-/// `codes` is scratch: the code at each heap place.
+/// Gives each leaf the code of its longest route, and lists the code that each child inherits. `codes` is scratch.
 fn push_down(level: &mut TrieLevel, codes: &mut Vec<u32>, inherited: &mut Vec<(u32, u32)>) {
     let size = level.node_units() as usize;
     codes.clear();

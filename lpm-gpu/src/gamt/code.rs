@@ -1,8 +1,7 @@
-//! The 32-bit code of a unit (GAMT, section 3.1), and Algorithm 1 in plain Rust.
-//!
-//! A code is `inf << 8 | jump`. Jump 0 is a leaf, whose `inf` is the next hop or its entry. Otherwise jump is the child's
-//! level, from 1, and `inf` the child's offset in that level, in units. A trie of 64 bits has at most 64 levels, so bit 7
-//! of jump is free: in a leaf it marks prefixes longer than the bits searched, and `inf` is their group (see `deep`).
+//! The 32-bit code of a unit (GAMT, section 3.1), and Algorithm 1 in plain Rust. A code is `inf << 8 | jump`. Jump 0 is a
+//! leaf, whose `inf` is the next hop or its entry. Otherwise jump is the child's level, from 1, and `inf` the child's offset
+//! in that level, in units. A trie of 64 bits has at most 64 levels, so bit 7 of jump is free: in a leaf it marks prefixes
+//! longer than the bits searched, and `inf` is their group (see `deep`).
 
 use super::options::Layout;
 use crate::host::{HEADER_WORDS, RAW_DEEP, RAW_INF};
@@ -60,8 +59,6 @@ pub const fn stride_at(level: usize) -> usize {
 
 /// Algorithm 1: the raw answer to `key`, left-aligned, in the image of a table with this header. `load` does the loads
 /// one at a time, in the kernels' order. The header is not loaded: it is constant while its table is in service.
-///
-/// Tests compare the kernels and the images with this function.
 ///
 /// # Errors
 /// Errors of `load`.

@@ -1,13 +1,11 @@
-//! Prefixes longer than the 64 bits that the device searches.
+//! Prefixes longer than the 64 bits that the device searches. They are rare (about 100 of 200,000 routes), so the device
+//! finds only their /64: its leaf is marked, and its `inf` is the number of a *group*, which holds all longer routes within
+//! that /64. The host resolves every key of a group, also keys that match none of its routes, by the leaf code of its cover,
+//! the route that covers the /64. So the answer to a marked key belongs to the generation published at its collect, even if
+//! the device's table is older or newer.
 //!
-//! They are rare (about 100 of 200,000 routes), so the device finds only their /64: its leaf is marked, and its `inf` is the
-//! number of a *group*, which holds all longer routes within that /64. The host resolves every key of a group, also keys
-//! that match none of its routes: the group knows the leaf code of its cover, the route that covers the /64. So the answer
-//! to a marked key belongs to the generation published at its collect, even if the device's table is older or newer.
-//!
-//! Readers see a snapshot: chunks of groups behind one pointer, replaced on publish; unchanged chunks are shared. When a
-//! group loses its last route, its unit returns to the cover's code. The group stays as a tombstone with that code until
-//! no lookup in flight can have its number.
+//! Readers see a snapshot: chunks of groups behind one pointer, replaced on publish; unchanged chunks are shared. A group
+//! without routes stays as a tombstone with its cover's code until no lookup in flight can have its number.
 
 use super::code::INF_MAX;
 use arc_swap::ArcSwap;
@@ -57,7 +55,6 @@ struct DeepGroup {
     cover: u32,
     /// First key of each interval, ascending; the first is 0.
     starts: Box<[u64]>,
-    /// The next hop of each interval, or [`FALLBACK`].
     next_hops: Box<[u32]>,
 }
 
@@ -124,8 +121,7 @@ impl From<Vec<Arc<GroupChunk>>> for Snapshot {
     }
 }
 
-/// The current snapshot, and earlier ones that lookups may still read. Readers share it, since they outlive a table that
-/// is rebuilt.
+/// The current snapshot, and earlier ones that lookups may still read. Readers share it, since they outlive a rebuilt table.
 #[derive(Debug)]
 pub(super) struct Snapshots {
     pub(super) place: ArcSwap<Snapshot>,
@@ -160,17 +156,14 @@ struct WriterGroup {
     cover: u32,
     /// By first address (its last 64 bits), then length.
     routes: BTreeMap<(u64, u8), NextHopId>,
-    /// Changed since the last publish.
     is_dirty: bool,
 }
 
-/// Effect of a change on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     None,
     /// None, but the group's routes changed: a longer route may have taken keys from the cover.
     Kept {
-        /// Leaf code of the group's cover.
         cover: u32,
     },
     /// A new group: its /64 must be marked.
@@ -278,7 +271,6 @@ impl Deep {
         }
     }
 
-    /// Marks the group as changed since the last publish.
     fn touch(&mut self, number: u32) {
         let group = &mut self.groups[number as usize];
         if !group.is_dirty {
@@ -287,8 +279,7 @@ impl Deep {
         }
     }
 
-    /// Publishes all groups as of update `update`. `code` gives the leaf code that the device has for a key from now on:
-    /// tombstones resolve to it.
+    /// Publishes all groups as of `update`. `code` gives the leaf code that the device has for a key: tombstones resolve to it.
     pub(super) fn publish(&mut self, update: u64, code: impl Fn(u64) -> u32) {
         for (high, number) in std::mem::take(&mut self.gone) {
             self.set_cover(number, code(high));
@@ -329,7 +320,6 @@ impl Deep {
         self.shared.retired().free();
     }
 
-    /// All lookups from before the end of update `update` were collected.
     pub(super) fn reclaim(&mut self, update: u64) {
         while let Some((_, number)) = self.retired.pop_front_if(|(retired, _)| *retired <= update) {
             self.free.push(number);

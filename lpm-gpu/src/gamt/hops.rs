@@ -1,11 +1,10 @@
-//! The `inf` of a leaf: a next hop (GAMT_T), or an entry of the next-hop table on the host (GAMT_S).
-//!
-//! In GAMT_S each route has its own entry, and a new next hop is a store to that entry; the device is not written (section
-//! 3.3). That is only correct for keys that still belong to the route. A lookup may have read the entry's number from a
-//! leaf that a longer route has taken over since; if the entry changed then, the lookup would return a next hop that its
-//! key had in no generation. So an entry records the update in which it last lost keys to a longer route, and changes in
-//! place only when no lookup from before that update is in flight. Until then a changed route moves to a new entry, which
-//! is written to the device. An entry without a route keeps its last next hop until no lookup in flight can have its number.
+//! The `inf` of a leaf: a next hop (GAMT_T), or an entry of the next-hop table on the host (GAMT_S). In GAMT_S each route
+//! has its own entry, and a new next hop is a store to that entry; the device is not written (section 3.3). That is only
+//! correct for keys that still belong to the route. A lookup may have read the entry's number from a leaf that a longer
+//! route has taken over since; if the entry changed then, the lookup would return a next hop that its key had in no
+//! generation. So an entry records the update in which it last lost keys, and changes in place only when no lookup from
+//! before that update is in flight; until then a changed route moves to a new entry, written to the device. An entry without
+//! a route keeps its last next hop until no lookup in flight can have its number.
 
 use super::code::{INF_MAX, inf, leaf};
 use super::options::NextHops;
@@ -53,7 +52,6 @@ impl NextHopEntries {
     }
 }
 
-/// A route whose next hop changed in this update.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Changed {
     pub(super) key: u64,
@@ -137,14 +135,12 @@ impl Hops {
         }
     }
 
-    /// Update `update` withdraws the route with leaf code `code`.
     pub(super) fn retire(&mut self, code: u32, update: u64) {
         if let Self::Apart(entries) = self {
             entries.retire(inf(code), update);
         }
     }
 
-    /// All lookups from before the end of update `update` were collected.
     pub(super) fn reclaim(&mut self, update: u64) {
         if let Self::Apart(entries) = self {
             while let Some((_, entry)) = entries.retired.pop_front_if(|(retired, _)| *retired <= update) {
@@ -234,7 +230,6 @@ impl HopEntries {
         moved
     }
 
-    /// Publishes the changes in place; returns their number.
     pub(super) fn publish(&mut self) -> u64 {
         let changed = std::mem::take(&mut self.changed);
         for change in &changed {

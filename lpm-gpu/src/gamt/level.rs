@@ -1,9 +1,8 @@
-//! One level of the trie on the host: its nodes' units, their routes, and the units that the device does not have yet.
-//!
-//! All nodes of a level have `2^stride` units, so a level is an array of equal nodes. Each node has a heap of the routes
-//! that end in it: the route of r bits of this level (r = 1..=stride) is at place `2^r + its bits`, so half of a place is
-//! its parent. A route owns the leaves of the heap below it that no longer route covers. Place 0 holds the code that the
-//! whole node inherits (in the root: the default route), place 1 the number of the node's routes and child nodes.
+//! One level of the trie on the host: its nodes' units, their routes, and the units that the device does not have yet. All
+//! nodes have `2^stride` units, so a level is an array of equal nodes. Each node has a heap of the routes that end in it:
+//! the route of r bits of this level (r = 1..=stride) is at place `2^r + its bits`, so half of a place is its parent. A
+//! route owns the leaves of the heap below it that no longer route covers. Place 0 holds the code that the whole node
+//! inherits (in the root: the default route), place 1 the number of the node's routes and child nodes.
 
 use super::bubbles::BubbleRow;
 use super::code::{DEEP, LEVEL_UNITS_MAX, child, inf, is_leaf, jump, leaf};
@@ -60,12 +59,10 @@ impl TrieLevel {
         self.used() > self.room
     }
 
-    /// Called after a build: the remaining room is the head room.
     pub(super) fn built(&mut self) {
         self.headroom = self.room.saturating_sub(self.used());
     }
 
-    /// Whether three quarters of the head room are used.
     pub(super) fn is_short(&self) -> bool {
         let free = self.free.len() as u64 * u64::from(self.node_units());
         u64::from(self.room.saturating_sub(self.used())) + free < u64::from(self.headroom / 4)
@@ -111,8 +108,7 @@ impl TrieLevel {
         routes[0]
     }
 
-    /// Appends or reuses a node, fills its units with `code`, and notes its unit `parent` in the previous level. `None` when no
-    /// offset is left.
+    /// Appends or reuses a node, its units all `code`, for unit `parent` of the previous level. `None` when no offset is left.
     pub(super) fn add_node(&mut self, code: u32, parent: u32) -> Option<u32> {
         let units = self.node_units();
         let node = if let Some(node) = self.free.pop() {
@@ -148,7 +144,6 @@ impl TrieLevel {
         }
     }
 
-    /// Takes the nodes that are still empty.
     pub(super) fn take_empties(&mut self) -> Vec<u32> {
         let mut empties = std::mem::take(&mut self.empties);
         empties.retain(|node| {
@@ -163,7 +158,6 @@ impl TrieLevel {
         self.parents[(node >> self.stride) as usize]
     }
 
-    /// The code of all units of an empty node.
     pub(super) fn inherited(&self, node: u32) -> u32 {
         self.route(node, 0)
     }
@@ -173,7 +167,6 @@ impl TrieLevel {
         self.limbo.push_back((update, node));
     }
 
-    /// Frees the nodes that were unlinked up to update `update`.
     pub(super) fn reclaim(&mut self, update: u64) {
         while let Some((_, node)) = self.limbo.pop_front_if(|(unlinked, _)| *unlinked <= update) {
             self.free.push(node);
@@ -234,7 +227,6 @@ impl<'a> Brush<'a> {
         }
     }
 
-    /// Paints `place` and everything below it.
     pub(super) fn paint(&mut self, place: usize) {
         if place >= self.units.len() {
             return self.unit(place - self.units.len());

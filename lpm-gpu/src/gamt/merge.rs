@@ -30,7 +30,6 @@ pub(super) fn entries(entries: Vec<TrieEntry>, paths: impl IntoIterator<Item = T
 /// Jump code of an entry whose `inf` is a next hop that has no leaf code yet.
 const TO_SET: u32 = 1;
 
-/// The next hop of an entry without a leaf code.
 pub(super) fn next_hop_to_set(code: u32) -> Option<NextHopId> {
     (code::jump(code) == TO_SET).then(|| NextHopId::from_answer(code::inf(code)))
 }
@@ -43,7 +42,6 @@ pub(super) struct Merged {
     pub(super) set: usize,
     /// Routes that are withdrawn or get a new next hop, with their codes.
     pub(super) gone: Vec<TrieEntry>,
-    /// Changes that have an effect.
     pub(super) made: u64,
 }
 

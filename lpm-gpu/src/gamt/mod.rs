@@ -12,15 +12,11 @@
 //! | [`code`] | the 32-bit code of a unit; Algorithm 1 in plain Rust |
 //! | [`strides`] | Algorithm 3, and the number of levels |
 //! | [`shape`] | levels and head room in the device's array |
-//! | `merge` | sorted changes merged into sorted routes |
 //! | `level`, `trie`, `build` | the leaf-pushed trie, which is also the FIB; updates; bulk build |
 //! | [`bubbles`] | the write bubble table, Algorithm 2 |
 //! | `hops` | contents of leaves: next hops (GAMT_T) or entries of a table on the host (GAMT_S) |
 //! | `deep` | prefixes longer than the 64 bits searched |
-//! | `answers` | state of the readers |
 //! | [`table`] | [`GamtTable`], the [`crate::host::HostTable`] |
-//! | `details` | figures for statistics |
-//! | [`options`] | parameters |
 
 pub(crate) mod answers;
 pub mod bubbles;

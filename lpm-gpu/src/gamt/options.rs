@@ -16,8 +16,7 @@ pub enum Layout {
 /// Where next hops are kept (section 5.3's two variants).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum NextHops {
-    /// In the leaves: GAMT_T. The default, because an answer is the next hop's id; GAMT_S loads from a table of the FIB's size
-    /// for every key.
+    /// In the leaves: GAMT_T. The default: GAMT_S loads from a table of the FIB's size for every key.
     #[default]
     Together,
     /// In a table on the host, to whose entries leaves point: GAMT_S. A route's new next hop does not write the device.

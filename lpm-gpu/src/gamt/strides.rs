@@ -1,13 +1,12 @@
-//! The stride array: Algorithm 3, and the number of levels.
+//! The stride array: Algorithm 3, and the number of levels. The level over bits k..l of the key has a node of 2^(l-k) units
+//! for each inner node of the uni-bit trie at depth k, which [`Census`] counts. Algorithm 3 minimizes the array width (units
+//! of the widest level) first, then the memory transactions, the sum over the levels of ⌈units/T⌉ with T units each. The
+//! paper's recurrence keeps, for s levels and l bits, only the fewest transactions among the narrowest arrays, although a
+//! wider beginning within the final width may need fewer. So the recurrence runs twice here: for the width, then for the
+//! transactions among all arrays of that width.
 //!
-//! The level over bits k..l of the key has a node of 2^(l-k) units for each inner node of the uni-bit trie at depth k, which
-//! [`Census`] counts. Algorithm 3 minimizes the array width (units of the widest level) first, then the memory transactions, the
-//! sum over the levels of ⌈units/T⌉ with T units each. The paper's recurrence keeps, for s levels and l bits, only the fewest
-//! transactions among the narrowest arrays, although a wider beginning within the final width may need fewer. So the recurrence
-//! runs twice here: for the width, then for the transactions among all arrays of that width. The tests compare with brute force.
-//!
-//! The strides cover all bits of the key, so that a route of any length is an ordinary update. A depth without inner nodes counts
-//! as one node, which keeps unused strides short.
+//! The strides cover all bits, so that a route of any length is an ordinary update. A depth without inner nodes counts as
+//! one node, which keeps unused strides short.
 
 use super::code::{LEVEL_UNITS_MAX, STRIDE_MAX};
 use std::ops::RangeInclusive;
@@ -30,7 +29,7 @@ pub struct Census {
 
 impl Census {
     /// Counts inner nodes by depth. `prefixes` are (left-aligned key, length), sorted by key, then length; `bits` is the
-    /// greatest possible length.
+    /// greatest length.
     #[must_use]
     pub fn new(bits: u8, prefixes: impl IntoIterator<Item = (u64, u8)>) -> Self {
         // A route adds the depths from `first` to below its length: it shares as many nodes with its predecessor as bits, and
@@ -144,12 +143,11 @@ impl StridePlan {
         Self::rate(census, strides, transaction_units)
     }
 
-    /// The plan with the lowest expected cost of a lookup among `levels`. `bytes` gives the memory of a plan's table, `None` if it
-    /// exceeds the limit.
+    /// The plan with the lowest expected cost of a lookup among `levels`; `bytes` gives a plan's memory, `None` beyond the limit.
     ///
-    /// The paper finds six levels best on its GPU (figure 11), twenty for IPv6 (figure 15). Fewer levels mean fewer steps, more
-    /// levels a smaller table, and a step costs several times more when it misses the L2 cache. So the cost is the expected number
-    /// of steps, all routes being equally likely, with L2 misses by the share of the table beyond [`L2_BYTES`].
+    /// Fewer levels mean fewer steps, more levels a smaller table, and a step costs several times more when it misses the L2
+    /// cache. So the cost is the expected number of steps, all routes being equally likely, with L2 misses by the share of the
+    /// table beyond [`L2_BYTES`]. The paper finds six levels best on its GPU (figure 11), twenty for IPv6 (figure 15).
     #[must_use]
     pub fn choose(
         census: &Census,

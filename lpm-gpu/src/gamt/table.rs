@@ -23,8 +23,7 @@ const BULK_SHARE: u64 = 2;
 /// Smaller deltas are applied change by change.
 const BULK_MIN: usize = 1024;
 
-/// A rebuild is due when more units than this, and half of the table, are pending: a bubble is two words on the wire, and
-/// a memory transaction on the device.
+/// A rebuild is due when more units than this, and half of the table, are pending: a bubble is two words on the wire.
 const REWRITE_UNITS_MIN: u64 = 64 << 10;
 
 /// GAMT's table of one family: the trie, prefixes longer than it searches, and the contents of leaves.
@@ -191,7 +190,6 @@ impl<K: Key> GamtTable<K> {
         Ok(())
     }
 
-    /// Makes one change. Returns whether it had an effect.
     fn set(&mut self, change: &Change<K>) -> Result<bool, EngineError> {
         let bits = change.prefix.address().to_high_bits();
         let (high, low) = split(bits);
@@ -344,7 +342,6 @@ impl<K: Key> GamtTable<K> {
         self.words_max = (words_max as u64).min(self.options.table_bytes_max / 4);
     }
 
-    /// Moves routes whose entry may not change in place to new entries.
     fn settle(&mut self) {
         let Hops::Apart(entries) = &mut self.hops else { return };
         for (changed, code) in entries.settle(self.reclaimed, self.update) {
@@ -378,7 +375,6 @@ fn float(count: u64) -> f64 {
     count as f64
 }
 
-/// First and last 64 bits.
 #[expect(clippy::cast_possible_truncation, reason = "that is what it is for")]
 const fn split(bits: u128) -> (u64, u64) {
     ((bits >> 64) as u64, bits as u64)

@@ -1,8 +1,7 @@
-//! The leaf-pushed multi-bit trie on the host (GAMT, sections 3.1 and 3.2). The device has a copy of its units.
-//!
-//! It is also the FIB: a route is kept in the node in which it ends ([`TrieLevel`]). [`GamtTrie::put`] and
-//! [`GamtTrie::remove`] rewrite only the units that the route owns. Empty nodes stay (lazy mode, section 4.3) until their
-//! level runs short; then they are unlinked, one unit each, and reused after the grace period.
+//! The leaf-pushed multi-bit trie on the host (GAMT, sections 3.1 and 3.2); the device has a copy of its units. It is also
+//! the FIB: a route is kept in the node in which it ends ([`TrieLevel`]), and a change rewrites only the units that it owns.
+//! Empty nodes stay (lazy mode, section 4.3) until their level runs short; then they are unlinked, one unit each, and reused
+//! after the grace period.
 //!
 //! **Each single write is correct.** [`GamtTrie::take_bubbles`] returns two lists. The first fills nodes that no pointer
 //! on the device leads to. The second then changes, in any order: a leaf to another leaf; a leaf to a pointer to a node
@@ -47,7 +46,6 @@ pub(super) struct GamtTrie {
 }
 
 impl GamtTrie {
-    /// Only the root.
     pub(super) fn empty(shape: TrieShape) -> Result<Self, (u64, String)> {
         let mut levels: Vec<TrieLevel> = Vec::with_capacity(shape.strides.len());
         let (mut level_of, mut start, mut number) = ([0; 65], 0_u8, 0_u8);
@@ -96,7 +94,6 @@ impl GamtTrie {
         Some(TriePlace { level: target, node, at: self.offset_of(target, key, len) })
     }
 
-    /// The leaf code of a key.
     pub(super) fn leaf(&self, key: u64) -> u32 {
         let (mut node, mut code) = (0, 0);
         for level in &self.levels {
@@ -169,7 +166,6 @@ impl GamtTrie {
         if place.at == 0 { 0 } else { self.levels[place.level].cover(place.node, place.at) }
     }
 
-    /// Adds a route or changes its code.
     pub(super) fn put(&mut self, place: TriePlace, code: u32) {
         let level = &mut self.levels[place.level];
         if place.at != 0 && level.route(place.node, place.at) == 0 {

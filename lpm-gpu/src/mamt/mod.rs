@@ -5,9 +5,8 @@
 //! delta -> GamtTable (trie, codes, bubbles) -> UpdateStep::Writes -> stores to `Words` <- lookups
 //! many changes, or a full level -> new GamtTable -> Image -> new `Words`, published whole
 //! ```
-//! The table and the order of its steps are [`crate::gamt`]'s. `table::Words` replaces the device's memory, and the engine shell
-//! ([`lpm_core::engine`]) provides the grace periods after which unlinked nodes are reused. `kernel` has the lookup kernels, one file
-//! an instruction set; `threads` splits a batch among several threads.
+//! The table and the order of its steps are [`crate::gamt`]'s; the engine shell ([`lpm_core::engine`]) provides the grace
+//! periods after which unlinked nodes are reused.
 
 #[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "gathers take raw pointers"))]
 mod kernel;
@@ -36,7 +35,6 @@ pub fn make(options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineErro
     Ok(if threads == 1 { Box::new(engine) } else { Box::new(threads::Threaded::new(engine, threads)) })
 }
 
-/// Implements the engine shell's algorithm.
 enum Mamt {}
 
 impl Algorithm for Mamt {

@@ -55,7 +55,6 @@ impl MamtParams {
         Ok(params)
     }
 
-    /// Options of the table of `family`, with head room or without.
     pub(super) fn gamt(&self, family: Family, has_reserve: bool) -> GamtOptions {
         GamtOptions {
             levels: self.levels[usize::from(family == Family::V6)],

@@ -1,6 +1,5 @@
-//! Every store of an update under every interleaving with lookups ([`fib::stores`]).
-//!
-//! Lookups load the pointer to the current table, then its words in the scalar kernel's order, and resolve their answer last.
+//! Every store of an update under every interleaving with lookups ([`fib::stores`]), which load the pointer to the current
+//! table, then its words in the scalar kernel's order, and resolve their answer last.
 
 use crate::gamt::Layout;
 use crate::gamt::code::search_by;
@@ -28,7 +27,6 @@ fn look_up<K: Key>(table: &Words, key: K, steps: &mut Steps<'_>) -> Result<u32, 
     table.answers.resolve_by(raw, low, steps).map(NextHopId::get)
 }
 
-/// Runs [`sequences`]. Returns the number of rebuilt tables.
 fn tables_built<K: Key + 'static>(
     parameters: &[(&str, &str)],
     place: impl Fn(&CpuEngine<Mamt>) -> Arc<ArcSwap<Words>>,

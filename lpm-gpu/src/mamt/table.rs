@@ -15,7 +15,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 #[derive(Debug)]
 pub(super) struct Words {
     pub(super) words: Array<AtomicU32>,
-    /// The shape, as for GAMT's kernels.
     pub(super) header: [u32; HEADER_WORDS],
     pub(super) answers: Arc<GamtAnswers>,
 }

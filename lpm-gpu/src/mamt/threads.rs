@@ -1,8 +1,6 @@
-//! Splits a batch among several threads, as the paper does with OpenMP.
-//!
-//! Each reader has its own threads, each with a reader of the same tables. A large batch is lent to them in place
-//! ([`lpm_core::lend`]): every thread, including the caller, claims keys grain by grain, first from its own part, then from the
-//! others'. A small batch is looked up by the caller alone. Idle threads sleep.
+//! Splits a batch among several threads, as the paper does with OpenMP. Each reader has its own threads, each with a reader of
+//! the same tables. A large batch is lent to them in place ([`lpm_core::lend`]): every thread, including the caller, claims keys
+//! grain by grain, first from its own part, then from the others'. A small batch is looked up by the caller alone.
 
 use super::Mamt;
 use fib::reader::{Answer, SlotReader};

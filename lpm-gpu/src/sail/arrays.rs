@@ -92,13 +92,11 @@ impl SailArrays {
         self.set(place, unit, wrote);
     }
 
-    /// The word of BN24 for `address`, if its /16 has a chunk.
     pub(super) fn place24(&self, address: u32) -> Option<WordPlace> {
         let chunk = Unit(self.bcn[(address >> 16) as usize]).to_chunk()?;
         Some(WordPlace::Bn24(chunk * CHUNK_STEP + (address >> 8 & 0xff)))
     }
 
-    /// The word of N32 for `address`, if its /24 has a chunk.
     fn place32(&self, address: u32) -> Option<WordPlace> {
         let chunk = Unit(self.word(self.place24(address)?)).to_chunk()?;
         Some(WordPlace::N32(chunk * CHUNK_STEP + (address & 0xff)))

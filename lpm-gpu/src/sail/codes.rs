@@ -1,7 +1,5 @@
-//! 8-bit codes of next hops in the paper's layout, from 1.
-//!
-//! A lookup returns a code, and the host resolves it. So an unused code keeps its next hop until no lookup in flight can
-//! return it; if the next hop returns before, it gets the same code.
+//! 8-bit codes of next hops in the paper's layout, from 1. A lookup returns a code, and the host resolves it. So an unused
+//! code keeps its next hop until no lookup in flight can return it; if the next hop returns before, it gets the same code.
 
 use crate::host::Answers;
 use fib::loads::Loads;
@@ -74,8 +72,7 @@ impl HopCodes {
         self.by_id.get(&next_hop).copied().unwrap_or(0)
     }
 
-    /// Counts changes. New next hops take codes before old ones release theirs. [`EngineError::Full`], with nothing changed, when the codes
-    /// run out.
+    /// Counts changes: new next hops take codes before old ones release theirs. [`EngineError::Full`] leaves all unchanged.
     pub(super) fn count(&mut self, changes: &[Change<u32>]) -> Result<(), EngineError> {
         for (at, change) in changes.iter().enumerate() {
             if !change.withdraws() && !self.assign_code(change.new) {
@@ -116,7 +113,6 @@ impl HopCodes {
         }
     }
 
-    /// Update `update` brings all changes to the device.
     pub(super) fn publish(&mut self, update: u64) {
         for one in &mut self.uses {
             if one.routes > 0 {
@@ -127,7 +123,6 @@ impl HopCodes {
         }
     }
 
-    /// All lookups from before the end of update `update` were collected.
     pub(super) fn reclaim(&mut self, update: u64) {
         self.over = self.over.max(update);
     }

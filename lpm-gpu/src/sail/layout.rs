@@ -29,13 +29,11 @@ pub(super) struct ChunkRoom {
 }
 
 impl ChunkRoom {
-    /// Words of a table with that many chunks.
     pub(super) fn words(self, layout: Layout) -> u64 {
         let [bcn, chunk24, chunk32] = words(layout).map(|words| words as u64);
         bcn + self.bn24 * chunk24 + self.n32 * chunk32
     }
 
-    /// Refuses more chunks than entries can number.
     pub(super) const fn check(self, layout: Layout) -> Result<(), EngineError> {
         let most = chunks_max(layout);
         if self.bn24 > most.bn24 {
@@ -48,12 +46,10 @@ impl ChunkRoom {
     }
 }
 
-/// Additional state of the paper's layout.
 #[derive(Debug)]
 pub(super) struct PaperParts {
     /// The arrays hold codes of next hops.
     pub(super) codes: HopCodes,
-    /// C24 on the device.
     c24: Vec<u16>,
 }
 

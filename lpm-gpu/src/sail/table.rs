@@ -168,7 +168,6 @@ impl SailTable {
         }
     }
 
-    /// Draws a change, and makes the chunks that it needs.
     fn draw(&mut self, change: &Change<u32>, routes: &RibTable<u32>) {
         let Change { prefix, new, .. } = *change;
         let (len, address) = (prefix.len(), prefix.address());
@@ -244,7 +243,6 @@ impl SailTable {
         WRITES_MIN.max(words / 100 * WRITES_MAX_PERCENT)
     }
 
-    /// Drops dirty words if an image included them.
     fn settle(&mut self) {
         if self.imaged.replace(false) {
             let new = self.arrays.chunks24.adopt();
@@ -267,7 +265,6 @@ impl SailTable {
         WordMap::new(self.options.layout, room(self.capacity24, chunks24), room(self.capacity32, chunks32))
     }
 
-    /// Resolves answers in the paper's layout.
     #[cfg(test)]
     pub(crate) fn codes(&self) -> Option<Arc<super::codes::CodeAnswers>> {
         self.paper.as_ref().map(|paper| paper.codes.shared())
@@ -333,12 +330,10 @@ impl HostTable<u32> for SailTable {
         self.build()
     }
 
-    /// At most three steps: new chunks, which no lookup reaches, with entries that do not lead on; C24 of the paper's layout;
-    /// then entries that lead lookups on.
-    ///
-    /// All words get their final value, so each single write moves a key from its old answer to its new one or not at all. An
-    /// unlinked chunk keeps its words, and C24 keeps the entry that led there: a lookup that read the earlier 0 in BN24
-    /// finds the old chunk through it, or a newer answer.
+    /// At most three steps: new chunks, which no lookup reaches, with entries that do not lead on; C24 of the paper's
+    /// layout; then entries that lead lookups on. All words get their final value, so each single write moves a key from its
+    /// old answer to its new one or not at all. An unlinked chunk keeps its words, and C24 keeps the entry that led there: a
+    /// lookup that read the earlier 0 in BN24 finds the old chunk through it, or a newer answer.
     fn take_steps(&mut self, update: u64, _: &RibTable<u32>) -> Vec<UpdateStep> {
         self.settle();
         let mut dirty = std::mem::take(&mut self.dirty);

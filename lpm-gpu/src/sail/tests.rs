@@ -105,7 +105,6 @@ fn the_paper_s_layout_refuses_what_its_entries_cannot_hold() {
     }
 }
 
-/// Many more next hops over time than codes: a code is not reused while a lookup may return it.
 #[test]
 fn codes_are_used_again_beside_lookups() {
     let mut sail = rig(options(Layout::Paper), 8);

@@ -38,7 +38,6 @@ impl LoadedTable {
     }
 }
 
-/// Resolves a raw answer to `key`.
 pub(super) fn resolve<K: Key>(answers: &dyn Answers<K>, key: K, raw: u32) -> NextHopId {
     if K::BITS == 32 {
         assert_eq!(raw & RAW_DEEP, 0, "no IPv4 prefix is longer than what the device searches");

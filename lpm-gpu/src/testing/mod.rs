@@ -1,9 +1,4 @@
 //! Helpers for tests of host tables, for this crate and others, without a device.
-//!
-//! | file | contents |
-//! |---|---|
-//! | `device` | lookups in the device's table |
-//! | `rig` | drives a host table as the engine does, store by store, with lookups in flight |
 
 #![expect(
     clippy::unwrap_used,

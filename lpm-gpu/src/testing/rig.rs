@@ -1,7 +1,6 @@
-//! Drives a host table as the engine does, on a device in host memory, with lookups in flight.
-//!
-//! After every single store each lookup must find the old or the new answer of its key. Lookups in flight advance load by
-//! load, some fast, some outliving many updates; each must end with the answer of a generation current since it began.
+//! Drives a host table as the engine does, on a device in host memory. After every single store each lookup must find the
+//! old or the new answer of its key. Lookups in flight advance load by load, some fast, some outliving many updates; each
+//! must end with the answer of a generation current since it began.
 
 use super::device::resolve;
 use crate::gale::model::{self, OpMemory};
@@ -192,8 +191,7 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
         self.deliver(&probes);
     }
 
-    /// Applies a table, which must arrive as an image, then updates, `a_delta` at a time. Checks every 16th prefix, or all with
-    /// `FWD_CONFORMANCE=full`.
+    /// Applies a table, which must arrive as an image, then updates, `a_delta` at a time. Checks a sample of the prefixes.
     pub fn follow(&mut self, routes: &[Route<K>], updates: &[Route<K>], a_delta: usize) {
         let step = if Options::from_env().full { 1 } else { 16 };
         self.apply(routes).unwrap();
@@ -238,7 +236,6 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
         }
     }
 
-    /// The changes that a list of routes makes; the RIB stays unchanged.
     fn changes(&mut self, routes: &[Route<K>]) -> Vec<Change<K>> {
         routes.iter().for_each(|route| _ = self.rib.set(K::wrap(route.prefix), route.next_hop));
         let changes = K::part(&self.rib.take_delta()).to_vec();
@@ -291,7 +288,6 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
         self.stale |= self.table.take_back(changes, K::part(&self.rib)).unwrap() == Due::Image;
     }
 
-    /// A key that the prefixes may affect.
     fn key_near(&mut self, count: usize, prefix: impl Fn(usize) -> fib::Prefix<K>) -> K {
         if count == 0 {
             return K::from_high_bits(self.random.u128());
@@ -323,7 +319,6 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
         keys.into_iter().map(probe).collect()
     }
 
-    /// Brings the update to the device, by steps or by an image.
     fn deliver(&mut self, probes: &[Probe<K>]) {
         for lookup in &mut self.in_flight {
             lookup.allowed.push(self.oracle.lookup(lookup.key));
@@ -379,7 +374,6 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
         }
     }
 
-    /// Stores a word, and lets lookups proceed.
     fn store(&mut self, at: u32, value: u32, probes: &[Probe<K>]) {
         for (_, words) in self.unlinked.iter().flatten() {
             assert!(!words.contains(&at), "word {at} is written while lookups may read it");

@@ -40,7 +40,6 @@ impl<T: HostTable<u32>> HostRig<u32, T> {
         }
     }
 
-    /// [`Self::flicker`] without a rebuild, so chunks are reused; then withdraws all.
     pub(crate) fn flicker_without_rebuilds(mut self) {
         self.flicker(3000);
         assert_eq!(self.rebuilds, 0);
@@ -76,7 +75,6 @@ impl<T: HostTable<u32>> HostRig<u32, T> {
         self.check_all();
     }
 
-    /// A full table, then the real stream, with as many next hops as the table can hold.
     pub(crate) fn real_table_and_stream(mut self) {
         let Some((mut routes, mut updates)) = real_routes() else { return };
         let most = u32::try_from(self.table.next_hops_max()).unwrap();
@@ -89,7 +87,6 @@ impl<T: HostTable<u32>> HostRig<u32, T> {
         self.withdraw_all();
     }
 
-    /// Random deltas, some taken back, some large; all checked.
     pub(crate) fn churn(&mut self, deltas: u32, lens: &RangeInclusive<u8>) {
         for n in 0..deltas {
             let changes = [1, 1, 1, 2, 3, 5, 9, 40][self.random.below(8)];

@@ -1,11 +1,10 @@
-//! Every store of an update to a device's table, under every interleaving with lookups ([`fib::stores`]).
+//! Every store of an update to a device's table, under every interleaving with lookups ([`fib::stores`]). Steps store one
+//! word at a time in host memory, as the update kernels do. A lookup loads the number of the current table, then words
+//! ([`LookupModel`](crate::testing::LookupModel)), and resolves its answer last. Between two of its loads any number of
+//! stores, table swaps, publications of next hops, and whole updates may happen.
 //!
-//! The device is host memory, and steps store one word at a time, as the update kernels do. A lookup loads the number of the
-//! current table, then words ([`LookupModel`](crate::testing::LookupModel)), and resolves its answer last. Between two of its
-//! loads any number of stores, table swaps, publications of next hops, and whole updates may happen.
-//!
-//! The rig follows the engine's order (`engine::mod`): reclaim, apply the delta, take steps, run them or swap the table. Now
-//! and then all earlier lookups end, and the grace period is reported at once or some deltas later.
+//! The rig follows the engine's order: reclaim, apply the delta, take steps, run them or swap the table. Now and then all
+//! earlier lookups end, and the grace period is reported at once or some deltas later.
 
 use crate::gale::model::{self, OpMemory};
 use crate::gale::{GaleOptions, GaleTable};
@@ -77,7 +76,6 @@ pub(crate) struct StoreRig<K: Key, T> {
 }
 
 impl<K: Key + 'static, T: HostTable<K>> StoreRig<K, T> {
-    /// `resolve` resolves raw answers.
     pub(crate) fn new(
         table: T,
         wrong: Wrong,
@@ -101,7 +99,6 @@ impl<K: Key + 'static, T: HostTable<K>> StoreRig<K, T> {
         }
     }
 
-    /// Runs [`sequences`]. Returns the numbers of stores and of rebuilt tables.
     pub(crate) fn run(mut self, count: usize, lengths: &[RangeInclusive<u8>]) -> (u64, u64) {
         let checker = self.device.1.clone();
         sequences(&checker, count, lengths, |delta, rib| self.apply(K::part(delta), K::part(rib)));
@@ -155,8 +152,7 @@ impl<K: Key + 'static, T: HostTable<K>> StoreRig<K, T> {
     }
 }
 
-/// Runs `count` sequences for each of `lengths`: nested prefixes in one place ([`run`]), and single prefixes in several
-/// places ([`flicker`]).
+/// Runs `count` sequences for each of `lengths`: nested prefixes in one place, and single prefixes in several ([`flicker`]).
 pub(crate) fn sequences<K: Key + 'static>(
     checker: &Checker<K>,
     count: usize,
@@ -211,7 +207,6 @@ fn flicker<K: Key>(
     }
 }
 
-/// Resolves raw answers of GALE and SAIL_L, which are next hops.
 fn plain(raw: u32, _: u32, _: &mut Steps<'_>) -> Result<NextHopId, Stopped> {
     Ok(NextHopId::from_answer(raw))
 }

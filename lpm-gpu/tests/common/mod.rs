@@ -14,14 +14,12 @@ use fib::{
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-/// As on the command line.
 pub(crate) type Parameters<'a> = &'a [(&'a str, &'a str)];
 
 pub(crate) fn engine(name: &str, parameters: Parameters<'_>) -> Result<Box<dyn EngineWriter>, EngineError> {
     engine_within(name, parameters, EngineOptions::default().table_bytes_max)
 }
 
-/// [`engine`] with tables of at most `table_bytes_max`.
 pub(crate) fn engine_within(
     name: &str,
     parameters: Parameters<'_>,

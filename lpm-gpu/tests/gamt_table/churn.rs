@@ -7,7 +7,6 @@ use lpm_gpu::gamt::{GamtOptions, GamtTable, Layout, NextHops};
 use lpm_gpu::host::HostTable as _;
 use lpm_gpu::testing::HostRig;
 
-/// New routes, new next hops and withdraws, from a pool of prefixes.
 fn delta<K: Key>(random: &mut Seeded, pool: &[Prefix<K>], len: usize) -> Vec<Route<K>> {
     let mut changes: Vec<Route<K>> = Vec::new();
     for _ in 0..len {

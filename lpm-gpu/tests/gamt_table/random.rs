@@ -18,7 +18,6 @@ fn address<K: Key>(random: &mut Seeded) -> K {
     K::from_high_bits(place | (sparse & (u128::MAX >> 12) & (mask | u128::MAX >> 20)))
 }
 
-/// A prefix of any length in one of these ranges.
 pub(crate) fn prefix<K: Key>(random: &mut Seeded) -> Prefix<K> {
     let len = match random.below(20) {
         0 => random.below(12),

@@ -154,7 +154,6 @@ fn sail_in_the_paper_s_layout_reads_four_entries_at_most() {
     assert!(loads.is_none_or(|loads| loads == wanted), "{loads:?}, {wanted}");
 }
 
-/// Operations of all kinds and lengths, launch by launch, must give the words of the model, which runs them one by one.
 #[test]
 fn gale_s_operations_are_the_model_s() {
     let Some(mut rig) = KernelRig::new(13) else { return };

@@ -18,7 +18,6 @@ const STRIDES_V4: [&[u32]; 7] = [
     &[2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1],
 ];
 
-/// Strides of IPv6 tries; the last has the most levels.
 const STRIDES_V6: [&[u32]; 6] = [
     &[16, 8, 8, 8, 8, 8, 8],
     &[13, 7, 4, 4, 4, 4, 4, 4, 4, 8, 8],
@@ -28,8 +27,7 @@ const STRIDES_V6: [&[u32]; 6] = [
     &[1; 61],
 ];
 
-/// Compares the lookups of a family (4 or 6) with Algorithm 1 in plain Rust, in tries of these strides. `narrow` converts a left-aligned
-/// key to the kernel's.
+/// Compares the lookups of a family (4 or 6) with Algorithm 1. `narrow` converts a left-aligned key to the kernel's.
 fn lookups_are_algorithm_1<K: Plain + Default + LowerHex + Into<u64>>(
     family: u8,
     strides: &[&[u32]],

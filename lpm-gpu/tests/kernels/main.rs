@@ -68,8 +68,7 @@ impl KernelRig {
         Module::new(&self.device, module).unwrap().kernel(entry).unwrap()
     }
 
-    /// Runs lookup `kernel` for `keys`, with keys and answers at these element offsets from the alignment. Returns the answers, after
-    /// checking that no other words were written.
+    /// Runs lookup `kernel`, with keys and answers at these element offsets; checks that no other words were written.
     fn lookup<K: Plain + Default>(
         &mut self,
         kernel: &Kernel,
@@ -98,8 +97,7 @@ impl KernelRig {
         answers.to_vec()
     }
 
-    /// Words of the table that a lookup kernel loads for `keys`: its loads without the keys and `header_words` a thread; `None` on a real
-    /// device.
+    /// Words of the table that a kernel loads: its loads without keys and `header_words` a thread; `None` on a real device.
     fn table_loads(
         &mut self,
         (module, entry): (&str, &str),
@@ -113,7 +111,6 @@ impl KernelRig {
         Some(mock.words_read() - before - (keys.len() + 32 * header_words) as u64)
     }
 
-    /// Compares the frozen and the live kernel `entry` with `model`, in `batches` of (keys, offsets).
     fn compare<K: Plain + Default + LowerHex>(
         &mut self,
         (module, entry): (&str, &str),

@@ -1,5 +1,4 @@
-//! The persistent kernels: several slots and blocks, batches of all sizes and alignments, table changes between batches, concurrent word
-//! writes, and the stop.
+//! The persistent kernels: slots, blocks, batch sizes, alignments, table changes, concurrent word writes, and the stop.
 
 use crate::model::{RandomTrie, TrieImage};
 use crate::{COUNTS, KernelRig, LIMIT, same};
@@ -158,7 +157,6 @@ fn a_batch_sees_what_was_written_before_it() {
         let found = control.answers(&mut resident, 0, number, 0, keys.len());
         let wanted: Vec<u32> = keys.iter().map(|&key| table.lookup(Layout::Flat, key.into())).collect();
         same("gamt_persistent_v4_flat", &format!("after {} updates", number - 1), &keys, &found, &wanted);
-        // Change the answers of 16 leaves.
         let leaves: Vec<usize> = (0..table.words.len()).filter(|&at| table.words[at] & 0xff == 0).collect();
         let first = rig.random.below(leaves.len() - 16);
         let writes: Vec<Write> = leaves[first..first + 16]

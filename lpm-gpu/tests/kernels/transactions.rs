@@ -22,7 +22,6 @@ fn parts(table: &LoadedTable, keys: impl IntoIterator<Item = u64>) -> Vec<Range<
     parts
 }
 
-/// Transactions of `bytes` in each step of these warps.
 fn counted<K: Key>(table: &LoadedTable, warps: &[Vec<K>], steps: usize, bytes: usize) -> Vec<u64> {
     let mut all = vec![0; steps];
     for warp in warps {

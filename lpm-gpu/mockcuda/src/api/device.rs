@@ -112,7 +112,6 @@ api! {
         Ok(())
     }
 
-    /// The priority range of a current device; the mock ignores priorities.
     fn cuCtxGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int) {
         driver().current()?;
         // SAFETY: out pointers of the caller.

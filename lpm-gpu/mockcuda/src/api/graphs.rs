@@ -121,7 +121,6 @@ unsafe fn add(
     unsafe { out(node, handle) }
 }
 
-/// Replaces the operation of an executable graph's node by one of the same kind.
 fn change(exec: u64, node: u64, operation: Operation) -> CallResult {
     let exec = driver().exec(exec)?;
     let mut nodes = lock(&exec);
@@ -225,7 +224,6 @@ mod tests {
         height: 1,
     };
 
-    /// Calls that the engines' graphs never make.
     #[test]
     fn what_is_no_graph_is_refused() {
         let text = c".version 6.3\n.target sm_75\n.address_size 64\n.visible .entry k()\n{\nret;\n}\n";

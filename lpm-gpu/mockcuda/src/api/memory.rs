@@ -12,7 +12,6 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Longest copy from pageable memory that the driver stages, so that the call returns at once.
 const STAGED_MAX: usize = 64 << 10;
 
-/// Waits for all submitted operations of the context.
 fn settle(context: &Context, what: &str) -> CallResult {
     let streams = lock(&context.streams).clone();
     for stream in streams {
@@ -61,7 +60,6 @@ api! {
         }
     }
 
-    /// Fills the memory with poison.
     fn cuMemAlloc_v2(address: *mut u64, bytes: usize) {
         if address.is_null() {
             return Err(INVALID_VALUE);
@@ -70,7 +68,6 @@ api! {
         unsafe { out(address, allocate(MemoryKind::Device, bytes)?) }
     }
 
-    /// Frees after all submitted operations of the context.
     fn cuMemFree_v2(address: u64) {
         free(MemoryKind::Device, address, "cuMemFree")
     }
@@ -106,12 +103,10 @@ api! {
         unsafe { out(pointer, std::ptr::with_exposed_provenance_mut(made as usize)) }
     }
 
-    /// Frees after all submitted operations of the context.
     fn cuMemFreeHost(pointer: *mut c_void) {
         free(MemoryKind::Pinned, address_of(pointer) as u64, "cuMemFreeHost")
     }
 
-    /// Device and host address of pinned memory are equal.
     fn cuMemHostGetDevicePointer_v2(address: *mut u64, pointer: *mut c_void, flags: c_uint) {
         driver().current()?;
         let at = address_of(pointer);

@@ -1,5 +1,4 @@
-//! The driver's C functions, those that `lpm-gpu/src/cu/driver.rs` looks up. Each counts itself, fails on demand, does its work and
-//! never unwinds.
+//! The driver functions that `lpm-gpu/src/cu/driver.rs` looks up. Each counts itself, fails on demand, and never unwinds.
 
 pub mod device;
 pub mod graphs;
@@ -13,8 +12,7 @@ use crate::state::{current_handle, driver};
 use std::ffi::CStr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Defines driver functions: exported under their names, with a body that returns a `Result`. All are `unsafe`, because the caller
-/// vouches for pointers. For null out pointers, an error in the driver, too, [`out`] returns `INVALID_VALUE`.
+/// Defines exported driver functions from bodies that return a `Result`; all are `unsafe`: the caller vouches for pointers.
 macro_rules! api {
     ($($(#[$doc:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?) $body:block)*) => {
         $(
@@ -36,7 +34,6 @@ macro_rules! api {
 }
 pub(crate) use api;
 
-/// Wraps a driver call: counts it, injects a fault on demand, and catches panics.
 pub(crate) fn enter(name: &'static CStr, body: impl FnOnce() -> CallResult) -> u32 {
     let outcome = catch_unwind(AssertUnwindSafe(|| match control().call(name) {
         None => body(),
@@ -53,7 +50,6 @@ pub(crate) fn enter(name: &'static CStr, body: impl FnOnce() -> CallResult) -> u
     }
 }
 
-/// Injects a requested fault; a code that ends a context ends it.
 fn fail(name: &CStr, code: ResultCode) {
     control().say(&format!("injected fault: {} returns {code}", name.to_string_lossy()));
     if ends_context(code)
@@ -63,7 +59,6 @@ fn fail(name: &CStr, code: ResultCode) {
     }
 }
 
-/// Refuses unsupported arguments with a message.
 pub(crate) fn unsupported<T>(what: &str) -> CallResult<T> {
     control().say(&format!("not supported by mockcuda: {what}"));
     Err(INVALID_VALUE)

@@ -41,8 +41,7 @@ fn threads_max(kernel: &PtxKernel) -> u32 {
 
 type Kernels = Arc<[Arc<PtxKernel>]>;
 
-/// Compiles `text` once a process: a test opens a device hundreds of times, each time with all modules. Errors have a message for the
-/// error log.
+/// Compiles `text` once a process: a test opens a device hundreds of times, each time with all modules.
 fn compiled(text: &str) -> Result<Kernels, (u32, String)> {
     static COMPILED: Mutex<BTreeMap<String, Kernels>> = Mutex::new(BTreeMap::new());
     if let Some(known) = lock(&COMPILED).get(text) {
@@ -106,8 +105,6 @@ pub(super) struct Launched {
 }
 
 impl Launched {
-    /// Checks the launch of kernel `function`, and copies its parameters.
-    ///
     /// # Safety
     /// `params` is null or points to a pointer for each of the kernel's parameters, each to a value of its size.
     pub(super) unsafe fn check(&self, function: u64) -> CallResult<Operation> {
@@ -154,7 +151,6 @@ unsafe fn name_of<'a>(name: *const c_char) -> CallResult<&'a str> {
 }
 
 api! {
-    /// Loads PTX text; errors go to the error log, if given.
     fn cuModuleLoadDataEx(
         module: *mut u64,
         image: *const c_void,

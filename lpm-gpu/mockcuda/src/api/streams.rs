@@ -11,7 +11,6 @@ use std::time::Instant;
 
 const NON_BLOCKING: u32 = 1;
 const NO_TIMING: u32 = 2;
-/// Streams that the driver creates in one lot.
 const STREAMS_AT_ONCE: usize = 16;
 
 fn time_of(event: u64) -> CallResult<Instant> {
@@ -22,8 +21,7 @@ fn time_of(event: u64) -> CallResult<Instant> {
 }
 
 api! {
-    /// The stream's thread starts with its first operation. Priorities are ignored. Beyond the number created so far, it creates a new
-    /// lot, and waits for running kernels to do so, as the driver does.
+    /// Beyond the streams created so far it creates a new lot, and waits for running kernels to do so, as the driver does.
     fn cuStreamCreateWithPriority(stream: *mut u64, flags: c_uint, _priority: c_int) {
         let context = driver().current()?;
         if flags != NON_BLOCKING {
@@ -88,7 +86,6 @@ api! {
         Ok(())
     }
 
-    /// Whether the operations before the record are done.
     fn cuEventQuery(event: u64) {
         driver().current()?;
         driver().event(event)?.query()

@@ -17,7 +17,6 @@ enum Located {
 }
 
 impl Warp {
-    /// Runs an instruction other than arithmetic and jumps.
     pub(super) fn memory(&mut self, ins: &Ins, at: &mut Surroundings<'_>, run: u32) -> Result<(), Failed> {
         let d = usize::from(ins.d);
         match ins.op {
@@ -67,7 +66,6 @@ fn address_of(files: &Files, ins: &Ins, lane: usize) -> u64 {
     files.wide[usize::from(ins.a)][lane].wrapping_add_signed(ins.imm)
 }
 
-/// The element to store from register `row`.
 #[inline(always)]
 fn element(files: &Files, row: usize, lane: usize, access: Access) -> u64 {
     if access.bytes == 8 { files.wide[row][lane] } else { files.narrow[row][lane].into() }
@@ -217,7 +215,6 @@ fn param<const BYTES: usize>(params: &[u8], ins: &Ins) -> [u8; BYTES] {
     params.get(from..from + BYTES).and_then(|bytes| bytes.try_into().ok()).unwrap_or([0; BYTES])
 }
 
-/// The location of a lane's access.
 #[inline(always)]
 fn place_of(
     at: &Surroundings<'_>,

@@ -1,7 +1,6 @@
-//! Runs the blocks of a launch: they start in order, each runs until it is done or only waits, and waiting blocks take turns.
-//!
-//! So a kernel whose blocks wait for each other, or for the host, makes progress as on a device that holds all its blocks. When all
-//! blocks only poll, the thread yields the CPU, then sleeps for growing times.
+//! Runs the blocks of a launch: they start in order, each runs until it is done or only waits, and waiting blocks take
+//! turns. So a kernel whose blocks wait for each other, or for the host, makes progress as on a device that holds all its
+//! blocks. When all blocks only poll, the thread yields the CPU, then sleeps for growing times.
 
 use super::warp::{KernelFault, Pause, Surroundings, Warp, WarpCounters};
 use crate::control::control;
@@ -25,7 +24,6 @@ pub(crate) struct Launch {
     pub(crate) threads: u32,
 }
 
-/// The runner's interface to its stream.
 pub(crate) trait Owner {
     /// The code with which the launch must stop: the context is lost, or the stream is destroyed.
     fn stop(&mut self) -> Option<u32>;

@@ -1,7 +1,5 @@
-//! Arithmetic over the 32 lanes of a warp: instructions without memory and other lanes.
-//!
-//! Full warps use plain loops over rows, which the compiler vectorizes; few lanes are computed one by one; otherwise the whole row is
-//! computed, and only the running lanes store the result.
+//! Arithmetic over the 32 lanes of a warp. Full warps use plain loops over rows, which the compiler vectorizes; few lanes
+//! are computed one by one; otherwise the whole row is computed, and only the running lanes store the result.
 
 use crate::ptx::code::{Ins, LANES, Op, PtxKernel};
 

@@ -1,7 +1,6 @@
-//! A warp: 32 threads that run together, in groups of lanes with one program counter each.
-//!
-//! The group furthest back runs first, so lanes that left a loop early wait for the others and continue together. A group that spins
-//! sometimes lets others run first, so a lane may wait for another lane of its warp, as on devices since sm_70.
+//! A warp: 32 threads that run together, in groups of lanes with one program counter each. The group furthest back runs
+//! first, so lanes that left a loop early wait for the others and continue together. A group that spins sometimes lets
+//! others run first, so a lane may wait for another lane of its warp, as on devices since sm_70.
 
 use super::grid::{Launch, Owner};
 use super::lanes::{Arithmetic, Files, arithmetic};
@@ -28,7 +27,6 @@ pub(crate) enum Pause {
 #[derive(Clone, Debug)]
 pub(crate) struct KernelFault {
     pub(crate) code: u32,
-    /// Description with place and thread.
     pub(crate) what: String,
 }
 
@@ -39,7 +37,6 @@ pub(crate) const TRANSACTION_BYTES: [u64; 2] = [32, 128];
 pub(crate) struct WarpCounters {
     /// 32-bit words loaded from global memory; wider elements count several times.
     pub(crate) loads: u64,
-    /// Transactions of loads from the watched memory, by size, as [`TRANSACTION_BYTES`].
     pub(crate) transactions: [u64; 2],
     pub(crate) stores: u64,
     pub(crate) instructions: u64,
@@ -53,7 +50,6 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) counters: &'a mut WarpCounters,
     pub(crate) owner: &'a mut dyn Owner,
     pub(crate) delays: bool,
-    /// Memory whose load transactions are counted.
     pub(crate) watched: Option<Range<u64>>,
 }
 
@@ -88,7 +84,6 @@ impl Warp {
         }
     }
 
-    /// Restarts all lanes at the kernel's first instruction, for `block` of the grid.
     pub(crate) fn restart(&mut self, launch: &Launch, block: [u32; 2]) {
         for &(row, special) in &launch.kernel.specials {
             self.files.narrow[usize::from(row)] = match special {
@@ -115,8 +110,7 @@ impl Warp {
         }
     }
 
-    /// Takes the next group to run, merged with all groups at the same instruction; returns its program counter, its mask, and the program
-    /// counter of the next group ahead.
+    /// Takes the next group, merged with all at its instruction: its counter, its mask, the counter of the next group ahead.
     fn pick(&mut self) -> Option<(u32, u32, u32)> {
         let mut ready = self.groups.iter().filter(|g| !g.waits).map(|g| g.pc);
         let pc = if std::mem::take(&mut self.unfair) { ready.next() } else { ready.min() }?;
@@ -139,7 +133,6 @@ impl Warp {
         }
     }
 
-    /// Runs until all lanes wait or have exited, or other warps should run.
     pub(crate) fn run(&mut self, at: &mut Surroundings<'_>) -> Result<Pause, KernelFault> {
         let mut instructions = 0_u64;
         let outcome = self.run_groups(at, &mut instructions);

@@ -1,7 +1,6 @@
-//! The bytecode of a kernel: instructions over numbered rows of registers.
-//!
-//! A row holds one register of the 32 lanes of a warp. Rows are narrow (32 bits, or zero-extended 16), wide (64 bits), or predicates
-//! (one bit a lane). Constants and special registers are rows, too, so operands need no check of their kind.
+//! The bytecode of a kernel: instructions over numbered rows of registers. A row holds one register of the 32 lanes of a
+//! warp. Rows are narrow (32 bits, or zero-extended 16), wide (64 bits), or predicates (one bit a lane). Constants and
+//! special registers are rows, too, so operands need no check of their kind.
 
 use super::parse::Param;
 
@@ -60,9 +59,7 @@ pub(crate) enum Op {
     /// d = predicate c ? a : b.
     Selp32,
     Extend64,
-    /// Low half of a wide row.
     Low32,
-    /// Low 16 bits of a narrow row.
     Low16,
     /// The parameter at byte `imm` of the parameter block.
     Param32,
@@ -133,6 +130,5 @@ pub(crate) struct PtxKernel {
     pub(crate) param_bytes: usize,
     /// 32-bit registers that the PTX declares and uses.
     pub(crate) registers: u32,
-    /// `.maxntid`, if given.
     pub(crate) threads_max: Option<u32>,
 }

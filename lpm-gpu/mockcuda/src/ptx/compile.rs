@@ -101,7 +101,6 @@ impl<'a> Compiler<'a> {
         if *next == u16::MAX { self.error("too many registers") } else { Ok(self.rows[file as usize] - 1) }
     }
 
-    /// The row of register `name`, which must be declared with that kind.
     fn register(&mut self, name: &'a str, wanted: OperandKind) -> Result<u16, PtxError> {
         let known = match self.registers.get(name) {
             Some(&known) => known,

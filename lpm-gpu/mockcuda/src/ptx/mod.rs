@@ -1,7 +1,6 @@
 //! Compiles PTX text to the bytecode of [`crate::exec`]: [`scan`] makes tokens, [`parse`] entries with instructions as written,
-//! [`compile`] bytecode ([`code`]) from the supported instructions ([`opcodes`]).
-//!
-//! Only the instructions of the committed kernels are supported. Others are an error when the module is loaded, with their line.
+//! [`compile`] bytecode ([`code`]) from the instructions of the committed kernels ([`opcodes`]). Others are an error when the
+//! module is loaded, with their line.
 
 pub(crate) mod code;
 pub(crate) mod compile;

@@ -1,5 +1,4 @@
-//! Parses tokens into statements: shared variables, entries with parameters, labels, instructions with operands. It does not know the
-//! instructions.
+//! Parses tokens into variables, entries, labels and instructions with operands; it does not know the instructions.
 
 use super::PtxError;
 use super::scan::{Placed, Token, scan};
@@ -38,7 +37,6 @@ pub(crate) struct PtxEntry {
     pub(crate) shared: Vec<Variable>,
     /// Prefix or whole name, type, number (0: the name itself is the register).
     pub(crate) registers: Vec<(String, String, u32)>,
-    /// `.maxntid`, if given.
     pub(crate) threads_max: Option<u32>,
     pub(crate) body: Vec<Statement>,
 }
@@ -68,7 +66,6 @@ pub(crate) enum Operand {
     Vector(Vec<String>),
 }
 
-/// Parses a module; an error has the line of text that is not PTX, or not supported.
 pub(crate) fn parse(text: &str) -> Result<Module, PtxError> {
     let mut parser = Parser { tokens: scan(text)?, at: 0 };
     parser.module()

@@ -13,7 +13,6 @@ pub(crate) enum Token {
 
 pub(crate) type Placed = (Token, u32);
 
-/// Fails at a malformed number, or a character outside PTX.
 pub(crate) fn scan(text: &str) -> Result<Vec<Placed>, PtxError> {
     let bytes = text.as_bytes();
     let (mut at, mut line) = (0_usize, 1_u32);

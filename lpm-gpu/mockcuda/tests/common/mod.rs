@@ -1,5 +1,4 @@
-//! The driver's functions with Rust types, for tests of this crate. The library is linked, not opened: the tests call the functions that
-//! programs find in `libmockcuda.so`.
+//! The driver's functions with Rust types. Tests link the library, and call the functions that programs find in it.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -23,7 +22,6 @@ pub fn check(code: u32) -> Result<(), ResultCode> {
     if code == 0 { Ok(()) } else { Err(code) }
 }
 
-/// Lines before the entries of a module.
 pub const HEAD: &str = ".version 6.3\n.target sm_75\n.address_size 64\n";
 
 /// An entry `k(u64 a, u64 b, u32 n)` with registers of all kinds and `body`.
@@ -41,7 +39,6 @@ pub enum LaunchArg {
 }
 
 impl MockSession {
-    /// Opens the driver with switches and counters reset, initialised, with the primary context current.
     pub fn open() -> Self {
         static ONE: Mutex<()> = Mutex::new(());
         let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -101,7 +98,6 @@ impl MockSession {
         .map(|()| data)
     }
 
-    /// Device memory with `data`.
     pub fn device<T: Copy>(&self, data: &[T]) -> u64 {
         let address = self.alloc(size_of_val(data).max(1)).unwrap();
         self.upload(address, data).unwrap();

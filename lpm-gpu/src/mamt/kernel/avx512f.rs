@@ -1,7 +1,6 @@
-//! The AVX-512 kernel, with F and CD alone, as on Knights Landing: no BW, DQ or VL instruction.
-//!
-//! All keys of a piece go through a level before the next, so that its gathers are independent. Units point only to the next
-//! level, so all unfinished keys are at the same level, with the same stride and first word. Finished vectors load nothing.
+//! The AVX-512 kernel, with F and CD alone, as on Knights Landing: no BW, DQ or VL instruction. All keys of a piece go
+//! through a level before the next, so that its gathers are independent, with the same stride and first word. Finished
+//! vectors load nothing.
 
 use super::PIECE;
 use crate::gamt::code::{DEEP, stride_at};

@@ -1,5 +1,4 @@
-//! The lookup kernels, one file an instruction set, chosen once a batch. They compute the raw answers of a piece of a batch, as
-//! the GPU's kernels do; the table resolves them to next hops.
+//! The lookup kernels, one file an instruction set, chosen once a batch. They compute raw answers, as the GPU's kernels do.
 
 #[cfg(target_arch = "x86_64")]
 mod avx512f;
@@ -13,7 +12,6 @@ use fib::{CheckedIsa, NextHopId};
 /// Keys that go through one level before the next; smaller pieces were slower in both families.
 const PIECE: usize = 256;
 
-/// Looks up `keys` into `out` of the same length.
 #[inline]
 pub(super) fn lookup_v4(isa: CheckedIsa, table: &Words, keys: &[u32], out: &mut [NextHopId]) {
     assert_eq!(keys.len(), out.len(), "as many answers as keys");
