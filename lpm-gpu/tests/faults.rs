@@ -24,7 +24,6 @@ use std::time::{Duration, Instant};
 const SLOTS: u16 = 3;
 const BATCH_MAX: usize = 64;
 const BATCHES: usize = 10;
-/// The first calls of a function are all tried.
 const FIRST_CALLS: u64 = 8;
 /// Longer than any session on a busy machine.
 const SESSION_LIMIT: Duration = Duration::from_secs(120);

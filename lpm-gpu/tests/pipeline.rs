@@ -20,7 +20,6 @@ struct Pipeline {
 }
 
 impl Pipeline {
-    /// `None`, with a message, without a device.
     fn new(name: &str, parameters: &[(&str, &str)]) -> Option<Self> {
         if skipped(&|| engine(name, parameters)) {
             return None;

@@ -7,7 +7,6 @@ use lpm_gpu::cu::{Device, ask_for_connections, probe, testing};
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Variable read at the driver's initialisation.
 const CONNECTIONS: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
 
 const MARK: &str = "probe says: ";
@@ -37,7 +36,6 @@ fn child() {
     }
 }
 
-/// Runs the test `name` of this file in a child process with `environment`; returns its output.
 fn in_a_child(name: &str, environment: &[(&str, &str)]) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", name, "--ignored", "--nocapture", "--test-threads", "1"]);
@@ -117,7 +115,6 @@ fn a_driver_that_fails_from_the_start_is_no_panic() {
     }
 }
 
-/// Child: any result is accepted.
 #[test]
 #[ignore = "run by another test, in a child process"]
 fn failing_child() {

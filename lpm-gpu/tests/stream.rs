@@ -71,7 +71,6 @@ fn full_tables_are_answered_as_the_oracle_does() {
 const UPDATES_A_DELTA: usize = 50;
 const KEYS: usize = 512;
 
-/// Keys of a family, each with its answers and their first generations.
 struct Timeline<K> {
     keys: KeyBuffer,
     answers: Vec<Vec<(u64, NextHopId)>>,
@@ -199,7 +198,6 @@ fn follow(name: &str, writer: &mut dyn EngineWriter, mut rib: Rib, plan: &Stream
     });
 }
 
-/// Looks up until stopped, with every slot in flight; returns the number of batches.
 fn look_up(
     name: &str,
     reader: &mut dyn EngineReader,

@@ -5,10 +5,7 @@
 //! |---|---|---|
 //! | `MOCKCUDA_NO_DEVICE=1` | | the driver finds no device |
 //! | `MOCKCUDA_DEVICES=N` | `mockcuda_set_devices` | the driver finds N devices, which share their memory (1) |
-//! | | `mockcuda_watch_loads` | memory transactions of loads from a range of memory are counted (none) |
-//! | | `mockcuda_set_threads_block_max` | limits the threads of a block, as registers would |
 //! | `MOCKCUDA_DRIVER_VERSION=N` | | version of the driver, e.g. 12040 |
-//! | | `mockcuda_set_no_pools` | the device has no memory pools: `cuMemAllocAsync` returns 801 |
 //! | `MOCKCUDA_MEMORY_BYTES=N` | | memory of the device; an allocation beyond it returns 2 |
 //! | `MOCKCUDA_FAIL_AT=N[:CODE[:COUNT]]` | `mockcuda_fail_at` | COUNT driver calls from call N (from 0) on return CODE (999) |
 //! | `MOCKCUDA_FAIL_CALL=NAME:N[:CODE]` | `mockcuda_fail_call` | call N (from 0) of that function returns CODE |
@@ -65,7 +62,6 @@ pub(crate) struct MockControl {
     pub(crate) words_written: AtomicU64,
     /// Start and end of the watched memory; empty by default.
     watched: [AtomicU64; 2],
-    /// By size, as [`TRANSACTION_BYTES`].
     pub(crate) transactions: [AtomicU64; 2],
     pub(crate) instructions: AtomicU64,
     pub(crate) launches: AtomicU64,
@@ -200,7 +196,6 @@ impl MockControl {
         Some(code)
     }
 
-    /// Counts a stream operation; returns the code with which it must fail.
     pub(crate) fn operation(&self) -> Option<ResultCode> {
         let index = self.operations.fetch_add(1, Relaxed);
         if index >= self.stall_at.load(Relaxed) {

@@ -109,7 +109,6 @@ struct Book {
     used: [u64; 2],
 }
 
-/// Live bytes of a slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
     first: u64,
@@ -125,7 +124,6 @@ impl Window {
         (offset < self.live) & (offset.wrapping_add(bytes) <= self.live) & (address & (bytes - 1) == 0)
     }
 
-    /// Host address of `address`, which is within.
     #[inline(always)]
     pub(crate) const fn host(&self, address: u64) -> usize {
         self.host.wrapping_add(address.wrapping_sub(self.first) as usize)

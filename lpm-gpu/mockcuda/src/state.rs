@@ -182,7 +182,6 @@ pub(crate) fn current_handle() -> u64 {
     CURRENT.get()
 }
 
-/// Makes `handle`, or none if 0, this thread's context.
 pub(crate) fn set_current(handle: u64) {
     CURRENT.set(handle);
 }

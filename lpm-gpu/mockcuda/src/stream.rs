@@ -19,12 +19,9 @@ const LOAD_DELAY_US_MAX: u64 = 200;
 /// Polls of an unfinished operation before later polls wait for the stream, and their longest wait.
 const BUSY_POLLS: u32 = 16;
 const POLL_WAIT: Duration = Duration::from_micros(50);
-/// Interval at which a waiting thread checks for the end of the context.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
-/// Time for the threads of an ended context to exit.
 const LEAVE_LIMIT: Duration = Duration::from_secs(10);
 
-/// State shared by a context's streams: whether the context is lost or destroyed.
 #[derive(Debug, Default)]
 pub(crate) struct Fate {
     /// Error code that ended the context, or 0.
@@ -98,7 +95,6 @@ pub(crate) struct MockStream {
     queue: Mutex<Queue>,
     changed: Condvar,
     completed: AtomicU64,
-    /// Consecutive polls of an unfinished operation.
     busy_polls: AtomicU32,
 }
 
@@ -147,7 +143,6 @@ impl MockStream {
         self.query_ticket(self.last())
     }
 
-    /// Fails with `NOT_READY` until operation `ticket` is done.
     fn query_ticket(&self, ticket: u64) -> CallResult {
         let done = self.is_done(ticket);
         self.fate.check()?;
@@ -203,7 +198,6 @@ impl MockStream {
         self.changed.notify_all();
     }
 
-    /// Waits for the thread's exit, up to a limit.
     pub(crate) fn join(&self) {
         let begin = Instant::now();
         let mut queue = lock(&self.queue);

@@ -14,7 +14,6 @@ fn copy_word(driver: &MockSession, from: u64, to: u64) -> Result<(), ResultCode>
     driver.finish()
 }
 
-/// Replaces a lost primary context by a fresh one.
 fn again(driver: MockSession) -> MockSession {
     drop(driver);
     MockSession::open()

@@ -46,7 +46,6 @@ pub(super) fn connections() -> usize {
     }
 }
 
-/// Overrides the number, for a driver whose streams share no connections.
 #[cfg(feature = "testing")]
 pub(super) fn set(connections: usize) {
     CONNECTIONS.store(connections, Ordering::Relaxed);

@@ -217,7 +217,6 @@ impl Device {
     #[cold]
     pub(super) fn note(&self, error: &GpuError) {
         if let GpuError::Call { code, lost: true, .. } = *error {
-            // The first error is the cause.
             let _first = self.0.lost.compare_exchange(0, code, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
@@ -248,7 +247,6 @@ impl Device {
         error
     }
 
-    /// Opens a stream; a `first` one must not wait for persistent kernels.
     pub(super) fn open_stream(&self, priority: i32, first: bool) -> Result<OpenStream, GpuError> {
         let driver = self.bind("cuStreamCreateWithPriority")?;
         let mut book = self.book();
@@ -257,7 +255,6 @@ impl Device {
         opened.ok_or(GpuError::NoStream { limit: STREAMS_MAX })
     }
 
-    /// Makes the driver create all streams that may exist while persistent kernels run. Call it before admitting one.
     pub(super) fn prepare_streams(&self) -> Result<(), GpuError> {
         let driver = self.bind("cuStreamCreateWithPriority")?;
         self.book().prepare_streams(driver).map_err(|failed| self.failed(failed))
@@ -353,7 +350,6 @@ impl Device {
         }
     }
 
-    /// Dropped page-locked memory of `bytes` bytes that is not freed yet, for reuse.
     pub(super) fn reuse_host_memory(&self, bytes: usize, flags: u32) -> Option<HostMemory> {
         let mut book = self.book();
         self.sweep(&mut book);
@@ -452,7 +448,6 @@ pub(super) fn memory_error(error: GpuError, what: &'static str, bytes: usize) ->
     }
 }
 
-/// Reads the properties of `device`. Fails only for properties that launches require.
 fn facts(
     driver: &Driver,
     device: sys::CUdevice,
@@ -490,7 +485,6 @@ fn facts(
         memory_bytes: memory.is_ok().then_some(memory_bytes as u64),
         l2_bytes: optional(A::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE).map(u64::from),
         l2_persisting_bytes_max: optional(A::CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE).map(u64::from),
-        // Every supported driver knows this one.
         memory_pools: needed(A::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? != 0,
     })
 }

@@ -11,7 +11,6 @@ use std::sync::OnceLock;
 pub(super) const SUCCESS: u32 = 0;
 pub(super) const OUT_OF_MEMORY: u32 = 2;
 pub(super) const NO_DEVICE: u32 = 100;
-/// `CUDA_ERROR_NOT_READY`: the work still runs.
 pub(super) const NOT_READY: u32 = 600;
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -2,7 +2,6 @@
 
 pub(super) const ARGUMENTS_MAX: usize = 12;
 
-/// Name and PTX text (`kernels/NAME.ptx`) of each module.
 pub(super) const MODULES: [(&str, &str); 4] = [
     ("gamt", include_str!("../../kernels/gamt.ptx")),
     ("gale", include_str!("../../kernels/gale.ptx")),

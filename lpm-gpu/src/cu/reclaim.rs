@@ -25,7 +25,6 @@ use cudarc::driver::sys;
 use std::ffi::c_void;
 use std::sync::Arc;
 
-/// A driver resource without an owner.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum DriverMemory {
     /// Device memory: address and bytes.
@@ -56,7 +55,6 @@ struct BookedStream {
     progress: Arc<StreamProgress>,
     /// Arguments of its persistent kernel, from before the launch until the end.
     resident: Option<Vec<u64>>,
-    /// Dropped by its owner: to be destroyed when idle.
     orphan: bool,
     /// Must not wait for persistent kernels.
     first: bool,
@@ -91,7 +89,6 @@ pub(super) type Failed = (&'static str, u32);
 #[derive(Default)]
 pub(super) struct Book {
     lines: Vec<BookedStream>,
-    /// Persistent kernels of all readers, launched or not yet.
     pub(super) admitted: Admitted,
     graves: Vec<Grave>,
     pub(super) modules: Vec<LoadedModule>,

@@ -178,7 +178,6 @@ impl Drop for ResidentRoom {
     }
 }
 
-/// A block's share of a multiprocessor.
 fn share(kernel: &Kernel, threads: u32) -> Result<u64, GpuError> {
     kernel.accepts_threads(threads)?;
     // Occupancy 0: the kernel cannot be launched, and its launch says why.

@@ -30,7 +30,6 @@ struct AdmittedKernel {
 
 struct Sums {
     largest: u64,
-    /// Shares of all blocks that stay.
     taken: u64,
     blocks: u64,
 }
@@ -45,7 +44,6 @@ impl Admitted {
         }
     }
 
-    /// Blocks of `share` that still fit on `multiprocessors`.
     pub(super) fn left(&self, share: u64, multiprocessors: u64) -> u64 {
         let Sums { largest, taken, blocks } = self.sums(share);
         let by_share = (multiprocessors * (MULTIPROCESSOR - largest)).saturating_sub(taken) / share;

@@ -189,8 +189,7 @@ controls! {
     host_used() -> u64 = c"mockcuda_host_used";
     /// Starts counting memory transactions of loads from `bytes` bytes at device address `address`; 0 bytes: none.
     watch_loads(address: u64, bytes: u64) = c"mockcuda_watch_loads";
-    /// Transactions of `bytes` bytes, 32 or 128: aligned blocks of the watched memory that a warp's load accesses, over all
-    /// loads.
+    /// Transactions of `bytes` bytes, 32 or 128: for each load of a warp, the aligned blocks of watched memory that it accesses.
     transactions(bytes: u64) -> u64 = c"mockcuda_transactions";
     /// Marks `words` words from device address `address` on as freed, until they are written or unmarked.
     mark_freed(address: u64, words: u64) = c"mockcuda_mark_freed";

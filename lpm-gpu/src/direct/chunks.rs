@@ -95,7 +95,6 @@ impl Chunks {
         self.used
     }
 
-    /// Number of chunks allocated so far, free ones included.
     pub(crate) fn high_water(&self) -> usize {
         self.states.len()
     }

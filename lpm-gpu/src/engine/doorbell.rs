@@ -14,10 +14,8 @@ const DOORBELL: usize = 0;
 const TABLE: usize = 2;
 const BATCH: usize = 4;
 
-/// The doorbell that ends a slot's blocks (`STOP`).
 const STOP: u32 = u32::MAX;
 
-/// A batch for the device, by device addresses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request {
     /// The table's words and header.

@@ -42,7 +42,6 @@ impl DeviceKey for u64 {
 pub(super) struct LaunchPlan {
     pub(super) mode: Mode,
     pub(super) streams: u16,
-    /// Most blocks of a launch.
     pub(super) blocks: u32,
     pub(super) threads: u32,
     /// Least threads of a block, for batches that would leave multiprocessors idle.

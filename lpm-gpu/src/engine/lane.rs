@@ -10,18 +10,13 @@ use crate::cu::{
 };
 
 pub(super) enum BatchLane<K: DeviceKey> {
-    Copy {
-        keys: Pinned<K>,
-        raw: Pinned<u32>,
-        device_keys: DeviceBuffer<K>,
-        device_raw: DeviceWords,
-    },
+    /// [`Mode::Copy`].
+    Copy { keys: Pinned<K>, raw: Pinned<u32>, device_keys: DeviceBuffer<K>, device_raw: DeviceWords },
+    /// [`Mode::Graph`].
     Graph(Box<BatchGraph<K>>),
     /// [`Mode::Mapped`]. Keys are write-combined: the device reads them across the bus once, in order.
-    Mapped {
-        keys: Pinned<K>,
-        raw: Pinned<u32>,
-    },
+    Mapped { keys: Pinned<K>, raw: Pinned<u32> },
+    /// [`Mode::Persistent`].
     Persistent(Box<Row<K>>),
 }
 
@@ -131,7 +126,6 @@ impl<K: DeviceKey> BatchLane<K> {
         })
     }
 
-    /// The answers to the first `count` keys, after [`Self::raw_mut`].
     #[inline]
     pub(super) fn answers(&self, count: usize) -> Result<&[u32], GpuError> {
         Ok(match self {

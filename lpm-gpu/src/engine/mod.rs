@@ -5,16 +5,6 @@
 //! keys -> reader -> slot -> lane (by mode) -> device -> slot -> reader -> next hops; grace: updates that are over
 //! ```
 //!
-//! | module | contents |
-//! |---|---|
-//! | `gpu` | the device, its kernels, and the plan: mode, streams, blocks, batch sizes |
-//! | `tables` | tables on the device: current, second, swap (GAMT, section 4.3) |
-//! | `side` | one family's table on the host and on the device |
-//! | `bubbles` | the update stream (section 3.2) |
-//! | `lane`, `slot`, `reader` | a batch's path, by mode; slots; the pipeline over streams (section 4.4) |
-//! | `residence`, `doorbell` | persistent kernels that serve slots; their doorbells |
-//! | `calibrate` | batch size and stream count for a latency (section 5.4.4) |
-//!
 //! `apply` first updates both host tables and reserves memory for rebuilt ones: a delta without room is refused before
 //! anything is visible. Then it runs the steps on the update stream to their end, or uploads rebuilt tables and swaps them
 //! in. So every batch submitted after `apply` belongs to the new generation. If a driver call fails after that point, whole
@@ -186,8 +176,7 @@ impl GpuEngine {
         })
     }
 
-    /// Makes `delta`, which leads to `rib`. If a driver call fails once it may be visible, uploads whole tables; refuses if
-    /// that fails.
+    /// Makes `delta`, leading to `rib`. If a driver call fails once it may be visible, uploads whole tables, or refuses it.
     fn update(&mut self, delta: &FibDelta, rib: &Rib) -> Result<(), EngineError> {
         self.update += 1;
         let mut showing = false;
@@ -249,8 +238,7 @@ impl GpuEngine {
         if let Err(error) = taken.and_then(|()| self.v6.take_back(&delta.v6, &before.v6)) {
             self.broken = Some(error);
         } else if !self.shared.gpu.device.is_lost() {
-            // Interrupted steps may have left the table between two generations: repair it by an update, else the next delta
-            // does.
+            // Interrupted steps may have left a table between two generations: an update repairs it, this one or the next delta.
             let _ = self.update(&FibDelta::new(), &before);
         }
     }

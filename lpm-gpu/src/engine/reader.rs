@@ -160,7 +160,6 @@ impl GpuReader {
             let usable = match self.slots[at].state {
                 SlotState::Free => true,
                 SlotState::Abandoned(_) => self.poll(at)?,
-                // A batch that is not collected yet keeps its slot.
                 SlotState::Ready(_) | SlotState::Flying(_) => at == 0,
             };
             if usable {

@@ -40,8 +40,7 @@ enum ResidentState {
 }
 
 impl<K: DeviceKey> Residence<K> {
-    /// Reserves memory and room for `slots` slots of `batch_max` keys. `families`: kernels that the reader still needs, with
-    /// this one.
+    /// Reserves memory and room for `slots` slots of `batch_max` keys. `families`: kernels that the reader needs from here on.
     pub(super) fn new(
         plan: &LaunchPlan,
         kernel: &Kernel,
@@ -93,7 +92,6 @@ impl<K: DeviceKey> Residence<K> {
         Ok(())
     }
 
-    /// Gives up the device if the kernel has ended.
     #[cold]
     fn check_running(&self) -> Result<(), GpuError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -111,7 +109,6 @@ impl<K: DeviceKey> Residence<K> {
 pub(super) struct Row<K: DeviceKey> {
     residence: Arc<Residence<K>>,
     row: usize,
-    /// Whether this slot has seen the kernel launched.
     started: bool,
     batch: BatchNumber,
     copied: Vec<u32>,

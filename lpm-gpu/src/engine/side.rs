@@ -42,7 +42,6 @@ pub(super) struct Side<K: Key> {
     /// The host table was rebuilt, but its image is not in service: steps would not fit the current table.
     stale: bool,
     frozen: bool,
-    /// Steps of the current delta that have not run yet.
     steps: Vec<UpdateStep>,
     pub(super) rebuilds: u64,
     pub(super) swaps: u64,
@@ -82,8 +81,7 @@ impl<K: Key> Side<K> {
         })
     }
 
-    /// Stage 1: makes `changes` on the host, and reserves memory for an image. [`Self::take_back`] reverts it, after an
-    /// error, too.
+    /// Stage 1: makes `changes` on the host and reserves memory for an image. [`Self::take_back`] reverts it, after errors too.
     pub(super) fn prepare(
         &mut self,
         gpu: &Gpu,

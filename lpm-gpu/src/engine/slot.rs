@@ -15,12 +15,10 @@ const LIMIT: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SlotState {
-    /// No batch, or its answers were collected.
     Free,
     Flying(Family),
     /// A late batch, or one enqueued in part: its answers are unwanted, but the device may still use the slot's memory.
     Abandoned(Family),
-    /// Answers are resolved, perhaps not collected.
     Ready(Family),
 }
 
@@ -65,14 +63,12 @@ pub(super) struct GpuSlot {
     low: Vec<u64>,
     len: usize,
     pub(super) state: SlotState,
-    /// Start of the first wait for the batch.
     since: Option<Instant>,
     /// The table of the batch in flight, held so that it is not rewritten.
     table: Option<Arc<DeviceTable>>,
 }
 
 impl GpuSlot {
-    /// Slot `row` of a reader, for batches of `batch_max` keys on `stream`, or on persistent kernels.
     pub(super) fn new(
         device: &Device,
         stream: Option<&Stream>,
@@ -96,7 +92,6 @@ impl GpuSlot {
         })
     }
 
-    /// Whether the device may use the slot's memory.
     #[inline]
     pub(super) const fn is_busy(&self) -> bool {
         matches!(self.state, SlotState::Flying(_) | SlotState::Abandoned(_))
@@ -156,7 +151,6 @@ impl GpuSlot {
         Ok(())
     }
 
-    /// Submits an empty batch, which is over at once.
     #[inline]
     pub(super) fn set_empty(&mut self) {
         self.len = 0;
@@ -242,7 +236,6 @@ impl GpuSlot {
         Ok(())
     }
 
-    /// The answers; empty without a resolved batch.
     #[inline]
     pub(super) fn answers(&self) -> &[NextHopId] {
         let answers = match self.state {

@@ -101,14 +101,12 @@ impl Spares {
 #[derive(Debug)]
 pub(super) struct TableStaging {
     pieces: [Piece; 2],
-    /// Never written.
     zeros: Pinned<u32>,
 }
 
 #[derive(Debug)]
 struct Piece {
     words: Pinned<u32>,
-    /// Completes when the copy has ended.
     gone: Event,
 }
 

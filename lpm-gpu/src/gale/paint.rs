@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 /// Granularity of the runs: blocks without a route are left out.
 const BLOCK_WORDS: usize = 4096;
 
-/// A /24 with longer prefixes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Long {
     /// Routes longer than /24 in it. At zero its chunk is freed with the next steps.

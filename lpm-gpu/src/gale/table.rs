@@ -63,7 +63,6 @@ pub struct GaleTable {
     routes: u64,
     /// Changes since the last steps or image, in order; a route may have several.
     pending: Vec<Change<u32>>,
-    /// Turns of the update kernel for `pending`.
     turns: u64,
     /// Whether the last delta was made, not refused.
     made: bool,
@@ -75,7 +74,6 @@ pub struct GaleTable {
     touched: Vec<u32>,
     chunks: Chunks,
     capacity: u64,
-    /// The image, cached until the next change.
     painted: OnceCell<Painted>,
     /// Whether the device got an image that includes all pending changes.
     imaged: Cell<bool>,

@@ -142,7 +142,6 @@ mod tests {
         let [jump_code, inf_code @ ..] = child(0x00ab_cdef, 0x12).to_le_bytes();
         assert_eq!((jump_code, inf_code), (0x12, [0xef, 0xcd, 0xab]));
         assert_eq!(leaf(INF_MAX) | 0xff, u32::MAX, "no bit is left over");
-        // Next hops, and units of a level.
         assert_eq!((u64::from(INF_MAX) + 1, LEVEL_UNITS_MAX), (16_777_216, 16_777_216));
     }
 

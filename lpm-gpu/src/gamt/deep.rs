@@ -125,7 +125,6 @@ impl From<Vec<Arc<GroupChunk>>> for Snapshot {
 #[derive(Debug)]
 pub(super) struct Snapshots {
     pub(super) place: ArcSwap<Snapshot>,
-    /// Used by the writer only.
     retired: Mutex<Retired<Snapshot>>,
 }
 

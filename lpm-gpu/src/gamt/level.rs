@@ -25,7 +25,6 @@ pub(super) struct TrieLevel {
     pub(super) stage: BubbleRow,
     /// Units that the device's array has room for.
     room: u32,
-    /// Units of head room after the last build.
     headroom: u32,
     free: Vec<u32>,
     /// Unlinked nodes, with the update that unlinked them.
@@ -201,7 +200,6 @@ pub(super) struct Brush<'a> {
     stage: &'a mut BubbleRow,
     node: u32,
     code: u32,
-    /// Nodes of the next level that inherit the code.
     pub(super) children: &'a mut Vec<u32>,
     /// Groups of longer prefixes whose cover has the code from now on.
     pub(super) deep: &'a mut Vec<(u32, u32)>,

@@ -38,7 +38,6 @@ pub(super) fn next_hop_to_set(code: u32) -> Option<NextHopId> {
 pub(super) struct Merged {
     /// All routes; new ones and those with a new next hop have a [`next_hop_to_set`].
     pub(super) entries: Vec<TrieEntry>,
-    /// Number of entries with a [`next_hop_to_set`].
     pub(super) set: usize,
     /// Routes that are withdrawn or get a new next hop, with their codes.
     pub(super) gone: Vec<TrieEntry>,

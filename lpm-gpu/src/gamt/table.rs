@@ -163,7 +163,6 @@ impl<K: Key> GamtTable<K> {
         }
     }
 
-    /// The shape for `entries` and the /64s of all groups, and the merged entries.
     fn plan_all(&self, entries: Vec<TrieEntry>) -> Result<(TrieShape, Vec<TrieEntry>), EngineError> {
         let groups = self.deep.groups();
         let groups = groups.iter().map(|(high, _)| TrieEntry { key: *high, len: Self::BITS, code: 0 });

@@ -39,7 +39,6 @@ pub(super) struct GamtTrie {
     level_of: [u8; 65],
     /// Groups of longer prefixes with a new cover code.
     pub(super) fallbacks: Vec<(u32, u32)>,
-    /// Nodes that inherit the code being painted.
     heirs: Vec<(usize, u32)>,
     children: Vec<u32>,
     collapsed: u64,
@@ -155,7 +154,6 @@ impl GamtTrie {
         self.levels.iter().any(TrieLevel::has_unlinked)
     }
 
-    /// The code of the route at a place; 0 without one.
     #[inline]
     pub(super) fn code(&self, place: TriePlace) -> u32 {
         self.levels[place.level].route(place.node, place.at)
@@ -207,7 +205,6 @@ impl GamtTrie {
         mark_deep(level, unit, group)
     }
 
-    /// Replaces a group's mark by its cover's code.
     pub(super) fn unmark_deep(&mut self, key: u64, place: TriePlace, code: u32) {
         let level = &mut self.levels[place.level];
         let unit = level.unit(place.node, key);

@@ -79,7 +79,6 @@ impl SailArrays {
         chunk
     }
 
-    /// Replaces the pointer to a uniform chunk at `place` by the chunk's unit.
     pub(super) fn fold(&mut self, place: WordPlace, wrote: &mut Vec<WordPlace>) {
         let Some(chunk) = Unit(self.word(place)).to_chunk() else { return };
         let first = chunk as usize * CHUNK_UNITS;

@@ -52,7 +52,6 @@ pub(super) struct HopCodes {
     by_id: FxHashMap<NextHopId, u32>,
     /// Code `n` is at `n - 1`.
     uses: Vec<CodeUse>,
-    /// Lookups from before this update are over.
     over: u64,
     shared: Arc<CodeAnswers>,
 }

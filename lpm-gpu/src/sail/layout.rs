@@ -48,7 +48,6 @@ impl ChunkRoom {
 
 #[derive(Debug)]
 pub(super) struct PaperParts {
-    /// The arrays hold codes of next hops.
     pub(super) codes: HopCodes,
     c24: Vec<u16>,
 }
@@ -172,7 +171,6 @@ impl WordMap {
         packed(4, |n| entry8(unit(PACKED[1] * (at - first) + n)))
     }
 
-    /// All words in use, with zeros between the arrays.
     pub(super) fn pack(&self, arrays: &SailArrays, c24: &[u16]) -> Vec<u32> {
         let used: Range<usize> = 0..self.n32 + arrays.n32.len() / PACKED[1];
         used.map(|at| self.value(at, arrays, c24)).collect()

@@ -66,7 +66,6 @@ pub struct SailTable {
     capacity24: u64,
     capacity32: u64,
     paper: Option<PaperParts>,
-    /// The image of the paper's layout, cached until the next change.
     packed: OnceCell<Vec<u32>>,
     /// Whether the device got an image that includes all dirty words.
     imaged: Cell<bool>,

@@ -28,7 +28,6 @@ struct InFlight<K> {
     raw: Option<u32>,
     /// Updates finished when it began.
     born: u64,
-    /// The answers of all generations since then.
     allowed: Vec<NextHopId>,
     /// Inverse probability of the next load; drawn again for each load.
     pace: usize,
@@ -442,7 +441,6 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
             );
             self.collected += 1;
         }
-        // Frees tables that no lookup reads any more.
         let last = self.device.len() - 1;
         let table = self.in_flight.iter().map(|lookup| lookup.table).min().unwrap_or(last);
         self.device[..table].iter_mut().for_each(|table| table.words = Vec::new());

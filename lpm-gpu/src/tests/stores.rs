@@ -68,7 +68,6 @@ pub(crate) struct StoreRig<K: Key, T> {
     device: SteppedDevice<K>,
     random: Seeded,
     wrong: Wrong,
-    /// The last update finished on the device, and the last one that is over for all lookups.
     finished: u64,
     over: u64,
     rebuilds: u64,

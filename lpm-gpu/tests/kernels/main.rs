@@ -1,13 +1,4 @@
 //! Single kernels against plain Rust models, over `mockcuda`, which checks every access, or with `LPM_GPU=real` over the real driver.
-//!
-//! | module | contents |
-//! |---|---|
-//! | `model` | random tries, their images in both layouts, and Algorithm 1 in Rust |
-//! | `gamt` | GAMT's lookups, and the write kernel |
-//! | `direct` | the lookups of GALE and SAIL_L, and GALE's operations |
-//! | `persistent` | the persistent kernels |
-//! | `transactions` | memory transactions of a warp, counted by the mock and by the model |
-//! | `ceilings` | the benchmark kernels |
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 

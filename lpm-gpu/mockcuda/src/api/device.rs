@@ -97,7 +97,6 @@ api! {
         driver().release_primary(device, false)
     }
 
-    /// Destroys the primary context at once, however often it is retained.
     fn cuDevicePrimaryCtxReset_v2(device: c_int) {
         driver().check_device(device)?;
         driver().release_primary(device, true)

@@ -85,7 +85,6 @@ api! {
         unsafe { out(address, allocate(MemoryKind::Device, bytes)?) }
     }
 
-    /// Frees when the stream reaches the call, without waiting for other streams.
     fn cuMemFreeAsync(address: u64, stream: u64) {
         let stream = driver().stream(stream)?;
         if driver().memory()?.find(address).is_none_or(|a| a.address != address || a.kind != MemoryKind::Device) {

@@ -64,8 +64,6 @@ pub(crate) fn unsupported<T>(what: &str) -> CallResult<T> {
     Err(INVALID_VALUE)
 }
 
-/// Writes a result to the caller's out pointer.
-///
 /// # Safety
 /// `to` is null or valid for a write of `T`.
 pub(crate) unsafe fn out<T>(to: *mut T, value: T) -> CallResult {

@@ -75,8 +75,7 @@ fn words(access: Access, run: u32) -> u64 {
     u64::from(run.count_ones()) * u64::from(access.count) * u64::from(access.bytes / 4)
 }
 
-/// Transactions of each size for one load by the lanes `run`: the aligned blocks that contain their addresses within `watched`.
-/// Elements are aligned, so none crosses a block.
+/// Transactions of each size for one load by the lanes `run` within `watched`; elements are aligned, so none crosses a block.
 #[cold]
 fn transactions(files: &Files, ins: &Ins, run: u32, watched: &Range<u64>) -> [u64; 2] {
     let address = |lane| address_of(files, ins, lane);

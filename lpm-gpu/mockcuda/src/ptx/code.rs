@@ -29,7 +29,6 @@ pub(crate) enum Op {
     Add64,
     Sub32,
     Mul32,
-    /// d = a * b + c.
     Mad32,
     MulWide,
     MinU32,
@@ -81,7 +80,6 @@ pub(crate) const UNGUARDED: u16 = u16::MAX;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ins {
     pub(crate) op: Op,
-    /// Predicate row, or [`UNGUARDED`].
     pub(crate) guard: u16,
     pub(crate) d: u16,
     pub(crate) a: u16,
@@ -124,7 +122,6 @@ pub(crate) struct PtxKernel {
     pub(crate) rows: [u16; 3],
     pub(crate) narrow_constants: Vec<(u16, u32)>,
     pub(crate) wide_constants: Vec<(u16, u64)>,
-    /// Narrow rows of special registers.
     pub(crate) specials: Vec<(u16, Special)>,
     pub(crate) shared_bytes: usize,
     pub(crate) param_bytes: usize,

@@ -10,7 +10,6 @@ use std::arch::x86_64::*;
 
 const VECTORS: usize = PIECE / 16;
 
-/// Mask of the lanes that `left` keys fill.
 const fn lanes(left: usize) -> __mmask16 {
     if left >= 16 { u16::MAX } else { (1 << left) - 1 }
 }
