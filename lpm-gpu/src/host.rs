@@ -101,8 +101,7 @@ pub struct KernelNames {
     pub ops: Option<&'static str>,
 }
 
-/// Resolves raw answers to next hops. Readers share it; it is valid for the answers in flight of all generations, also
-/// across rebuilds.
+/// Resolves raw answers to next hops, for the answers in flight of all generations, across rebuilds. Readers share it.
 pub trait Answers<K: Key>: Send + Sync {
     /// Turns raw answers into next-hop ids, in place. `low`: the last 64 bits of each key if [`Self::reads_low_bits`].
     fn resolve(&self, low: &[u64], answers: &mut [u32]);

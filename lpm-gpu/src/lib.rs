@@ -15,8 +15,6 @@
 //! | [`mamt`] | GAMT's trie as a CPU engine |
 //! | [`cu`] | a safe wrapper around the CUDA driver |
 //! | [`hardware`] | properties of GPUs that the crate assumes and no specification guarantees |
-//! | `sync` | atomics and locks, which the crate `models` replaces with a model checker's |
-//! | `testing` | rig for tests of host tables: steps interleaved with lookups |
 
 #![deny(unsafe_code)]
 

@@ -135,7 +135,6 @@ mod tests {
 
     #[test]
     fn a_lane_that_is_done_loads_nothing_and_one_piece_is_one_transaction() {
-        // The first unit points to the second level; the second is a leaf.
         let mut header = [0; HEADER_WORDS];
         header[0] = 2;
         for (level, base) in [(1, 0), (2, 32)] {

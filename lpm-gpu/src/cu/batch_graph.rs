@@ -10,8 +10,7 @@ use super::stream::Stream;
 use cudarc::driver::sys;
 use std::ffi::c_void;
 
-/// A graph of copy in, kernel and copy out, built once and launched by one call a batch. It owns the batch's memory. Changed
-/// parameters (number of keys, table, kernel) cost one more call a node.
+/// A graph of copy in, kernel and copy out, which owns the batch's memory: one call a batch, and one a node with new parameters.
 pub struct BatchGraph<K: Plain> {
     device: Device,
     keys: Pinned<K>,

@@ -12,8 +12,7 @@ const MOST: usize = 32;
 /// The driver's connections; 0 before its initialisation.
 static CONNECTIONS: AtomicUsize = AtomicUsize::new(0);
 
-/// Sets `CUDA_DEVICE_MAX_CONNECTIONS` to 32 unless it is set. No effect in a process with several threads, which might read the
-/// environment at the same time: call it first in `main`. Does not load the driver.
+/// Sets `CUDA_DEVICE_MAX_CONNECTIONS` to 32 unless it is set. Call it first in `main`: it does nothing once other threads run.
 pub fn ask_for_connections() {
     if std::env::var_os(VARIABLE).is_none() && is_single_threaded() {
         // SAFETY: the process has only this thread, so nothing else reads or writes the environment, and no thread can start

@@ -13,8 +13,7 @@ impl fmt::Display for DriverVersion {
     }
 }
 
-/// The oldest supported driver: CUDA 12.0 (R525), the first with the `_v2` parameters of the graph calls. The PTX would load
-/// on any driver since CUDA 10.
+/// The oldest supported driver: CUDA 12.0 (R525), the first with the `_v2` parameters of the graph calls.
 pub const DRIVER_MIN: DriverVersion = DriverVersion(12_000);
 
 /// A failed use of the GPU.

@@ -28,8 +28,7 @@ unsafe impl Plain for Write {}
 // SAFETY: `repr(C)`, four u32.
 unsafe impl Plain for PrefixOp {}
 
-/// An array on the device. The host accesses it by copies, so any number of streams may use it at once; kernels are
-/// responsible for races. Fresh memory holds arbitrary values.
+/// An array on the device, initially arbitrary. Any number of streams may use it at once; kernels are responsible for races.
 pub struct DeviceBuffer<T: Plain> {
     device: Device,
     pointer: sys::CUdeviceptr,

@@ -20,9 +20,8 @@ pub enum HostSide {
     Reads,
 }
 
-/// Page-locked host memory that device (by copies, or as mapped memory) and host use in turn. The host gets [`GpuError::Busy`]
-/// until an enqueued use is known to be done: an [`Event`](super::Event) recorded after it has completed, or its stream has
-/// [finished](super::Stream::finish). Zero when new.
+/// Page-locked host memory that device and host use in turn, zero when new. The host gets [`GpuError::Busy`] until a use is known
+/// to be done: an [`Event`](super::Event) recorded after it has completed, or its stream has [finished](super::Stream::finish).
 pub struct Pinned<T: Plain> {
     device: Device,
     memory: HostMemory,

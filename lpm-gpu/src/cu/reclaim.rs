@@ -9,11 +9,10 @@
 //!   the lock that a persistent kernel's launch takes, too. Until then it is reused for requests of the same size.
 //! - Loading or unloading a module waits for the whole device: modules are loaded when the device is opened, and go with its
 //!   context. So does creating streams beyond the driver's stock: all are created before the first persistent kernel.
-//! - A device without memory pools (some virtual ones) frees all memory like page-locked memory: it has no persistent kernels.
+//! - A device without memory pools (some virtual ones) frees device memory like page-locked memory, without persistent kernels.
 //!
 //! All uses of buried memory were enqueued before its drop, so they are done when the streams reach their number at that time.
 //! A persistent kernel is never done: it holds its arguments, and its owner must keep memory that it reaches indirectly.
-//!
 //! Rejected: a cache of freed tables, since growing tables fit no earlier one; stopping persistent kernels at each table swap,
 //! since that interrupts every reader.
 
@@ -99,8 +98,7 @@ pub(super) struct Book {
 
 pub(super) type OpenStream = (RawHandle<sys::CUstream>, Arc<StreamProgress>);
 
-/// Most streams while persistent kernels run. The driver creates streams in lots of 16 or 32, waiting for running kernels; a
-/// destroyed stream stays in its stock.
+/// Most streams while persistent kernels run: beyond its stock, which keeps destroyed ones, the driver waits for kernels.
 pub(super) const STREAMS_MAX: usize = 256;
 
 /// Creates a stream. The context must be bound; the driver clamps the priority.
@@ -115,7 +113,6 @@ fn create_stream(driver: &Driver, priority: i32) -> Result<sys::CUstream, Failed
 }
 
 impl Book {
-    /// Stream of the pool's allocations and frees. The context must be bound.
     pub(super) fn pool(&mut self, driver: &Driver) -> Result<sys::CUstream, Failed> {
         if let Some(stream) = self.pool {
             return Ok(stream.0);

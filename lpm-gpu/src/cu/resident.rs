@@ -106,8 +106,7 @@ pub struct ResidentRoom {
 }
 
 impl ResidentRoom {
-    /// Room for `rows` rows of blocks of `threads`, each of `parts_max` blocks or as many as fit. Leaves the same share for
-    /// `rooms - 1` later calls.
+    /// Room for `rows` rows of up to `parts_max` blocks of `threads`. Leaves the same share for `rooms - 1` later calls.
     ///
     /// # Errors
     /// [`GpuError::NoRoom`] if one block a row does not fit; [`GpuError::NoConnection`]; [`GpuError::Threads`],

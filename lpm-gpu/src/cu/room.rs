@@ -123,7 +123,6 @@ mod tests {
         assert_eq!(admitted.left(eighth, 132), 132 * 4);
         admitted.admit(eighth, 500);
         assert_eq!(admitted.left(eighth, 132), 28);
-        // Blocks that fill a multiprocessor each.
         let mut large = Admitted::default();
         assert_eq!(large.left(MULTIPROCESSOR, 40), 39);
         large.admit(MULTIPROCESSOR, 39);

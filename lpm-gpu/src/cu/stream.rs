@@ -22,8 +22,7 @@ pub enum Priority {
     First,
 }
 
-/// Work on a stream runs in order, concurrently with other streams. Enqueueing takes `&mut`: a stream belongs to one thread at
-/// a time.
+/// Its work runs in order, concurrently with other streams. It belongs to one thread at a time: enqueueing takes `&mut`.
 pub struct Stream {
     device: Device,
     raw: RawHandle<sys::CUstream>,
@@ -54,8 +53,8 @@ impl Stream {
         Ok(Self { device: device.clone(), raw, progress })
     }
 
-    /// An event of this stream, which counts as completed until it is [recorded](Self::record). `timed` events can be
-    /// [subtracted](Event::elapsed_us_since), at a small cost.
+    /// An event, which counts as completed until [recorded](Self::record). `timed` ones can be
+    /// [subtracted](Event::elapsed_us_since).
     ///
     /// # Errors
     /// [`GpuError::Call`].
@@ -148,8 +147,8 @@ impl Stream {
         }
     }
 
-    /// Copies `from`, memory of any kind, to `to` from element `at` on, and waits. The driver copies through a buffer, and may wait
-    /// for a persistent kernel: for measurements and tests.
+    /// Copies `from`, any memory, to `to` from element `at` on, and waits, also for persistent kernels: for measurements and
+    /// tests.
     ///
     /// # Errors
     /// Errors of [`Self::upload`] and [`Self::finish`].
@@ -198,8 +197,7 @@ impl Stream {
         self.finish(COPY_LIMIT)
     }
 
-    /// Sets words `range` of `words` to `value`. The driver may have to load the kernel for this, waiting for a persistent kernel:
-    /// for measurements and tests.
+    /// Sets words `range` to `value`, perhaps after a wait for a persistent kernel: for measurements and tests.
     ///
     /// # Errors
     /// [`GpuError::Range`], [`GpuError::Foreign`], [`GpuError::Call`].

@@ -85,7 +85,6 @@ impl Bubbles {
         ops: Option<&Kernel>,
         steps: &[UpdateStep],
     ) -> Result<(), GpuError> {
-        // Usually one run: a table's steps are of one kind.
         for steps in steps.chunk_by(|one, other| discriminant(one) == discriminant(other)) {
             match &steps[0] {
                 UpdateStep::Writes(_) => self.run_writes(table, steps)?,

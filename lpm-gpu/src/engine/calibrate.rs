@@ -1,7 +1,6 @@
 //! Chooses batch size and stream count for a latency target (GAMT, section 5.4.4), by measurements at start. Latency is the
 //! caller's: from `submit` to the answers of `collect`, with all streams of the reader in flight. The setting with the
 //! highest throughput wins among those whose median latency meets the target; otherwise the smallest batch on one stream.
-//! Given parameters are not varied.
 
 use super::gpu::{Gpu, LaunchPlan};
 use super::params::GpuParams;

@@ -46,7 +46,6 @@ pub(super) struct LaunchPlan {
     pub(super) threads: u32,
     /// Least threads of a block, for batches that would leave multiprocessors idle.
     pub(super) threads_min: u32,
-    /// Logarithm of the multiprocessors, rounded down.
     pub(super) multiprocessors_log2: u32,
     /// Most IPv4 keys that [`fib::EngineReader::lookup`] puts in a batch.
     pub(super) batch_v4: usize,
@@ -116,7 +115,6 @@ impl std::fmt::Debug for Gpu {
     }
 }
 
-/// The entry of the persistent variant of `names.live`.
 pub(super) fn persistent_entry(names: &KernelNames) -> Option<String> {
     let (module, shape) = names.live.split_once("_lookup_")?;
     Some(format!("{module}_persistent_{}", shape.strip_suffix("_live")?))

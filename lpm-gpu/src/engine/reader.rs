@@ -1,11 +1,9 @@
-//! The reader: a ring of slots over a few streams, so that copies in, kernels and copies out overlap (GAMT, section 4.4).
-//! Slot `s` uses stream `s mod streams`; answers are collected by slot, in the caller's order. Nothing here allocates,
-//! locks, or waits for the writer.
-//!
-//! Only `submit` to a slot in flight and [`EngineReader::lookup`] wait for the device, at most
-//! [`fib::EngineOptions::stall_us`]. A slower batch is abandoned: the caller gets an error, and slot and pin stay in use
-//! until the device has finished the batch, which is checked whenever a slot is needed. So a stall of the device costs the
-//! batches in it; after [`super::gpu::STALL_MAX`] the device is given up.
+//! The reader: a ring of slots over a few streams, so that copies in, kernels and copies out overlap (GAMT, section 4.4). Slot
+//! `s` uses stream `s mod streams`; answers are collected by slot, in the caller's order. Nothing here allocates, locks, or waits
+//! for the writer. Only `submit` to a slot in flight and [`EngineReader::lookup`] wait for the device, at most
+//! [`fib::EngineOptions::stall_us`]. A slower batch is abandoned: the caller gets an error, and slot and pin stay in use until
+//! the device has finished the batch, which is checked whenever a slot is needed. After [`super::gpu::STALL_MAX`] the device is
+//! given up.
 
 use super::EngineShared;
 use super::gpu::LaunchPlan;
@@ -19,7 +17,6 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-/// How long a dropped reader waits for its batches in flight.
 const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 
 /// Least keys of a part when [`EngineReader::lookup`] splits a batch: smaller ones lose more in launches than they overlap.

@@ -16,7 +16,6 @@ pub(super) struct Long {
     pub(super) chunk: u32,
 }
 
-/// Units that a route covers in its stage.
 pub(super) const fn units(prefix: Prefix4) -> usize {
     let bits = if prefix.len() > 24 { 32 } else { 24 };
     1 << (bits - prefix.len())
@@ -57,7 +56,6 @@ impl Painted {
         self.touched[first / BLOCK_WORDS..=(first + count - 1) / BLOCK_WORDS].fill(true);
     }
 
-    /// The words as runs, without zero blocks.
     pub(super) fn runs(&self) -> Vec<(u32, &[u32])> {
         let mut runs = Vec::new();
         let mut block = 0;

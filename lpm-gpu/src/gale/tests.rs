@@ -31,7 +31,6 @@ fn nothing_is_left(rig: &GaleRig) {
 
 #[test]
 fn every_length_comes_and_goes() {
-    // Without a limit, so that no image replaces operations.
     let mut rig = rig(GaleOptions { rebuild_turns: u64::MAX, ..GaleOptions::default() }, 1);
     rig.every_length_comes_and_goes();
     nothing_is_left(&rig);

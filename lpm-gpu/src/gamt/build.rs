@@ -103,7 +103,6 @@ mod tests {
     }
 
     fn entries() -> impl Strategy<Value = Vec<TrieEntry>> {
-        // Few values of the middle bits, so that routes nest.
         let route = (any::<u8>(), 0_u64..4, any::<u8>(), 0_u8..=32, 1_u32..100);
         proptest::collection::vec(route, 0..60).prop_map(|routes| {
             let routes: BTreeMap<(u64, u8), u32> = routes

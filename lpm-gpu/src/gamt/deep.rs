@@ -390,7 +390,6 @@ mod tests {
             let mut deep = Deep::default();
             let mut oracle = Oracle6::new();
             for (low, len, hop) in &routes {
-                // Few distinct high bits, so that routes nest.
                 let prefix = Prefix6::truncating(u128::from(low & 0xc000_0000_0000_0003), *len);
                 oracle.set(prefix, id(*hop));
                 let low = u64::try_from(prefix.address()).unwrap();

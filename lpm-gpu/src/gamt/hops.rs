@@ -113,7 +113,6 @@ impl Hops {
         }
     }
 
-    /// Fails with [`EngineError::Full`] unless `routes` new routes can have codes.
     pub(super) fn room_for(&self, routes: usize) -> Result<(), EngineError> {
         match self {
             Self::Together => Ok(()),

@@ -28,8 +28,7 @@ pub struct Census {
 }
 
 impl Census {
-    /// Counts inner nodes by depth. `prefixes` are (left-aligned key, length), sorted by key, then length; `bits` is the
-    /// greatest length.
+    /// Counts inner nodes by depth. `prefixes`, sorted, are (left-aligned key, length); `bits` is the greatest length.
     #[must_use]
     pub fn new(bits: u8, prefixes: impl IntoIterator<Item = (u64, u8)>) -> Self {
         // A route adds the depths from `first` to below its length: it shares as many nodes with its predecessor as bits, and
@@ -290,7 +289,6 @@ mod tests {
     const FIGURE_1: [(u64, u8); 7] =
         [(0b0, 1), (0b1, 1), (0b10001, 5), (0b10010, 5), (0b10101, 5), (0b10111, 5), (0b11, 2)];
 
-    /// Transactions of four units when all addresses of figure 1's trie are looked up at once.
     fn counted(census: &Census, strides: &[u8]) -> usize {
         let plan = StridePlan::rate(census, strides.to_vec(), 4);
         let shape = TrieShape::fit(census, &plan, Layout::Flat, 0, 1 << 20).unwrap();

@@ -145,7 +145,6 @@ impl GamtTrie {
         }
     }
 
-    /// Whether each level has room for that many more nodes after all unlinked ones are reclaimed.
     pub(super) fn has_room(&self, nodes: &[u32]) -> bool {
         self.levels.iter().zip(nodes).all(|(level, nodes)| level.has_room(*nodes))
     }
@@ -197,7 +196,6 @@ impl GamtTrie {
         }
     }
 
-    /// Marks the /64 at `place` with `group`. Returns the unit's previous code.
     pub(super) fn mark_deep(&mut self, key: u64, place: TriePlace, group: u32) -> u32 {
         let level = &mut self.levels[place.level];
         level.count_up(place.node);

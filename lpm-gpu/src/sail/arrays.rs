@@ -101,7 +101,6 @@ impl SailArrays {
         Some(WordPlace::N32(chunk * CHUNK_STEP + (address & 0xff)))
     }
 
-    /// Draws a route over all words that it covers, chunks below included.
     pub(super) fn draw(&mut self, prefix: Prefix4, draw: Draw, wrote: &mut Vec<WordPlace>) {
         let address = prefix.address();
         let (level, place) = match prefix.len() {

@@ -42,8 +42,7 @@ impl Answers<u32> for CodeAnswers {
 struct CodeUse {
     next_hop: NextHopId,
     routes: u32,
-    /// Without routes, the code is reusable when all lookups from before this update are over. 0 if the device never had the
-    /// code, `u64::MAX` while it does.
+    /// With no routes, reusable once lookups before this update are over; 0 if the device never had it, `u64::MAX` while it does.
     unused_from: u64,
 }
 

@@ -10,9 +10,8 @@
 //! | chunks of BN24 | 65,536, one a /16 | 32,767 |
 //! | chunks of N32 | 2^24 | 65,535 |
 //!
-//! In the paper's layout chunk numbers start at 1, so 0 leads nowhere: it means "no route", and takes no code. Lookups load
-//! whole words and extract the entry: updates store words, and PTX orders accesses to the same memory only if they have the
-//! same size. That takes the same memory transactions as loads of 8 and 16 bits.
+//! In the paper's layout chunk numbers start at 1, so 0 leads nowhere: it means "no route", and takes no code. Lookups load whole
+//! words and extract the entry: updates store words, and PTX orders accesses to the same memory only if they have the same size.
 
 use super::BCN_UNITS;
 use super::arrays::{SailArrays, WordPlace};

@@ -133,7 +133,6 @@ fn the_paper_s_layout_has_the_paper_s_entries() {
     assert_eq!((table.words[bn24], table.words[bn24 + 0x80 / 4]), (0x0202_0202, 0x0100_0301));
     assert_eq!((table.words[c24 + 0x80 / 2], table.words[c24 + 0x82 / 2]), (0, 1));
     assert_eq!(table.words[n32], 0x0104_0101);
-    // 256 spare chunks of each array.
     assert_eq!((c24, n32), (bn24 + 256 * 64, bn24 + 256 * (64 + 128)));
     for (key, loads, right) in [
         (0x0a02_0001, 1, 70_001),

@@ -275,7 +275,6 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
         self.make(changes)
     }
 
-    /// Makes `changes`, or takes them back if the table refuses them.
     fn make(&mut self, changes: &[Change<K>]) -> Result<(), EngineError> {
         self.put(changes.iter().map(|change| (change.prefix, change.new)));
         let made = self.table.apply(changes, K::part(&self.rib), usize::MAX);
@@ -415,7 +414,6 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
         assert!(found == old || found == new, "{:?}: {found}, was {old}, will be {new}", key.to_ip());
     }
 
-    /// Collects some lookups and checks them, then reclaims updates that the others do not need.
     fn collect(&mut self) {
         let mut at = 0;
         while at < self.in_flight.len() {

@@ -1,10 +1,9 @@
-//! Every store of an update to a device's table, under every interleaving with lookups ([`fib::stores`]). Steps store one
-//! word at a time in host memory, as the update kernels do. A lookup loads the number of the current table, then words
-//! ([`LookupModel`](crate::testing::LookupModel)), and resolves its answer last. Between two of its loads any number of
-//! stores, table swaps, publications of next hops, and whole updates may happen.
-//!
-//! The rig follows the engine's order: reclaim, apply the delta, take steps, run them or swap the table. Now and then all
-//! earlier lookups end, and the grace period is reported at once or some deltas later.
+//! Every store of an update to a device's table, under every interleaving with lookups ([`fib::stores`]). Steps store one word at
+//! a time in host memory, as the update kernels do. A lookup loads the number of the current table, then words
+//! ([`LookupModel`](crate::testing::LookupModel)), and resolves its answer last. Between two of its loads any number of stores,
+//! table swaps, publications of next hops, and whole updates may happen. The rig follows the engine's order: reclaim, apply the
+//! delta, take steps, run them or swap the table. Now and then all earlier lookups end, and the grace period is reported at once
+//! or some deltas later.
 
 use crate::gale::model::{self, OpMemory};
 use crate::gale::{GaleOptions, GaleTable};

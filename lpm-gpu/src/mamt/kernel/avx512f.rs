@@ -1,6 +1,5 @@
 //! The AVX-512 kernel, with F and CD alone, as on Knights Landing: no BW, DQ or VL instruction. All keys of a piece go
-//! through a level before the next, so that its gathers are independent, with the same stride and first word. Finished
-//! vectors load nothing.
+//! through a level before the next, so that its gathers are independent, with the same stride and first word.
 
 use super::PIECE;
 use crate::gamt::code::{DEEP, stride_at};

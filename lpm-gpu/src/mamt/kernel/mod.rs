@@ -29,7 +29,6 @@ pub(super) fn lookup_v4(isa: CheckedIsa, table: &Words, keys: &[u32], out: &mut 
     }
 }
 
-/// Looks up keys, given as first and last 64 bits, into `out`, all of the same length.
 #[inline]
 pub(super) fn lookup_v6(isa: CheckedIsa, table: &Words, (hi, lo): (&[u64], &[u64]), out: &mut [NextHopId]) {
     assert!(hi.len() == out.len() && lo.len() == out.len(), "as many answers as keys");
