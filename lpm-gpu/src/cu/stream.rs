@@ -53,8 +53,7 @@ impl Stream {
         Ok(Self { device: device.clone(), raw, progress })
     }
 
-    /// An event, which counts as completed until [recorded](Self::record). `timed` ones can be
-    /// [subtracted](Event::elapsed_us_since).
+    /// An event that counts as completed until [recorded](Self::record); `timed` ones can be [subtracted](Event::elapsed_us_since).
     ///
     /// # Errors
     /// [`GpuError::Call`].
@@ -147,8 +146,7 @@ impl Stream {
         }
     }
 
-    /// Copies `from`, any memory, to `to` from element `at` on, and waits, also for persistent kernels: for measurements and
-    /// tests.
+    /// Copies `from`, any memory, to `to` from element `at` on, and waits, even for a persistent kernel: for measurements, tests.
     ///
     /// # Errors
     /// Errors of [`Self::upload`] and [`Self::finish`].

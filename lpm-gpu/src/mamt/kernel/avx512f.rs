@@ -1,5 +1,5 @@
 //! The AVX-512 kernel, with F and CD alone, as on Knights Landing: no BW, DQ or VL instruction. All keys of a piece go
-//! through a level before the next, so that its gathers are independent, with the same stride and first word.
+//! through a level before the next: its gathers are independent, and have one stride and first word, as units skip no level.
 
 use super::PIECE;
 use crate::gamt::code::{DEEP, stride_at};
