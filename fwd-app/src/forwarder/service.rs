@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 const TICKS: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(2));
 /// How often each link is polled, unless a driver reports a change earlier.
 const LINK_PERIOD: Duration = Duration::from_millis(100);
-/// Bounds of the time between the starts of two neighbour updates of the egress tables; between them, the last update's duration.
+/// Bounds of the pause between two neighbour updates of the egress tables; between them, as long as the last update took.
 const NEIGHBOUR_PERIOD: Duration = Duration::from_millis(5);
 const NEIGHBOUR_PERIOD_MAX: Duration = Duration::from_millis(20);
 
