@@ -1,16 +1,11 @@
 //! Two copies of a table: readers use one while the writer changes the other.
 //!
-//! ```text
-//! write:  the spare copy, which no batch reads
-//! flip:   new batches read it; the copy that was live becomes the spare one
-//! grace:  Epochs::synchronize, after which no batch reads the new spare copy: it may be written from here on
-//! ```
-//! The next delta begins with the grace period, which has mostly passed by then. The writer then repeats the previous delta on the
-//! spare copy ([`crate::engine::FibTable::grace_over`]) and applies the new one (`update`). So each copy gets every delta, and no
-//! copy is written between the flip that makes it spare and the end of a grace period that began after that flip.
+//! The writer stores to the spare copy and flips: new batches read it, and the copy that was live becomes the spare one. The next delta
+//! begins with a grace period, mostly over by then. The writer then repeats the previous delta on the spare copy
+//! ([`crate::engine::FibTable::grace_over`]) and applies the new one (`update`). So no copy is written between the flip that makes it
+//! spare and the end of a grace period that began after that flip.
 //!
-//! The crate `left-right` uses the same idea with an epoch for each pair of copies. Here one epoch of a reader covers
-//! the tables of both families, and the engine allocates the tables, in huge pages.
+//! The crate `left-right` has an epoch for each pair of copies. Here one epoch of a reader covers the tables of both families.
 
 use crate::sync::atomic::{AtomicUsize, Ordering};
 
@@ -57,8 +52,7 @@ impl<T> Copies<T> {
         &self.copies
     }
 
-    /// Makes the spare copy live for batches that begin from now on. A batch that still reads the other copy entered
-    /// its epoch before, so a grace period that begins now waits for it.
+    /// Makes the spare copy live for new batches. A grace period that begins now waits for batches that still read the other copy.
     pub fn flip(&self) {
         self.live.store(self.spare_number(), Ordering::Release);
     }

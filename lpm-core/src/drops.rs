@@ -1,6 +1,5 @@
-//! For tests: which thread frees memory that lookups read. Does nothing without the feature `testing`.
-//!
-//! [`crate::memory`] records the drop of table memory; other values contain a [`Witness`].
+//! For tests, with the feature `testing`: which thread frees memory that lookups read. [`crate::memory`] records the drop of table memory;
+//! other values contain a [`Witness`].
 
 /// Records when the value that contains it is dropped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

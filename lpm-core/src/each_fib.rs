@@ -25,9 +25,8 @@ pub fn each_fib(engine: Box<dyn EngineWriter>) -> Vec<Box<dyn EngineWriter>> {
 struct FibWriter {
     engine: Arc<Mutex<Box<dyn EngineWriter>>>,
     fib: FibId,
-    /// The engine's generation after the last delta of this FIB.
     generation: Generation,
-    /// Routes of this FIB, IPv4 first.
+    /// IPv4 first.
     routes: [u64; 2],
 }
 

@@ -1,15 +1,9 @@
 //! The engine shell: one writer over a table per family, and readers whose batch sees a single generation.
 //!
-//! An engine supplies two [`FibTable`]s and their lookups ([`Algorithm`]). The shell runs the transaction:
-//!
-//! ```text
-//! plan    per table: in place if the delta fits, else a rebuild; the size is known before anything is allocated
-//! build   the new tables, while the old ones stay in service; a refusal up to here changes nothing
-//! grace   a grace period, if a table owes one since the previous delta
-//! commit  per table: its stores in place, or one store that publishes the new table
-//! ```
-//! The writer frees a replaced table when no reader holds it any more ([`crate::retire`]). A delta that is refused for
-//! lack of memory is planned again with a tighter [`Budget`] before the refusal stands.
+//! An engine supplies two [`FibTable`]s and their lookups ([`Algorithm`]). The shell runs a delta as a transaction. It plans each table:
+//! in place if the delta fits, else a rebuild, whose size is known before anything is allocated. It builds the new tables while the old
+//! ones stay in service; a refusal up to here changes nothing. It waits for a grace period if a table owes one. Then it commits: stores in
+//! place, or one store that publishes the new table. A delta refused for lack of memory is planned again with a tighter [`Budget`].
 
 use crate::epoch::{Epochs, ReaderEpoch};
 use crate::params::Common;
@@ -98,8 +92,7 @@ pub trait FibTable<K: Key>: Sized + Send {
     /// Figures for [`EngineStats::details`].
     fn details(&self) -> Details;
 
-    /// Whether `changes`, which lead to `routes`, fit in place, so that [`Self::update`] cannot fail. By default the
-    /// table is rebuilt for each delta, and the methods below are unused.
+    /// Whether `changes`, which lead to `routes`, fit in place, so that [`Self::update`] cannot fail. If not, the table is rebuilt.
     fn admits(&self, _changes: &[Change<K>], _routes: &RibTable<K>) -> bool {
         false
     }
@@ -112,8 +105,7 @@ pub trait FibTable<K: Key>: Sized + Send {
     /// Called after a grace period: every lookup that overlapped the last [`Self::update`] has ended.
     fn grace_over(&mut self) {}
 
-    /// Applies `changes`, which lead to `routes` and fit in place, while lookups run. `synchronize` waits for every
-    /// lookup in progress at its call.
+    /// Applies `changes`, which lead to `routes` and fit in place, while lookups run. `synchronize` waits for every lookup in progress.
     fn update(&mut self, _changes: &[Change<K>], _routes: &RibTable<K>, _synchronize: &dyn Fn()) {
         unreachable!("a table that admits changes must implement `update`");
     }
@@ -184,7 +176,6 @@ const fn is_bulk(changes: usize, routes: usize) -> bool {
     changes > 10_000 && changes > routes / 8
 }
 
-/// The pointer through which readers load a family's current table.
 type TablePointer<K, T> = Arc<ArcSwap<<T as FibTable<K>>::Shared>>;
 
 enum TablePlan<K: Key, T: FibTable<K>> {
@@ -196,7 +187,6 @@ enum TablePlan<K: Key, T: FibTable<K>> {
 struct Family<K: Key, T: FibTable<K>> {
     table: T,
     place: TablePointer<K, T>,
-    /// Replaced tables that readers may still hold.
     retired: Retired<T::Shared>,
     plan: TablePlan<K, T>,
     routes: usize,
@@ -209,7 +199,7 @@ impl<K: Key, T: FibTable<K>> Family<K, T> {
         Ok(Self { table, place, retired: Retired::default(), plan: TablePlan::InPlace, routes: 0 })
     }
 
-    /// Plans `changes`, which lead to `routes`. Returns the bytes that lookups will read.
+    /// Returns the bytes that lookups will read, as [`Self::build`] does.
     fn plan(
         &mut self,
         changes: &[Change<K>],
@@ -234,7 +224,6 @@ impl<K: Key, T: FibTable<K>> Family<K, T> {
         Ok(bytes)
     }
 
-    /// Builds the planned table. Returns the bytes that lookups will read.
     fn build(&mut self, params: &T::Params) -> Result<u64, EngineError> {
         match std::mem::replace(&mut self.plan, TablePlan::InPlace) {
             TablePlan::Anew(size, routes) => {
@@ -251,7 +240,6 @@ impl<K: Key, T: FibTable<K>> Family<K, T> {
         matches!(self.plan, TablePlan::InPlace) && !changes.is_empty() && self.table.owes_grace()
     }
 
-    /// Puts the planned table or changes in service.
     fn commit(&mut self, changes: &[Change<K>], routes: &RibTable<K>, synchronize: &dyn Fn()) {
         match std::mem::replace(&mut self.plan, TablePlan::InPlace) {
             TablePlan::Built(table) => {
@@ -423,10 +411,8 @@ impl<A: Algorithm> EngineWriter for CpuEngine<A> {
     }
 }
 
-/// A reader's cached reference to a family's table.
 type Held<K, T> = Cache<TablePointer<K, T>, Arc<<T as FibTable<K>>::Shared>>;
 
-/// The tables as a reader sees them.
 struct Lookups<A: Algorithm> {
     params: A::Params,
     epoch: ReaderEpoch,
@@ -446,7 +432,7 @@ impl<A: Algorithm> Answer for Lookups<A> {
         }
     }
 
-    /// Both families in one epoch: entering one waits for all earlier stores of the thread.
+    // One epoch for both: entering one waits for all earlier stores of the thread.
     #[inline]
     fn answer_both(&mut self, calls: [(Keys<'_>, &mut [NextHopId]); 2]) {
         let Self { params, epoch, v4, v6, scratch } = self;

@@ -1,7 +1,6 @@
 //! Grace periods: the writer waits until every batch that could have seen the old state has ended.
 //!
-//! A reader's counter is odd while a batch runs. [`Epochs::synchronize`] waits for each reader that is inside a batch;
-//! an idle reader costs nothing. Readers never wait: entering is one exchange per batch.
+//! A reader's counter is odd while a batch runs. Readers never wait: entering is one exchange per batch, and an idle reader costs nothing.
 
 use crate::sync::atomic::{AtomicU64, Ordering, fence, fence_after_exchange};
 use crate::sync::{Arc, LOOKS_A_YIELD, Mutex, PoisonError, hint, thread};
@@ -31,8 +30,7 @@ impl Epochs {
         ReaderEpoch { counter }
     }
 
-    /// Waits until every batch in progress at the call has ended. Every batch that begins later sees all stores that
-    /// the writer made before the call.
+    /// Waits until every batch in progress has ended. Batches that begin later see all stores that the writer made before the call.
     pub fn synchronize(&self) {
         // Pairs with the exchange of `enter`: either the batch sees the stores, or this call sees the batch.
         fence(Ordering::SeqCst);

@@ -15,15 +15,13 @@ pub const HOPS_MAX: usize = (1 << 16) - 1;
 #[derive(Debug)]
 pub struct HopIndex {
     limit: u16,
-    /// Names the next hops in a refusal.
     what: &'static str,
     by_id: FxHashMap<NextHopId, u16>,
     /// Id and number of uses by index; index 0 is never used.
     entries: Vec<(NextHopId, u32)>,
     free: Vec<u16>,
-    /// Indices that lost their last use since the last grace period began.
+    // Indices that lost their last use since the last grace period began.
     limbo: Vec<u16>,
-    /// Next hops for which no index was free.
     refused: FxHashSet<NextHopId>,
 }
 

@@ -1,8 +1,8 @@
 //! A batch lent to other threads in place: they read the caller's keys and write its answers, without copies.
 //!
-//! All access of a thread to memory that another thread owns is in this file. The owner (a [`Lender`]) splits the keys
-//! of a batch into piles, one per worker and one for itself. A [`Worker`] claims a grain of keys at a time, from the
-//! front of its pile, then from the back of the others. The owner returns only when every claimed key is done.
+//! All access of a thread to memory that another thread owns is in this file. The owner (a [`Lender`]) splits the keys of a batch into
+//! piles, one per worker and one for itself. A [`Worker`] claims a grain of keys at a time, from the front of its pile, then from the back
+//! of the others. The owner returns only when every claimed key is done.
 //!
 //! ```text
 //! lend:   terms <- pointers to keys and answers;  piles <- ranges of positions  (release)
@@ -10,8 +10,8 @@
 //! done:   done  <- increased by the grain       (release)
 //! return: every grain of the loan is done       (acquire: no thread reads the terms any more, all answers are visible)
 //! ```
-//! Invariant: a thread without a grain never touches the terms, and a grain can be claimed only during its loan. A
-//! thread that is preempted while it holds a grain keeps the owner waiting, as a scoped thread would.
+//! Invariant: a thread without a grain never touches the terms, and a grain can be claimed only during its loan. A thread that is
+//! preempted while it holds a grain keeps the owner waiting.
 
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::time::Instant;
@@ -21,8 +21,7 @@ use fib::{Keys, NextHopId};
 use std::ops::Range;
 use std::time::Duration;
 
-/// The smallest and the largest grain, in keys. In between, a grain is an eighth of the keys left in a pile, so that
-/// threads finish at about the same time. The lower limit keeps the cost of a claim small compared with the lookups.
+/// The smallest and the largest grain, in keys; in between, an eighth of the pile, so that threads finish at about the same time.
 const GRAIN: Range<usize> = 256..4096;
 /// Piles and grains are multiples of this many keys: the lanes of a vector, and a cache line of answers.
 const LINE: usize = 16;
@@ -35,14 +34,13 @@ enum LentKeys {
     V6(*const u64, *const u64),
 }
 
-/// Pointers to the keys and answers of a loan.
 #[derive(Clone, Copy)]
 struct Terms {
     keys: LentKeys,
     out: *mut NextHopId,
 }
 
-/// The keys of one thread. Each pile has a copy of the terms, on the cache line that a claim has just fetched.
+/// Each pile has a copy of the terms, on the cache line that a claim has just fetched.
 struct Pile {
     /// The unclaimed positions: the first, and one past the last, 32 bits each.
     left: AtomicU64,
@@ -62,7 +60,7 @@ struct Grain<'a> {
     at: Range<usize>,
 }
 
-/// One worker's progress on the loan. During a loan only that worker writes it.
+/// During a loan only its worker writes it.
 #[derive(Default)]
 struct WorkerTally {
     done: AtomicU64,
@@ -144,7 +142,6 @@ const fn unpack(word: u64) -> (usize, usize) {
     ((word >> 32) as usize, (word & 0xffff_ffff) as usize)
 }
 
-/// The size of the next grain of a pile that has `left` keys.
 const fn grain_len(left: usize) -> usize {
     let part = (left / 8).next_multiple_of(LINE);
     let part = if part < GRAIN.start {
@@ -159,7 +156,6 @@ const fn grain_len(left: usize) -> usize {
 }
 
 impl Pile {
-    /// Claims a grain from the front or the back.
     #[inline]
     fn claim(&self, front: bool) -> Option<Grain<'_>> {
         let mut word = self.left.load(Ordering::Relaxed);
@@ -183,7 +179,6 @@ impl Pile {
 }
 
 impl Board {
-    /// Claims a grain of pile `own`, or of another pile if the rules allow it.
     #[inline]
     fn claim(&self, own: usize) -> Option<Grain<'_>> {
         let mut others = self.piles.iter().enumerate().filter(|(at, _)| *at != own && self.rules.helps);
@@ -199,7 +194,6 @@ impl Board {
 }
 
 impl Grain<'_> {
-    /// Calls `run` with the grain's keys and the slice of their answers.
     #[inline]
     fn run<T>(self, run: impl FnOnce(Keys<'_>, &mut [NextHopId]) -> T) -> T {
         // SAFETY: a grain exists, so its loan lasts. Only the owner writes the terms, and not before this grain is reported; the
@@ -250,9 +244,8 @@ impl Worker {
         from < to
     }
 
-    /// Works on the current loan, grain by grain. `run` writes the answers of its keys to a slice of the same length
-    /// and returns whether it could. Returns false if this worker's pile was empty. An idle worker polls only its own
-    /// pile, whose cache line no other thread writes until the next loan.
+    /// Works on the current loan, grain by grain; returns false if this worker's pile was empty. `run` writes the answers of its keys and
+    /// returns whether it could. An idle worker polls only its own pile, whose cache line is not written until the next loan.
     #[inline]
     pub fn work(&mut self, mut run: impl FnMut(Keys<'_>, &mut [NextHopId]) -> bool) -> bool {
         if !self.is_wanted() {
@@ -273,8 +266,7 @@ impl Drop for Worker {
     }
 }
 
-/// A loan. Dropping it takes back unclaimed keys and waits for claimed ones, so that no loan outlasts [`Lender::lend`],
-/// even after a panic.
+/// Dropping a loan takes back unclaimed keys and waits for claimed ones, so that no loan outlasts [`Lender::lend`], even after a panic.
 struct Loan<'a> {
     board: &'a Board,
     len: usize,
@@ -286,12 +278,10 @@ impl Loan<'_> {
     #[inline]
     fn left(&self) -> usize {
         let done = |tally: &CachePadded<WorkerTally>| tally.done.load(Ordering::Acquire);
-        // The sum is at most the number of keys of the loan.
         let done = usize::try_from(self.board.tallies.iter().map(done).sum::<u64>()).unwrap_or(usize::MAX);
         self.len.saturating_sub(self.by_owner + done)
     }
 
-    /// Takes back the unclaimed keys of pile `at`. Returns whether there were any.
     #[cold]
     fn take_back(&mut self, at: usize) -> bool {
         let (from, to) = unpack(self.board.piles[at].left.swap(0, Ordering::Acquire));
@@ -319,8 +309,6 @@ impl Loan<'_> {
         if self.board.tallies.iter().any(lost) { Some(Missing::Worker) } else { missing }
     }
 
-    /// Takes back the unclaimed keys of each worker that has ended or failed, and of every worker once the time since `since`
-    /// exceeds the rules' patience.
     #[cold]
     fn give_up(&mut self, since: Instant) -> Option<Missing> {
         let mut missing = None;
@@ -349,13 +337,11 @@ impl Drop for Loan<'_> {
 }
 
 impl Lender {
-    /// Looks up `keys` into `out`. The workers start with the first `cut` keys and this thread with the rest; if the
-    /// rules allow it, a thread that finishes early takes over keys of the others. `wake` is called once the piles are
-    /// filled; `run` is as in [`Worker::work`].
+    /// Looks up `keys` into `out`. The workers start with the first `cut` keys and this thread with the rest. `wake` is called once the
+    /// piles are filled; `run` is as in [`Worker::work`].
     ///
     /// # Panics
-    /// When `out` is not as long as `keys`, when there are more than [`LOAN_MAX`] or fewer than `cut` keys, or when
-    /// `wake` or `run` panics.
+    /// If `out` is not as long as `keys`, there are more keys than [`LOAN_MAX`] or fewer than `cut`, or `wake` or `run` panics.
     #[inline]
     pub fn lend(
         &mut self,
@@ -430,7 +416,6 @@ mod tests {
         true
     }
 
-    /// Runs workers on their own threads while `work` runs.
     fn with_workers<T>(count: usize, rules: Rules, work: impl FnOnce(&mut Lender) -> T) -> T {
         let (mut lender, workers) = board(count, rules);
         let over = AtomicBool::new(false);
@@ -494,7 +479,6 @@ mod tests {
             assert_eq!(outcome.missing, missing);
             let answered = if missing.is_none() { 0 } else { 1500 };
             assert!(out[answered..].iter().all(|answer| *answer != NextHopId::NONE));
-            // A late worker finds no keys.
             let late =
                 |worker: &mut Worker| worker.is_wanted() || worker.work(|_, _| panic!("a loan that is over"));
             assert!(!workers.iter_mut().any(late));
@@ -532,7 +516,6 @@ mod tests {
                             std::thread::yield_now();
                         }
                     }
-                    // The owner starts only now.
                     let outcome = lender.lend(Keys::V4(&keys), &mut out, 2000, wait, answer);
                     assert_eq!(thread.join().is_err(), trouble == "panics");
                     outcome
@@ -551,7 +534,6 @@ mod tests {
         });
     }
 
-    /// The loan, and so the borrow of the answers, must outlast a grain that a worker holds when the owner panics.
     #[test]
     fn a_panic_of_the_owner_waits_for_the_workers() {
         let (mut lender, mut workers) = board(1, HELPING);
@@ -583,7 +565,6 @@ mod tests {
             assert!((1..1000).contains(&answered), "{answered}: the grain is done, the rest was taken back");
         });
         let mut out = vec![NextHopId::NONE; 1000];
-        // The worker's thread has ended; the next loan is still answered in full.
         lender.lend(Keys::V4(&[3; 1000]), &mut out, 500, || (), answer);
         assert!(out.iter().all(|answer| *answer != NextHopId::NONE));
     }

@@ -1,14 +1,11 @@
 //! Table memory: zeroed arrays of atomics in huge pages, on a chosen NUMA node.
 //!
-//! In 4 KB pages, each load from a table of tens of megabytes is a TLB miss. An [`Array`] uses reserved 2 MB pages if
-//! the host has enough, else transparent huge pages, else 4 KB pages; [`mapped`] reports the result.
+//! In 4 KB pages, each load from a table of tens of megabytes is a TLB miss. An [`Array`] uses reserved 2 MB pages if the host has enough,
+//! else transparent huge pages, else 4 KB pages; [`mapped`] reports the result. With [`Placement::numa_node`] the pages are bound to the
+//! node before they are touched; otherwise first touch decides, by the control thread.
 //!
-//! With [`Placement::numa_node`] the pages are bound to the node before they are touched. Otherwise first touch
-//! decides, so that tables lie on the node of the control thread, which fills them.
-//!
-//! Reserved pages are populated at once. The kernel may not supply pages that it promised when they were mapped: the
-//! node has too few, or a control group limits them. The first store to such a page would raise SIGBUS; here it is an
-//! error, and other pages are used ([`refused_bytes`]).
+//! Reserved pages are populated at once: the kernel may not supply pages that it promised when they were mapped (too few on the node, or a
+//! control group's limit), and the first store would raise SIGBUS. Here it is an error, and other pages are used ([`refused_bytes`]).
 
 use fib::EngineError;
 use fib::host::{Host, list_holds};
@@ -56,8 +53,7 @@ pub struct NoSuchNode {
     pub there: String,
 }
 
-/// Checks that a NUMA node has memory on this host. If the kernel lists no nodes (a container without `/sys`), every
-/// node passes, and the kernel refuses a wrong one when memory is bound to it.
+/// Checks that a NUMA node has memory. If the kernel lists no nodes (a container without `/sys`), the kernel refuses a wrong one later.
 ///
 /// # Errors
 /// [`NoSuchNode`], with the nodes that have memory.
@@ -88,7 +84,6 @@ enum Pages {
     Few,
 }
 
-/// Bytes mapped in [`Pages::Huge`], [`Pages::Transparent`] and [`Pages::Small`].
 static MAPPED: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 
 impl Pages {
@@ -107,8 +102,7 @@ pub fn mapped() -> Mapped {
 
 static REFUSED: AtomicU64 = AtomicU64::new(0);
 
-/// The bytes of all arrays so far that fell back to other pages because the kernel did not supply the reserved 2 MB
-/// pages that it had promised.
+/// The bytes of all arrays so far that fell back to other pages because the kernel did not supply promised 2 MB pages.
 #[must_use]
 pub fn refused_bytes() -> u64 {
     REFUSED.load(Ordering::Relaxed)
@@ -130,8 +124,7 @@ impl<T: Word> Array<T> {
     /// An array of `len` zero words.
     ///
     /// # Errors
-    /// [`EngineError::Parameter`] for a NUMA node that has no memory on this host, [`EngineError::Memory`] when the memory cannot
-    /// be mapped or bound.
+    /// [`EngineError::Parameter`] for a NUMA node without memory, [`EngineError::Memory`] when memory cannot be mapped or bound.
     pub fn zeroed(len: usize, placement: Placement) -> Result<Self, EngineError> {
         if let Some(node) = placement.numa_node {
             check_node(node).map_err(|_| EngineError::Parameter {
@@ -155,7 +148,6 @@ impl<T: Word> Array<T> {
     }
 }
 
-/// Zeroed private memory, unmapped on drop.
 struct Mapping {
     start: NonNull<libc::c_void>,
     bytes: usize,
@@ -175,7 +167,6 @@ impl Mapping {
             .or_else(|_| Self::transparent(bytes, placement.numa_node))
     }
 
-    /// Maps reserved huge pages, on `node` if given, and touches them with `populate`. Fails if there are too few.
     fn reserved(
         bytes: usize,
         node: Option<u32>,
@@ -190,10 +181,8 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Touches each huge page of the mapping. Fails if one cannot be supplied.
-    ///
-    /// The kernel does the store, as part of a read of `/dev/zero`, so that a missing page is an error of the call and
-    /// not a signal. `MADV_POPULATE_WRITE` does the same from Linux 5.14 on; `MAP_POPULATE` hides the failure.
+    /// Touches each huge page. The kernel does the store, as part of a read of `/dev/zero`, so that a missing page is an error and not a
+    /// signal. `MADV_POPULATE_WRITE` does the same from Linux 5.14 on; `MAP_POPULATE` hides the failure.
     fn populate(&self) -> std::io::Result<()> {
         let zero = File::open("/dev/zero")?;
         for offset in (0..self.bytes).step_by(HUGE_BYTES) {
@@ -208,7 +197,6 @@ impl Mapping {
         Ok(())
     }
 
-    /// Maps ordinary pages and requests transparent huge pages for them.
     fn transparent(bytes: usize, node: Option<u32>) -> std::io::Result<Self> {
         // Huge pages need aligned memory: map one more, and unmap the excess.
         let mut mapping = Self::map(round(bytes.saturating_add(HUGE_BYTES), HUGE_BYTES)?, 0, Pages::Small)?;
@@ -248,7 +236,7 @@ impl Mapping {
         }
     }
 
-    /// Unmaps all but the `bytes` bytes from `offset` on. Both must be multiples of a page, and the range within the mapping.
+    /// Unmaps all but the `bytes` bytes from `offset` on, both multiples of a page.
     fn keep(&mut self, offset: usize, bytes: usize) {
         let (pages, after) = (self.pages, self.bytes - offset - bytes);
         self.count(Pages::Few);
@@ -302,7 +290,6 @@ fn round(bytes: usize, unit: usize) -> std::io::Result<usize> {
     bytes.checked_next_multiple_of(unit).ok_or_else(|| std::io::Error::other("too large"))
 }
 
-/// Whether this kernel supplies transparent huge pages on request.
 fn has_transparent() -> bool {
     static ENABLED: OnceLock<bool> = OnceLock::new();
     *ENABLED.get_or_init(|| Host::here().has_transparent_huge_pages())
@@ -420,7 +407,6 @@ mod tests {
         assert_eq!(mapping.populate().unwrap_err().raw_os_error(), Some(libc::EFAULT));
     }
 
-    /// The policy of the mapping at `start` according to `numa_maps`, and the number of its pages on `node`.
     fn placed(start: usize, node: u32) -> Option<(String, u64)> {
         let maps = std::fs::read_to_string("/proc/self/numa_maps").ok()?;
         let line = maps.lines().find(|line| line.starts_with(&format!("{start:08x} "))).unwrap();
@@ -430,7 +416,6 @@ mod tests {
         Some((policy, pages.unwrap_or(0)))
     }
 
-    /// For every node and kind of page, all pages are on the node, whichever thread touches them.
     #[test]
     fn a_chosen_node_has_every_page() {
         let Some(there) = Host::here().memory_nodes() else {

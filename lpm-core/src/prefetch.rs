@@ -1,7 +1,7 @@
 //! Prefetches: loads into the cache that no instruction waits for.
 //!
-//! A CPU overlaps independent loads only as far as its reorder buffer and schedulers reach. A load and its dependants
-//! hold entries there until the data arrives; a prefetch releases them at once, and never faults.
+//! A CPU overlaps independent loads only as far as its reorder buffer and schedulers reach. A load and its dependants hold entries there
+//! until the data arrives; a prefetch releases them at once, and never faults.
 
 use fib::NextHopId;
 
@@ -23,11 +23,8 @@ pub fn line<T>(item: *const T) {
     let _ = item;
 }
 
-/// Prefetches the keys of a piece, and the memory of its answers for writing.
-///
-/// For kernels that gather: the micro-operations of a gather, up to a hundred where it is microcode, fill the reorder
-/// buffer, so that cache lines of keys would arrive one at a time. Kernels without gathers are slower with it, as the
-/// hardware prefetcher does better.
+/// Prefetches the keys of a piece, and the memory of its answers for writing. For kernels that gather: the micro-operations of a gather
+/// fill the reorder buffer, so that cache lines of keys would arrive one at a time. Kernels without gathers are slower with it.
 #[inline]
 pub fn piece<K>(keys: &[K], out: &[NextHopId]) {
     for keys in keys.chunks(64 / size_of::<K>()) {

@@ -1,5 +1,4 @@
-//! [`Publish`]: the writer's stores to memory that lookups read. All of them go through it, so that tests can check a
-//! table after each store. Values replaced as a whole go through [`crate::retire::Retired`], which frees the old ones.
+//! [`Publish`]: the writer's stores to memory that lookups read. All go through it, so that tests can check a table after each store.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

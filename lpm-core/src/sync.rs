@@ -1,7 +1,5 @@
-//! The atomics, locks, threads and clock of all protocols between threads.
-//!
-//! The files with such a protocol (`epoch`, `copies`, `retire`, `lend`, `pair`, and `coop`) import them only from
-//! `crate::sync`, so that the crate `models` can compile the same files with the types of a model checker.
+//! The atomics, locks, threads and clock of all protocols between threads. Files with such a protocol import them only from `crate::sync`,
+//! so that the crate `models` can compile the same files with the types of a model checker.
 
 pub use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 pub use std::{hint, thread};
@@ -10,8 +8,7 @@ pub use std::{hint, thread};
 pub mod atomic {
     pub use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};
 
-    /// The fence that must follow a [`Ordering::SeqCst`] exchange on targets where the exchange is not a full barrier.
-    /// On x86-64 it is one, being a locked instruction.
+    /// The fence after a [`Ordering::SeqCst`] exchange on targets where the exchange is not a full barrier. On x86-64 it is one.
     #[inline]
     pub fn fence_after_exchange() {
         if !cfg!(target_arch = "x86_64") {

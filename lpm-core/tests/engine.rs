@@ -11,7 +11,6 @@ use lpm_core::params::Common;
 use std::sync::{Arc, Mutex};
 
 const ROUTE_BYTES: u64 = 100;
-/// Room for further routes in a table with a reserve.
 const RESERVE: usize = 10;
 
 #[derive(Clone)]
@@ -23,7 +22,6 @@ impl AsRef<Common> for ListParams {
     }
 }
 
-/// A list of routes with limited room; a lookup finds the first exact match.
 struct List<K: Key> {
     routes: Arc<Mutex<Routes<K>>>,
     room: usize,
@@ -134,7 +132,6 @@ impl Algorithm for ListEngine {
     }
 }
 
-/// An engine with room for `routes_max` routes, and its RIB.
 fn engine(routes_max: u64) -> (CpuEngine<ListEngine>, Rib) {
     let options = EngineOptions { table_bytes_max: routes_max * ROUTE_BYTES, ..EngineOptions::default() };
     (CpuEngine::new(ListParams(Common::new(&options, CheckedIsa::SCALAR))).unwrap(), Rib::plain())
@@ -144,7 +141,6 @@ fn hop(id: u32) -> NextHopId {
     NextHopId::from_answer(id)
 }
 
-/// Sets the next hop of `routes` host routes of IPv4 and IPv6, from `first` on, to `id`; 0 withdraws them.
 fn announce(rib: &mut Rib, first: u32, routes: [u32; 2], id: u32) {
     for at in first..first + routes[0] {
         rib.v4.set(Prefix4::truncating(at, 32), hop(id));
@@ -242,7 +238,6 @@ fn a_replaced_table_is_the_writers_until_no_reader_has_it() {
     idle.refresh();
     engine.free_retired();
     assert_eq!(engine.stats().retired_bytes, 0);
-    // Each delta frees too.
     announce(&mut rib, 30, [20, 0], 1);
     rib.commit_to(&mut engine).unwrap();
     [&mut busy, &mut idle].into_iter().for_each(|reader| reader.refresh());

@@ -1,6 +1,5 @@
-//! Reserved huge pages that the kernel promises but does not supply, since a control group allows none.
-//!
-//! The test runs itself as a child in such a control group. It needs root, the controller `hugetlb`, and a few free 2 MB pages.
+//! Reserved huge pages that the kernel promises but does not supply, since a control group allows none. The test runs itself as a child in
+//! that group. It needs root, the controller `hugetlb`, and a few free 2 MB pages.
 
 #![expect(clippy::unwrap_used, reason = "a test fails loudly")]
 
@@ -10,14 +9,12 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{env, fs, io, process};
 
-/// The environment variable with the folder of the child's control group.
 const GROUP: &str = "LPM_CORE_TEST_GROUP";
 const BYTES: usize = 4 << 20;
 
 /// A control group without 2 MB pages, removed on drop.
 struct ControlGroup {
     folder: PathBuf,
-    /// Where the controller was mounted for it.
     mounted: Option<PathBuf>,
 }
 
@@ -80,7 +77,6 @@ fn pages_that_a_control_group_refuses_are_not_used() {
     assert!(child.status.success(), "{}: {}", child.status, String::from_utf8_lossy(&child.stderr));
 }
 
-/// Stores to every word of an array, in the group at `folder`.
 fn in_group(folder: &Path) {
     fs::write(folder.join("cgroup.procs"), process::id().to_string()).unwrap();
     for numa_node in [None, Some(0)] {

@@ -1,13 +1,8 @@
 //! Vectors of 32-bit words, so that the algorithm of a kernel is written once for all instruction sets.
 //!
 //! A kernel is an `#[inline(always)]` function over [`Words`] or [`Lanes`]. For each instruction set, a function with its target features
-//! makes the value that proves them and inlines the kernel, and the kernel inlines the operations.
-//!
-//! | type | registers |
-//! |---|---|
-//! | [`Scalar`] | one word; arithmetic alone |
-//! | `Avx2` | eight words, with vector masks |
-//! | `Avx512f` | sixteen words, with mask registers; F alone, as on Knights Landing |
+//! makes the value that proves them and inlines the kernel: [`Scalar`] (one word, arithmetic alone), `Avx2` (eight words, vector masks) or
+//! `Avx512f` (sixteen words, mask registers; F alone, as on Knights Landing).
 
 #[cfg(target_arch = "x86_64")]
 #[macro_use]

@@ -1,6 +1,5 @@
 //! A macro for operations that are one expression over instructions.
 
-/// Methods of [`Words`](super::Words) and [`Lanes`](super::Lanes).
 macro_rules! operations {
     ($($(#[$doc:meta])* $visibility:vis $name:ident($($argument:ident: $type:ty),+) -> $result:ty = $operation:expr;)*) => {$(
         $(#[$doc])*

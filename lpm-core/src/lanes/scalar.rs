@@ -6,7 +6,6 @@ use super::Words;
 #[derive(Clone, Copy, Debug)]
 pub struct Scalar;
 
-/// Methods of [`Words`] as expressions.
 macro_rules! plain {
     ($($name:ident($($argument:ident: $type:ty),+) = $operation:expr;)*) => {$(
         #[inline(always)]

@@ -74,7 +74,6 @@ fn masks_choose_lanes<L: Lanes>(lanes: L) {
     }
 }
 
-/// Lanes outside a mask are neither read nor written: the words end where the mask does.
 fn loads_and_stores_keep_to_their_lanes<L: Lanes>(lanes: L) {
     let table: Vec<u32> = (100..200).collect();
     let wide: Vec<u64> = (0..100).map(|at| at << 32 | (1000 + at)).collect();

@@ -1,17 +1,10 @@
 //! A second engine that takes over when the first fails: `--fallback`.
 //!
-//! A [`Fallback`] is a [`Pair`] that acts as one engine. Both halves get every delta. The primary answers until it is
-//! absent, refuses a delta, fails, or keeps a batch longer than a limit; after that the fallback answers for good. Keys
-//! in flight are looked up again on the fallback, so that no packet is lost.
+//! A [`Fallback`] is a [`Pair`] that acts as one engine. Both halves get every delta, the fallback first: only it can refuse one, before
+//! either has changed. The primary answers until it is absent, refuses a delta, fails, or keeps a batch longer than a limit; after that
+//! the fallback answers for good. The keys of a batch are kept, so those in flight at the switch are looked up again on the fallback.
 //!
-//! ```text
-//! apply:   fallback first, then primary          only the fallback can refuse a delta, before either has changed
-//! submit:  primary; keeps a copy of the keys     after the switch: fallback
-//! collect: primary                               failed, stalled or switched: the kept keys go to the fallback
-//! ```
-//! The contract on generations holds across the switch. During `apply` either generation is right. Afterwards the
-//! engine in service has the delta, since a primary that did not take it is out of service. Keys that were in flight
-//! are answered from the fallback's table at `collect`.
+//! A primary that did not take a delta is out of service, so the contract on generations holds across the switch.
 
 use super::lane::ReaderLane;
 use super::reader::{PairReader, Split};
@@ -29,8 +22,8 @@ pub struct Fallback {
 }
 
 impl Fallback {
-    /// Puts `fallback` behind `primary`; both are empty. `name` is the primary's name. If its device kept it from being made, the
-    /// fallback is in service at once. A batch may take `stall`. `listener` is called when the fallback takes over.
+    /// Puts `fallback` behind `primary`, which is called `name`; both are empty. If a device kept `primary` from being made, the fallback
+    /// is in service at once. A batch may take `stall`. `listener` is called when the fallback takes over.
     ///
     /// # Errors
     /// The error of `primary` if the user has to correct it: an unknown name, a wrong parameter.
@@ -61,7 +54,6 @@ impl Fallback {
         self.pair.service()
     }
 
-    /// Calls the primary, if it is in service. A primary that fails goes out of service.
     fn ask<T: Send + 'static>(
         &self,
         during: &'static str,
@@ -74,7 +66,7 @@ impl Fallback {
     }
 }
 
-/// Whether a device kept the engine from being made: then the fallback serves.
+// A device kept the engine from being made: then the fallback serves.
 fn is_device_trouble(error: &EngineError) -> bool {
     matches!(error, EngineError::NoDevice { .. } | EngineError::Device { .. } | EngineError::Memory { .. })
 }

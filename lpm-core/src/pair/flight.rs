@@ -24,9 +24,7 @@ pub(super) struct PairFlight {
     pub(super) keys: KeyBuffer,
     /// The first half's piece, then the second half's.
     pub(super) pieces: [Piece; HALVES],
-    /// How long the caller has waited for a half.
     pub(super) wait: Wait,
-    /// Whether the split knows which half was late.
     pub(super) judged: bool,
 }
 
@@ -40,7 +38,6 @@ impl PairFlight {
         }
     }
 
-    /// A new batch of `len` keys, cut at `cut`.
     #[inline]
     pub(super) fn begin(&mut self, family: Family, len: usize, cut: usize) {
         self.keys.reset(family, len);

@@ -23,7 +23,6 @@ pub struct HelperGroup {
     lens: Vec<Vec<usize>>,
     /// One thread's share of a batch, in 65536ths, rounded up.
     share: usize,
-    /// For lookups, whose caller waits.
     lender: Option<Lender>,
 }
 
@@ -60,8 +59,7 @@ impl HelperGroup {
         self.lender.is_some()
     }
 
-    /// Looks up `keys` into `out` on the threads and on `reader`, this thread's reader: see [`Lender::lend`]. Returns how
-    /// many keys the threads had.
+    /// Looks up `keys` into `out` on the threads and on this thread's `reader`, see [`Lender::lend`]. Returns how many the threads had.
     ///
     /// # Errors
     /// The half whose answers are missing, and why.
@@ -92,7 +90,6 @@ impl HelperGroup {
         }
     }
 
-    /// The half to blame for `missing`, and why. `error` is the error of this thread's reader.
     #[cold]
     fn blame(&self, missing: Missing, error: Option<EngineError>) -> (usize, Why) {
         let stall = self.helpers.first().map_or(Duration::ZERO, |helper| helper.stall);
@@ -107,7 +104,7 @@ impl HelperGroup {
         }
     }
 
-    /// Hands `keys` to the threads in equal parts. Waits first if `slot` is in flight.
+    /// Waits first if `slot` is in flight.
     #[inline]
     pub(super) fn submit(&mut self, slot: usize, keys: Keys<'_>) -> Result<(), Why> {
         let len = keys.len();
@@ -127,7 +124,6 @@ impl HelperGroup {
         Ok(())
     }
 
-    /// Passes the keys last submitted to `slot` to `take`, part by part.
     #[cold]
     pub(super) fn kept(&self, slot: usize, mut take: impl FnMut(Keys<'_>)) {
         for (helper, len) in self.helpers.iter().zip(&self.lens[slot]) {
@@ -137,7 +133,6 @@ impl HelperGroup {
         }
     }
 
-    /// Collects the answers of `slot` into `out`, which is as long as its keys.
     #[inline]
     pub(super) fn collect(&mut self, slot: usize, out: &mut [NextHopId]) -> Poll<Result<(), Why>> {
         for helper in &mut self.helpers {
@@ -172,7 +167,6 @@ const fn part(len: usize, share: usize) -> usize {
 }
 
 impl Drop for HelperGroup {
-    /// Waits for the threads to end, with one common time limit.
     fn drop(&mut self) {
         self.helpers.iter_mut().for_each(Helper::dismiss);
         let Some(deadline) = self.helpers.first().map(Helper::deadline) else { return };
@@ -255,8 +249,7 @@ mod tests {
         }
     }
 
-    /// A group of one thread that works on lent keys, and this thread's reader of the same table; every answer is 7.
-    /// `faults` names the reader that fails; 0 is the group's.
+    /// One thread and this thread's reader of the same table; every answer is 7. `faults` names the reader that fails (0: the group's).
     fn lending(faults: &Arc<Faults>, helps: bool) -> (HelperGroup, Box<dyn EngineReader>) {
         let mut engine = FaultyEngine::new(faults);
         let mut rib = fib::Rib::new();
@@ -278,7 +271,6 @@ mod tests {
                 faults.die.store(dies, SeqCst);
                 faults.fail_from(Call::Submit, 0, How::Full);
                 let mut out = [NextHopId::NONE; 4096];
-                // Until the thread is early enough to get keys.
                 let outcome = loop {
                     match group.lend(Keys::V4(&[9; 4096]), &mut out, 4000, lookups.as_mut()) {
                         Ok(0) => std::thread::yield_now(),
@@ -330,7 +322,6 @@ mod tests {
         }
     }
 
-    /// The CPUs that a thread may run on, known once it has run.
     type Seen = Arc<Mutex<Option<CpuSet>>>;
 
     /// A table whose readers record their CPUs, and close a channel on drop.
@@ -345,7 +336,6 @@ mod tests {
         }
     }
 
-    /// The recorded CPUs, the reader, and a channel that closes when the reader is dropped.
     fn scout() -> (Seen, Box<dyn EngineReader>, Receiver<()>) {
         let (sender, gone) = bounded(1);
         let cpus = Arc::default();

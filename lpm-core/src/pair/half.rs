@@ -1,7 +1,5 @@
-//! The writer of one half.
-//!
-//! A driver call may never return when its device hangs. A writer that may hang therefore runs on its own thread. The control
-//! thread waits for its calls with a limit; after that the engine is left to its thread, and neither is waited for again.
+//! The writer of one half. A driver call may never return when its device hangs, so a writer that may hang runs on its own thread. The
+//! control thread waits for its calls with a limit; after that the engine is left to its thread, and neither is waited for again.
 
 use super::{FIRST, Service, Wait, Why};
 use crate::sync::{Arc, thread};
@@ -10,12 +8,10 @@ use fib::{EngineError, EngineInfo, EngineWriter, FibDelta, Generation, Rib};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-/// How long a call of an engine on its own thread may take: longer than a full table takes to build on any host.
-/// Lookups that stall end the wait earlier.
+/// Longer than a full table takes to build on any host. Lookups that stall end the wait earlier.
 const LIMIT: Duration = Duration::from_secs(60);
-/// How often a wait checks whether lookups have taken the engine out of service.
+/// Between checks whether lookups have taken the engine out of service.
 const POLL: Duration = Duration::from_millis(5);
-/// How long a healthy engine may take to free its memory on drop.
 const END_LIMIT: Duration = Duration::from_secs(10);
 
 type Question = Box<dyn FnOnce(&mut dyn EngineWriter, &mut Rib) + Send>;
@@ -121,7 +117,6 @@ fn guard<T>(during: &'static str, call: impl FnOnce() -> Result<T, EngineError>)
 struct EngineThread {
     /// `None` during the drop.
     questions: Option<Sender<Question>>,
-    /// Disconnected when the thread has ended.
     ended: Receiver<()>,
     service: Arc<Service>,
 }
@@ -170,8 +165,7 @@ impl EngineThread {
     }
 }
 
-/// Handles calls until the sender is dropped. The RIB here holds the engine's own routes: the control thread's RIB
-/// keeps changing while this engine hangs.
+/// The RIB here holds the engine's own routes: the control thread's RIB keeps changing while this engine hangs.
 fn serve(mut engine: Box<dyn EngineWriter>, todo: &Receiver<Question>, service: &Service, end: Sender<()>) {
     let mut rib = Rib::plain();
     while let Ok(question) = todo.recv() {

@@ -1,14 +1,12 @@
 //! A helper thread and its jobs.
 //!
-//! Each thread owns a reader and takes jobs from a bounded channel. A job is a box with room for answers, made with the
-//! reader, that travels to the thread and back; nothing is allocated per batch. The two sides share a queue of pointers
-//! in each direction, which they only try and so never lock, and the keys of jobs, which stay available if a job never
-//! returns. Between jobs the thread works on lent keys ([`Worker`]).
+//! Each thread owns a reader and takes jobs from a bounded channel. A job is a box with room for answers that travels to the thread and
+//! back; nothing is allocated per batch. The two sides share a queue of pointers in each direction, which they only try and so never lock,
+//! and the keys of jobs, which stay available if a job never returns. Between jobs the thread works on lent keys ([`Worker`]). An idle
+//! thread spins, then yields, then sleeps; a sleep that misses [`Helper::wake`] ends by timeout.
 //!
-//! An idle thread spins, then yields, then sleeps. [`Helper::wake`] wakes it; a sleep that misses it ends by timeout.
-//!
-//! A thread without a chosen CPU must not inherit the affinity of the thread that makes the reader, since a forwarder's
-//! lcores are pinned by then. It runs where the thread that made the engine might run, except on that CPU.
+//! A thread without a chosen CPU must not inherit the affinity of the thread that makes the reader, since a forwarder's lcores are pinned
+//! by then. It runs where the thread that made the engine might run, except on that CPU.
 
 use super::{Wait, Why};
 use crate::lend::Worker;
@@ -21,15 +19,13 @@ use fib::{EngineError, EngineReader, KeyBuffer, Keys, NextHopId};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::time::Duration;
 
-/// Polls for a job before a thread yields between polls; longer than the pause between batches under load.
+/// Polls before a thread yields between polls; longer than the pause between batches under load.
 const SPINS: u32 = looks(1 << 9);
 /// Polls with a yield in between before a thread sleeps.
 const YIELDS: u32 = looks(1 << 8);
 const SLEEP: Duration = Duration::from_millis(20);
-/// How long a thread may take to start or to end.
 const END_LIMIT: Duration = Duration::from_secs(30);
 
-/// A piece of a batch on its way to the thread and back.
 pub(super) struct HelperJob {
     slot: usize,
     /// `None` while the job is here.
@@ -52,7 +48,6 @@ impl HelperJob {
 
 pub(super) type Trouble = Arc<Mutex<Option<EngineError>>>;
 
-/// The thread's side.
 struct HelperThread {
     reader: Box<dyn EngineReader>,
     todo: Receiver<Box<HelperJob>>,
@@ -62,9 +57,7 @@ struct HelperThread {
     trouble: Trouble,
 }
 
-/// The reader's side.
 pub(super) struct Helper {
-    /// `None` only while it is being dropped.
     todo: Option<Sender<Box<HelperJob>>>,
     done: Receiver<Box<HelperJob>>,
     /// By slot: the job, while it is here.
@@ -74,7 +67,6 @@ pub(super) struct Helper {
     pub(super) asleep: Arc<AtomicBool>,
     pub(super) trouble: Trouble,
     thread: Thread,
-    /// `None` once it has ended or was abandoned.
     handle: Option<JoinHandle<()>>,
     pub(super) stall: Duration,
 }
@@ -136,13 +128,11 @@ impl Helper {
         }
     }
 
-    /// Ends the thread by closing its queue.
     pub(super) fn dismiss(&mut self) {
         self.todo = None;
         self.thread.unpark();
     }
 
-    /// Waits for a thread that was dismissed, until `deadline` at most.
     pub(super) fn await_end(&mut self, deadline: Instant) {
         let Some(handle) = self.handle.take() else { return };
         while !handle.is_finished() && Instant::now() < deadline {
@@ -157,7 +147,7 @@ impl Helper {
         Instant::now() + self.stall.min(END_LIMIT)
     }
 
-    /// Takes back finished jobs. Returns whether the thread is alive.
+    /// Returns whether the thread is alive.
     #[inline]
     pub(super) fn drain(&mut self) -> bool {
         loop {
@@ -193,11 +183,10 @@ impl Helper {
         }
     }
 
-    /// Sends `keys` to the thread with the job of `slot`, which must be here.
+    /// The job of `slot` must be here.
     #[inline]
     pub(super) fn send(&mut self, slot: usize, keys: Keys<'_>) -> Result<(), Why> {
         let died = Why::Died { during: "submit" };
-        // The keys of a job that is here are not shared.
         let Some(kept) = Arc::get_mut(&mut self.keys[slot]) else { return Err(died) };
         kept.copy_from(keys);
         let (Some(mut job), Some(todo)) = (self.home[slot].take(), &self.todo) else { return Err(died) };
@@ -210,7 +199,7 @@ impl Helper {
         Ok(())
     }
 
-    /// Wakes the thread if it sleeps. Between the store of its work and this call the caller needs a fence.
+    /// Between the store of its work and this call the caller needs a fence.
     #[inline]
     pub(super) fn wake(&self) {
         if self.asleep.load(Ordering::Relaxed) {
@@ -227,8 +216,7 @@ impl Drop for Helper {
     }
 }
 
-/// Pins this thread to `cpu`. Without `cpu`, a thread whose maker is pinned (`makers`) moves to the other CPUs of
-/// `allowed`. Returns whether the system allowed it.
+/// Without `cpu`, a thread whose maker is pinned (`makers`) moves to the other CPUs of `allowed`. Returns whether the system allowed it.
 pub(super) fn place(cpu: Option<usize>, makers: Option<CpuSet>, allowed: Option<CpuSet>) -> bool {
     let mut wanted = CpuSet::new();
     match (cpu, makers, allowed) {
@@ -273,7 +261,6 @@ impl HelperThread {
         }
     }
 
-    /// Works on lent keys. Returns whether there were any.
     #[inline]
     fn work(&mut self) -> bool {
         let Self { reader, worker, trouble, .. } = self;

@@ -50,13 +50,12 @@ impl ReaderLane {
         }
     }
 
-    /// Whether [`Self::kept`] has the keys in flight.
     #[inline]
     pub(super) const fn keeps_keys(&self) -> bool {
         matches!(self, Self::Threads(_))
     }
 
-    /// Passes the keys last submitted to `slot` to `take`, part by part; none if the lane does not keep them.
+    /// Passes the keys last submitted to `slot` to `take`, part by part.
     #[cold]
     pub(super) fn kept(&self, slot: usize, take: impl FnMut(Keys<'_>)) {
         if let Self::Threads(group) = self {
@@ -76,7 +75,6 @@ impl ReaderLane {
         }
     }
 
-    /// The answers of `slot`, without a copy.
     #[inline]
     pub(super) fn collect_slot(&mut self, slot: usize, keys: usize) -> Poll<Result<&[NextHopId], Why>> {
         match self {
@@ -85,7 +83,7 @@ impl ReaderLane {
         }
     }
 
-    /// As [`EngineReader::refresh`]. Helper threads refresh before they sleep.
+    /// Helper threads refresh before they sleep.
     pub(super) fn refresh(&mut self) {
         if let Self::Inline(reader) | Self::Slots(reader) = self {
             reader.refresh();

@@ -1,16 +1,7 @@
 //! Two engines in one: the common parts of `--fallback` and of the engine `coop`.
 //!
-//! [`fallback`] puts one engine behind another; `coop` (in `lpm-phi`) splits each batch between two. In both, an engine
-//! that fails goes out of service for good, the other one continues alone, and keys in flight are looked up again.
-//!
-//! | module | contents |
-//! |---|---|
-//! | this one | [`Pair`]: both writers, and deltas that one of them refuses |
-//! | [`half`] | the writer of one engine, called on the control thread or on its own |
-//! | [`service`], [`why`] | which engines are in service, who is notified of a change, and reasons for it |
-//! | [`reader`], `flight` | both readers, and the batches in flight |
-//! | [`lane`], [`group`], `helper` | the reader of one engine: called inline, through its slots, or on helper threads |
-//! | [`fallback`] | a second engine that takes over when the first fails |
+//! [`fallback`] puts one engine behind another; `coop` (in `lpm-phi`) splits each batch between two. In both, an engine that fails goes
+//! out of service for good, the other one continues alone, and keys in flight are looked up again.
 //!
 //! Invariant: at least one engine is in service. The errors of the last one go to its caller.
 
@@ -72,7 +63,7 @@ impl Pair {
         self.generation
     }
 
-    /// Whether `half` has a table that lookups use. A single table is used even when its half is out of service.
+    /// A single table is used even when its half is out of service.
     fn is_used(&self, half: usize) -> bool {
         if self.first.is_some() { self.service.has(half) } else { half == SECOND }
     }
@@ -83,8 +74,7 @@ impl Pair {
         first.chain([&self.second].into_iter().filter(|_| self.is_used(SECOND)))
     }
 
-    /// Name and instruction set are taken from the first half in service. Capacity and wishes combine the halves in
-    /// service. A family is supported if both halves have a table for it, in service or not.
+    /// Name and instruction set of the first half in service; capacity and wishes of both. A family needs a table in both halves.
     #[must_use]
     pub fn info(&self) -> EngineInfo {
         let mut second = self.second.info().clone();
@@ -103,9 +93,9 @@ impl Pair {
         }
     }
 
-    /// Applies a delta to each half in service, in this order. If the first one refuses, neither has changed, and the delta is
-    /// refused. A half that fails, or refuses when the other one has accepted, goes out of service: undoing the delta would show
-    /// lookups a table that is no generation. The half `stays` never goes out of service; its errors refuse the delta.
+    /// Applies a delta to each half in service, in this order. If the first one refuses, the delta is refused, and neither has changed. A
+    /// half that fails, or refuses when the other one has accepted, goes out of service: undoing the delta would show lookups a table that
+    /// is no generation. The half `stays` never goes out of service; its errors refuse the delta.
     ///
     /// # Errors
     /// A refusal of the first half, any error of the half `stays`, and any error of the last half in service.

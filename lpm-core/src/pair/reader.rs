@@ -1,15 +1,12 @@
 //! The reading side: splits each batch between the halves and joins the answers.
 //!
-//! ```text
-//! submit:  the first half's keys go to its engine, which works in the background; this thread looks up the second half's
-//! collect: joins the answers of both halves; pending until the first half has answered
-//! ```
-//! While the first engine works on a slot's batch, this thread works on its own share of the next one: the double
-//! buffering of section 4.4.1, as deep as the caller has slots. [`EngineReader::lookup`] uses two internal slots for
-//! it. If the first half is a group over the second's table, a lookup lends the keys instead ([`crate::lend`]).
+//! The first half's keys go to its engine, which works in the background, and this thread looks up the second half's. While the first
+//! engine works on a slot's batch, this thread works on its own share of the next one: the double buffering of section 4.4.1, as deep as
+//! the caller has slots. [`EngineReader::lookup`] uses two internal slots for it. If the first half is a group over the second's table, a
+//! lookup lends the keys instead ([`crate::lend`]).
 //!
-//! Keys in flight are kept, here or by the helper threads. A half that fails goes out of service ([`super::service`]).
-//! Its pieces go to the other half, in the slot of that half's own piece once that is answered.
+//! Keys in flight are kept, here or by the helper threads. The pieces of a half that fails go to the other half, in the slot of that
+//! half's own piece once that is answered.
 
 use super::flight::{PairFlight, PiecePlace};
 use super::lane::ReaderLane;
@@ -25,8 +22,7 @@ pub const LOOKUP_FLIGHTS: u16 = 2;
 
 /// How batches are split between the halves.
 pub trait Split: Send {
-    /// Whether batches are cut in two. If not, a batch goes to one half as a whole, its answers are not copied, and a
-    /// lookup uses slot 0.
+    /// Whether batches are cut in two. If not, a batch goes to one half without a copy of its answers, and a lookup uses slot 0.
     const CUTS: bool;
 
     /// The number of keys of a batch for the first half, while both are in service.
@@ -42,7 +38,6 @@ pub trait Split: Send {
 struct Halves<S> {
     lanes: [ReaderLane; HALVES],
     flights: Vec<PairFlight>,
-    /// The order in which the halves get their shares.
     order: [usize; HALVES],
     split: S,
     service: Arc<Service>,
@@ -50,8 +45,7 @@ struct Halves<S> {
 }
 
 impl<S: Split> Halves<S> {
-    /// Submits `keys` as flight `at`. Answers are written to `out`, which is as long, here and in [`Self::poll`]. After
-    /// an error the flight has no keys.
+    /// Submits `keys` as flight `at`, with answers in `out`, which is as long. After an error the flight has no keys.
     #[inline]
     fn start(&mut self, at: usize, keys: Keys<'_>, out: &mut [NextHopId]) -> Result<(), EngineError> {
         let started = self.hand_over(at, keys, out);
@@ -99,7 +93,6 @@ impl<S: Split> Halves<S> {
         Ok(())
     }
 
-    /// Whether flight `at` has all its answers in `out`, the slice it was started with.
     #[inline]
     fn poll(&mut self, at: usize, out: &mut [NextHopId]) -> Poll<Result<(), EngineError>> {
         for piece in 0..HALVES {
@@ -131,7 +124,6 @@ impl<S: Split> Halves<S> {
         Poll::Ready(Ok(()))
     }
 
-    /// Marks a piece of `half` as lost and recovers its keys.
     #[cold]
     fn lose(&mut self, at: usize, piece: usize, half: usize) {
         let flight = &mut self.flights[at];
@@ -165,7 +157,6 @@ impl<S: Split> Halves<S> {
         }
     }
 
-    /// Looks up lost pieces of flight `at` on the remaining half. Returns whether all answers are complete.
     #[cold]
     fn retry_lost(&mut self, at: usize, out: &mut [NextHopId]) -> Result<bool, EngineError> {
         for piece in 0..HALVES {
@@ -194,11 +185,7 @@ impl<S: Split> Halves<S> {
         Ok(self.flights[at].is_done())
     }
 
-    /// Lends `keys` and `out` to both halves if the first is a group over the second's table. Returns whether all
-    /// answers are complete; if not, the caller must look up in another way.
-    ///
-    /// # Errors
-    /// The error of the last half in service.
+    /// Lends to both halves if the first is a group over the second's table. Returns whether all answers are complete.
     #[inline]
     fn lend(&mut self, keys: Keys<'_>, out: &mut [NextHopId]) -> Result<bool, EngineError> {
         let (family, len) = (keys.family(), out.len());
@@ -250,7 +237,7 @@ impl<S> Drop for Halves<S> {
     fn drop(&mut self) {
         for (half, lane) in self.lanes.iter_mut().enumerate() {
             if matches!(lane, ReaderLane::Slots(_)) && !self.service.has(half) {
-                // Freeing the slots of a broken device may never return; the end of the process frees them.
+                // Freeing the slots of a broken device may never return.
                 std::mem::forget(std::mem::replace(lane, ReaderLane::Absent));
             }
         }
@@ -260,7 +247,6 @@ impl<S> Drop for Halves<S> {
 /// A reader over the readers of both halves.
 pub struct PairReader<S> {
     halves: Halves<S>,
-    /// By slot: the answers, and their number.
     answers: Vec<(Vec<NextHopId>, usize)>,
     batch_max: usize,
 }
@@ -300,7 +286,6 @@ impl<S: Split> PairReader<S> {
         Self { halves, answers: vec![(vec![NextHopId::NONE; batch_max], 0); slots.into()], batch_max }
     }
 
-    /// Collects a batch that `half` has as a whole, without a copy.
     #[inline]
     fn collect_whole(&mut self, at: usize, half: usize) -> Poll<Result<&[NextHopId], EngineError>> {
         let Halves { lanes, flights, service, stall, .. } = &mut self.halves;

@@ -1,7 +1,5 @@
-//! Which engines of a pair are in service, and the outcome of their batches.
-//!
-//! The caller keeps the keys of a batch ([`fib::KeyBuffer`]) until [`Service::outcome`] answers it: if its engine goes out of
-//! service, the other one must look them up.
+//! Which engines of a pair are in service, and the outcome of their batches. The caller keeps the keys of a batch ([`fib::KeyBuffer`])
+//! until [`Service::outcome`] answers it: if its engine goes out of service, the other one must look them up.
 
 use super::{BOTH, FIRST, SECOND, Wait, Why};
 use crate::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -11,8 +9,7 @@ use std::fmt;
 use std::task::Poll;
 use std::time::Duration;
 
-/// Called once with the name of an engine that went out of service, and the reason. It runs on the thread that noticed,
-/// perhaps an lcore, so a listener must not wait.
+/// Called once for an engine that went out of service, on the thread that noticed. That may be an lcore, so a listener must not wait.
 pub type Listener = Box<dyn Fn(&'static str, &Why) + Send + Sync>;
 
 /// The state of a batch that an engine was given.
@@ -100,8 +97,8 @@ impl Service {
         }
     }
 
-    /// Collects a batch from `engine`, unless it is out of service: its answers may be from an old table then. An
-    /// engine that fails, or keeps the caller waiting for `limit`, goes out of service.
+    /// Collects a batch from `engine`. An engine that fails, or keeps the caller waiting for `limit`, goes out of service, and answers of
+    /// an engine out of service may be from an old table.
     ///
     /// # Errors
     /// As [`Self::fail`].

@@ -79,8 +79,7 @@ impl fmt::Display for Why {
     }
 }
 
-/// How long an engine has kept a caller waiting. The time starts at the first check, so that an engine that answers at
-/// once costs no clock read.
+/// How long an engine has kept a caller waiting, from the first check on: an engine that answers at once costs no clock read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wait(Option<Instant>);
 
