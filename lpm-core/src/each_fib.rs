@@ -26,7 +26,7 @@ struct FibWriter {
     engine: Arc<Mutex<Box<dyn EngineWriter>>>,
     fib: FibId,
     generation: Generation,
-    /// IPv4 first.
+    /// Routes of this FIB, IPv4 first.
     routes: [u64; 2],
 }
 

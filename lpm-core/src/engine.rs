@@ -199,7 +199,7 @@ impl<K: Key, T: FibTable<K>> Family<K, T> {
         Ok(Self { table, place, retired: Retired::default(), plan: TablePlan::InPlace, routes: 0 })
     }
 
-    /// Returns the bytes that lookups will read, as [`Self::build`] does.
+    /// Plans `changes`, which lead to `routes`. Returns the bytes that lookups will read.
     fn plan(
         &mut self,
         changes: &[Change<K>],
@@ -432,7 +432,7 @@ impl<A: Algorithm> Answer for Lookups<A> {
         }
     }
 
-    // One epoch for both: entering one waits for all earlier stores of the thread.
+    /// Both families in one epoch: entering one waits for all earlier stores of the thread.
     #[inline]
     fn answer_both(&mut self, calls: [(Keys<'_>, &mut [NextHopId]); 2]) {
         let Self { params, epoch, v4, v6, scratch } = self;

@@ -20,7 +20,7 @@ pub struct HopIndex {
     /// Id and number of uses by index; index 0 is never used.
     entries: Vec<(NextHopId, u32)>,
     free: Vec<u16>,
-    // Indices that lost their last use since the last grace period began.
+    /// Indices that lost their last use since the last grace period began.
     limbo: Vec<u16>,
     refused: FxHashSet<NextHopId>,
 }

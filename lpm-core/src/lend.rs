@@ -40,7 +40,7 @@ struct Terms {
     out: *mut NextHopId,
 }
 
-/// Each pile has a copy of the terms, on the cache line that a claim has just fetched.
+/// The keys of one thread. Each pile has a copy of the terms, on the cache line that a claim has just fetched.
 struct Pile {
     /// The unclaimed positions: the first, and one past the last, 32 bits each.
     left: AtomicU64,
@@ -60,7 +60,7 @@ struct Grain<'a> {
     at: Range<usize>,
 }
 
-/// During a loan only its worker writes it.
+/// One worker's progress on the loan. During a loan only that worker writes it.
 #[derive(Default)]
 struct WorkerTally {
     done: AtomicU64,

@@ -236,7 +236,7 @@ impl Mapping {
         }
     }
 
-    /// Unmaps all but the `bytes` bytes from `offset` on, both multiples of a page.
+    /// Unmaps all but the `bytes` bytes from `offset` on. Both must be multiples of a page, and the range within the mapping.
     fn keep(&mut self, offset: usize, bytes: usize) {
         let (pages, after) = (self.pages, self.bytes - offset - bytes);
         self.count(Pages::Few);

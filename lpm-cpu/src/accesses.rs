@@ -1,5 +1,4 @@
-//! Counts the memory accesses of a lookup as the paper does: to arrays that it keeps on chip, and to others (section 4.2, figure 4). The
-//! production kernels run over a table that an engine has built, and every load is counted.
+//! Counts a lookup's memory accesses as the paper does: on chip and off chip (section 4.2, figure 4), in the production kernels.
 
 use crate::bit_maps::{BitMapEngine, Levels};
 use crate::kernel::scalar::{bit_maps_one, many_one, paper_code};
@@ -31,7 +30,6 @@ pub enum Sail {
 /// Looks up an address. Returns the next-hop id and the number of accesses on chip and off chip.
 pub type Counter = Box<dyn Fn(u32) -> (u32, [usize; 2])>;
 
-/// Counts loads of words on chip and off chip.
 #[derive(Debug, Default)]
 pub(crate) struct CountedLoads<'a> {
     onchip: [&'a [AtomicU64]; 2],
@@ -112,7 +110,6 @@ mod tests {
     /// The accesses by the paper's definition, computed from the routes alone.
     struct Definition {
         all: Oracle<u32>,
-        /// Routes of at most 24 bits.
         short: Oracle<u32>,
         /// The /16s and the /24s with longer routes.
         split: [HashSet<u32>; 2],

@@ -4,14 +4,12 @@ use fib::Prefix4;
 
 pub(crate) const CHUNK_ENTRIES: usize = 256;
 
-/// Allocates the chunk ids of one array, from 1 on. A freed chunk is reused only after a grace period, since a lookup may have read its
-/// id.
+/// Chunk ids of one array, from 1 on. A freed chunk is reused only after a grace period, since a lookup may have read its id.
 #[derive(Debug)]
 pub(crate) struct Chunks {
     capacity: u32,
     taken: u32,
     free: Vec<u32>,
-    /// Freed since the last grace period began.
     limbo: Vec<u32>,
 }
 
@@ -32,10 +30,7 @@ impl Chunks {
         self.available() + self.limbo.len() as u64
     }
 
-    /// Takes a chunk that no lookup can reach.
-    ///
-    /// # Panics
-    /// If the chunks run out: callers check [`Self::available`] first.
+    /// Takes a chunk that no lookup can reach. Panics if the chunks run out: callers check [`Self::available`] first.
     pub(crate) fn allocate(&mut self) -> u32 {
         self.free.pop().unwrap_or_else(|| {
             assert!(self.taken < self.capacity, "callers check that enough chunks are available");

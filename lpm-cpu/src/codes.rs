@@ -1,7 +1,6 @@
 //! Next-hop codes: the value in a table's entries that stands for a next hop, as the writer assigns it.
 //!
-//! If every next-hop id fits an entry, codes are the ids. Otherwise next hops are numbered ([`HopIndex`]), and a lookup loads the id from
-//! an array of ids by code.
+//! If every next-hop id fits an entry, codes are the ids. Otherwise next hops are numbered ([`HopIndex`]), and lookups load ids by code.
 
 use fib::{Change, EngineError, Key, NextHopId};
 use lpm_core::hops::HopIndex;
@@ -20,14 +19,12 @@ impl HopCodes {
         Self::Indexed(HopIndex::new(u16::try_from(code_max).unwrap_or(u16::MAX), what))
     }
 
-    /// Adds a reference of a route to `next_hop`. `ids` is the array that lookups read.
     pub(crate) fn take(&mut self, ids: &[AtomicU32], next_hop: NextHopId) {
         if let Self::Indexed(index) = self {
             index.take(ids, next_hop);
         }
     }
 
-    /// Drops a reference of a route to `next_hop`.
     pub(crate) fn release(&mut self, next_hop: NextHopId) {
         if let Self::Indexed(index) = self
             && let Some(code) = index.index(next_hop)
@@ -46,8 +43,7 @@ impl HopCodes {
         }
     }
 
-    /// The code of "no route" or of a next hop that a route uses. A next hop without a code gets the code of "no route"; [`Self::check`]
-    /// then refuses the table.
+    /// A next hop without a code gets the code of "no route"; [`Self::check`] then refuses the table.
     pub(crate) fn code(&self, next_hop: NextHopId) -> u32 {
         self.find(next_hop).or_else(|| self.find(NextHopId::NONE)).unwrap_or(0)
     }

@@ -1,23 +1,9 @@
 //! Longest-prefix match on plain servers: the engine `host`, our fastest, and SAIL for IPv4.
 //!
-//! The algorithms of SAIL follow the paper "Guarantee IP Lookup Performance with FIB Explosion". It splits a lookup twice: the length of
-//! the longest match (bit maps on chip) from its next hop (arrays off chip), and lengths up to 24 from longer ones. Each module names the
-//! section it implements. Our copy of the paper begins within section 4.1; earlier parts are marked "as published".
-//!
-//! | module | contents |
-//! |---|---|
-//! | [`host`] | the engine `host`, which follows no paper |
-//! | [`sail_b`], [`sail_u`] | the engines with a bit map for every level, and for every sixth |
-//! | `bit_maps` | the table of these two, and updates in place |
-//! | [`sail_l`] | the engine of three levels, 16, 24 and 32, in two layouts |
-//! | [`sail_m`] | the engine of many FIBs in one overlay trie |
-//! | [`linear`] | the smallest engine, a template for new ones |
-//! | `kernel` | the lookup kernels of SAIL, one file an instruction set; single loads for `host`'s |
-//! | `packed`, `chunks`, `codes` | arrays of small entries; chunks of 256 of them; next-hop codes |
-//! | [`accesses`] | counts the accesses of lookups on chip and off chip |
-//! | `pushing`, `writes` | the effect of a route's change on entries; counts the stores of updates |
-//!
-//! The SAIL engines have a table of IPv4 alone and refuse IPv6 routes ([`lpm_core::no_table`]).
+//! SAIL follows the paper "Guarantee IP Lookup Performance with FIB Explosion". It splits a lookup twice: the length of the longest match
+//! (bit maps on chip) from its next hop (arrays off chip), and lengths up to 24 from longer ones. Each module names the section it
+//! implements. Our copy of the paper begins within section 4.1; earlier parts are marked "as published". The SAIL engines refuse IPv6
+//! routes.
 //!
 //! Unsafe code lives only in `kernel`, `host::v4::kernel` and `host::v6::kernel`.
 

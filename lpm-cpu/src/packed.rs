@@ -105,7 +105,6 @@ impl<const BITS: u32> Packed<BITS> {
         }
     }
 
-    /// Sets entry `at`. Returns the number of stores.
     pub(crate) fn set(&self, at: usize, value: u32) -> u64 {
         self.edit(at..at + 1, |_, _| value)
     }

@@ -7,7 +7,6 @@ use lpm_core::params::{Common, Parameter};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SailParams {
     pub(crate) common: Common,
-    /// The refusal of IPv6 routes.
     pub(crate) no_ipv6: &'static str,
 }
 

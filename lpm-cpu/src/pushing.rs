@@ -1,7 +1,6 @@
 //! Pushing for all writers: which entries a route's change takes, and which nodes need chunks for longer routes.
 //!
-//! A writer keeps the length of the route that owns each entry, its *owner*, instead of the pushed trie that the paper keeps on its
-//! control plane.
+//! A writer keeps each entry's *owner*, the length of its route, instead of the pushed trie that the paper keeps on its control plane.
 
 use crate::chunks::{distinct, nodes_of};
 use fib::{Change, Prefix4};
@@ -27,7 +26,6 @@ impl Draw {
         Self { from: len, to: len, owner: heir.0, code: heir.1 }
     }
 
-    /// The new owner of an entry of `owner`, if it changes.
     pub(crate) fn owner_after(self, owner: u8) -> Option<u8> {
         (self.from..=self.to).contains(&owner).then_some(self.owner)
     }
@@ -120,8 +118,7 @@ impl LongRoutes {
     }
 }
 
-/// `changes`, longest prefixes first: the heir of a withdrawn route is in its final state then, and one store moves each address from its
-/// old answer to its new one.
+/// The heir of a withdrawn route is in its final state then, so one store moves each address from its old answer to its new one.
 pub(crate) fn longest_first(changes: &[Change<u32>]) -> Vec<Change<u32>> {
     let mut changes = changes.to_vec();
     changes.sort_unstable_by_key(|change| std::cmp::Reverse(change.prefix.len()));

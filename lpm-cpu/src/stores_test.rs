@@ -1,5 +1,4 @@
-//! Every store of the engines' updates in every interleaving with lookups ([`fib::stores`]). The scalar kernels make the loads;
-//! the vector kernels load a key's words in the same order.
+//! Every store of the engines' updates in every interleaving with lookups ([`fib::stores`]), with the loads of the scalar kernels.
 
 use crate::bit_maps::BitMapEngine;
 use crate::host::HostEngine;
@@ -28,9 +27,8 @@ fn host(code_bits: &str) -> CpuEngine<HostEngine> {
     CpuEngine::new(HostParams::from_options(&options, |_| Gathers::BOTH).unwrap()).unwrap()
 }
 
-/// Applies sequences of small deltas over four /24s in two /16s, and in both halves of one, mapped into the block `within`. Chunks move
-/// between the nodes, which the nests of a single address of [`run`] do not cover. With `has_whole`, some deltas have a route of the
-/// block.
+/// Small deltas over four /24s in two /16s, and in both halves of one, mapped into the block `within`: chunks move between the nodes,
+/// unlike in the nests of [`run`]. With `has_whole`, some deltas have a route of the block.
 pub(crate) fn run_blocks<K: Key>(
     seed: u64,
     count: usize,
@@ -77,8 +75,7 @@ pub(crate) fn run_blocks<K: Key>(
     }
 }
 
-/// Runs `quick` sequences for each range of lengths on `engine`, with the lookup `one` and next hops `1..=next_hops`. With `has_default`,
-/// blocks of addresses have a default route.
+/// Runs `quick` sequences for each range of lengths. With `has_default`, blocks of addresses have a default route.
 fn sequences<A: Algorithm>(
     mut engine: CpuEngine<A>,
     one: impl Fn(&<A::V4 as FibTable<u32>>::Shared, u32, &mut Steps<'_>) -> Result<u32, Stopped> + 'static,

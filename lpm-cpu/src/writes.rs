@@ -1,5 +1,4 @@
-//! Counts the stores of updates by the paper's memory: bit maps and the chunk ids of B16 on chip, next hops and the rest off chip
-//! (section 4.2, figure 4).
+//! Counts the stores of updates to the paper's on-chip memory (bit maps, chunk ids of B16) and the rest (section 4.2, figure 4).
 
 use fib::Details;
 
@@ -7,9 +6,7 @@ use fib::Details;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Writes {
     pub(crate) updates: u64,
-    /// Stores to memory that the paper keeps on chip.
     pub(crate) onchip: u64,
-    /// Stores to memory that the paper keeps off chip.
     pub(crate) offchip: u64,
     onchip_max: u64,
     onchip_before: u64,

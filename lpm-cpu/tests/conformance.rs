@@ -1,5 +1,4 @@
-//! The engines in the conformance suite, on IPv4: every layout and instruction set with a kernel. Updates are the same code for all
-//! kernels of a layout.
+//! The engines in the conformance suite, on IPv4: every layout and instruction set with a kernel.
 
 use fib::{EngineError, EngineOptions, EngineWriter, Isa, conformance};
 use lpm_cpu::{host, linear, sail_b, sail_l, sail_m, sail_u};

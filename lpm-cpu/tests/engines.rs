@@ -69,8 +69,7 @@ fn parameters_are_checked() {
     assert_eq!(engine.info().isa, Isa::Scalar, "there is no other kernel");
 }
 
-/// The paper's layout has 32,767 chunks of level 24, 65,535 of level 32, and 254 next hops. One more is refused as a whole, and the wide
-/// layout takes it.
+/// The paper's layout has 32,767 chunks of level 24, 65,535 of level 32, and 254 next hops.
 #[test]
 fn what_the_paper_s_layout_has_no_room_for_is_refused() {
     let chunks24: Vec<_> = (0..1 << 15).map(|at| (Prefix4::truncating(at << 16, 17), 1)).collect();

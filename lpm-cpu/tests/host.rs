@@ -8,7 +8,6 @@ use fib::{
 };
 use lpm_cpu::host;
 
-/// Instruction set, popcount and gather of every kernel.
 const KERNELS: [(Isa, &str, &str); 7] = [
     (Isa::Scalar, "auto", "no"),
     (Isa::Scalar, "arithmetic", "no"),
@@ -129,8 +128,7 @@ fn codes_are_used_again() {
     rig.check(&(0..250).map(|at| at << 8).collect::<Vec<_>>());
 }
 
-/// Every /24 of a few /16s, and single /24s of many, have longer routes, with and without a route of the /24. Deltas of every size add,
-/// change and withdraw them, so every lane of a kernel finds an escape now and then.
+/// Deltas of every size change routes of full /16s and of single /24s, so every lane of a kernel finds an escape now and then.
 #[test]
 fn tables_full_of_routes_longer_than_24() {
     for (isa, popcount, gather) in KERNELS {
@@ -196,8 +194,7 @@ fn cells_are_used_again() {
     assert!(untouched[1] - untouched[3] < 5000.0, "20,000 updates: {untouched:?}");
 }
 
-/// Updates are the same code for all instruction sets, so one tests them for the wider codes; lookups differ. The widest codes run fewer
-/// groups unless `FWD_CONFORMANCE=full`.
+/// Updates are the same code for all instruction sets; lookups differ. The widest codes run fewer groups unless `FWD_CONFORMANCE=full`.
 fn host_with_codes(code_bits: &str) {
     let options = conformance::Options::from_env().ipv4_only();
     for (isa, popcount, gather) in KERNELS {

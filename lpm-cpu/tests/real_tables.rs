@@ -1,5 +1,4 @@
-//! The engines on real tables under a real stream of updates, from the folder `FWD_DATA`; the conformance suite's `replay` generates a
-//! similar load.
+//! The engines on real tables under a real stream of updates, from the folder `FWD_DATA`.
 
 use fib::conformance::Options;
 use fib::testing::{data, follow};

@@ -42,7 +42,6 @@ impl OneOf {
         Self { engine, fib, other, other_rib, rng, generation: Generation::default() }
     }
 
-    /// Changes routes of the other FIB, some of the prefixes of `delta`.
     fn disturb(&mut self, delta: &FibDelta) -> Result<(), EngineError> {
         let step = delta.v4.len().div_ceil(8).max(1);
         for change in delta.v4.iter().step_by(step) {
@@ -90,13 +89,11 @@ impl EngineWriter for OneOf {
 /// A reader whose keys are all in one FIB, named once a batch and once a key in turn.
 struct ReaderOfOne {
     reader: Box<dyn EngineReader>,
-    /// The FIB, once for each key of the largest batch.
     ids: Vec<FibId>,
     is_each: bool,
 }
 
 impl ReaderOfOne {
-    /// The reader, and the FIB of `keys` keys.
     fn reader_and_fibs(&mut self, keys: usize) -> (&mut dyn EngineReader, Fibs<'_>) {
         self.is_each = !self.is_each;
         self.ids.resize(self.ids.len().max(keys), self.ids[0]);
@@ -142,7 +139,6 @@ fib::conformance_tests!(scalar_beside, ipv4_only, || one_fib_of_several(Isa::Sca
 fib::conformance_tests!(avx2_beside, ipv4_lookups_alone, || one_fib_of_several(Isa::Avx2, 1, 0));
 fib::conformance_tests!(avx512f_beside, ipv4_lookups_alone, || one_fib_of_several(Isa::Avx512f, 2, 1));
 
-/// As many RIBs and oracles as an engine has FIBs.
 struct Many {
     engine: Box<dyn EngineWriter>,
     reader: Box<dyn EngineReader>,
@@ -198,7 +194,6 @@ impl Many {
     }
 }
 
-/// Random deltas to each FIB in turn, of nested routes in few blocks, so that FIBs split the same nodes.
 #[test]
 fn sixteen_fibs_against_sixteen_oracles() {
     for isa in isas() {
@@ -236,8 +231,7 @@ fn sixteen_fibs_against_sixteen_oracles() {
     }
 }
 
-/// Full tables in sixteen FIBs, variations of one, and a real stream of updates distributed over them a hundred at a time. The larger
-/// table of 2024 needs `FWD_CONFORMANCE=full`.
+/// Variations of one table, and real updates distributed over them. The larger table of 2024 needs `FWD_CONFORMANCE=full`.
 #[test]
 fn sixteen_full_tables_under_real_updates() {
     let name = if conformance::Options::from_env().full { "v4-202401.txt.xz" } else { "v4-201405.txt.xz" };
@@ -274,7 +268,6 @@ fn sixteen_full_tables_under_real_updates() {
     println!("{loaded:?}\nafter {turn} deltas {:?}", many.engine.stats());
 }
 
-/// Deltas to each FIB in turn, and the expected answer of each key in each generation.
 struct Race {
     fibs: Vec<FibId>,
     keys: Vec<u32>,
@@ -344,7 +337,6 @@ impl Race {
         batches
     }
 
-    /// Applies the deltas, and stops if a reader has failed.
     fn apply(&self, engine: &mut dyn EngineWriter, has_failed: impl Fn() -> bool) {
         let mut ribs = vec![Rib::plain(); Self::FIBS as usize];
         for (at, (fib, routes)) in (1..).zip(&self.deltas) {
@@ -363,8 +355,7 @@ impl Race {
     }
 }
 
-/// Readers look up mixed batches of all FIBs without pause while deltas go to each FIB in turn. Every answer belongs to a generation
-/// between submit and collect.
+/// Every answer belongs to a generation between submit and collect.
 #[test]
 fn readers_of_all_fibs_during_deltas() {
     let deltas = if conformance::Options::from_env().full { 100_000 } else { 10_000 };
@@ -385,7 +376,6 @@ fn readers_of_all_fibs_during_deltas() {
     }
 }
 
-/// A delta that does not fit is refused, and all FIBs stay unchanged.
 #[test]
 fn what_does_not_fit_leaves_every_fib_as_it_was() {
     let mut many = Many::new(

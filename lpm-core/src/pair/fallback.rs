@@ -66,7 +66,7 @@ impl Fallback {
     }
 }
 
-// A device kept the engine from being made: then the fallback serves.
+/// Whether a device kept the engine from being made: then the fallback serves.
 fn is_device_trouble(error: &EngineError) -> bool {
     matches!(error, EngineError::NoDevice { .. } | EngineError::Device { .. } | EngineError::Memory { .. })
 }

@@ -104,7 +104,7 @@ impl HelperGroup {
         }
     }
 
-    /// Waits first if `slot` is in flight.
+    /// Hands `keys` to the threads in equal parts. Waits first if `slot` is in flight.
     #[inline]
     pub(super) fn submit(&mut self, slot: usize, keys: Keys<'_>) -> Result<(), Why> {
         let len = keys.len();

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// Longer than a full table takes to build on any host. Lookups that stall end the wait earlier.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Between checks whether lookups have taken the engine out of service.
+/// How often a wait checks whether lookups have taken the engine out of service.
 const POLL: Duration = Duration::from_millis(5);
 const END_LIMIT: Duration = Duration::from_secs(10);
 

@@ -19,7 +19,7 @@ use fib::{EngineError, EngineReader, KeyBuffer, Keys, NextHopId};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::time::Duration;
 
-/// Polls before a thread yields between polls; longer than the pause between batches under load.
+/// Polls for a job before a thread yields between polls; longer than the pause between batches under load.
 const SPINS: u32 = looks(1 << 9);
 /// Polls with a yield in between before a thread sleeps.
 const YIELDS: u32 = looks(1 << 8);
@@ -147,7 +147,7 @@ impl Helper {
         Instant::now() + self.stall.min(END_LIMIT)
     }
 
-    /// Returns whether the thread is alive.
+    /// Takes back finished jobs. Returns whether the thread is alive.
     #[inline]
     pub(super) fn drain(&mut self) -> bool {
         loop {
@@ -183,7 +183,7 @@ impl Helper {
         }
     }
 
-    /// The job of `slot` must be here.
+    /// Sends `keys` to the thread with the job of `slot`, which must be here.
     #[inline]
     pub(super) fn send(&mut self, slot: usize, keys: Keys<'_>) -> Result<(), Why> {
         let died = Why::Died { during: "submit" };
@@ -199,7 +199,7 @@ impl Helper {
         Ok(())
     }
 
-    /// Between the store of its work and this call the caller needs a fence.
+    /// Wakes the thread if it sleeps. Between the store of its work and this call the caller needs a fence.
     #[inline]
     pub(super) fn wake(&self) {
         if self.asleep.load(Ordering::Relaxed) {

@@ -55,7 +55,7 @@ impl ReaderLane {
         matches!(self, Self::Threads(_))
     }
 
-    /// Passes the keys last submitted to `slot` to `take`, part by part.
+    /// Passes the keys last submitted to `slot` to `take`, part by part; none if the lane does not keep them.
     #[cold]
     pub(super) fn kept(&self, slot: usize, take: impl FnMut(Keys<'_>)) {
         if let Self::Threads(group) = self {
@@ -83,7 +83,7 @@ impl ReaderLane {
         }
     }
 
-    /// Helper threads refresh before they sleep.
+    /// As [`EngineReader::refresh`]. Helper threads refresh before they sleep.
     pub(super) fn refresh(&mut self) {
         if let Self::Inline(reader) | Self::Slots(reader) = self {
             reader.refresh();

@@ -63,7 +63,7 @@ impl Pair {
         self.generation
     }
 
-    /// A single table is used even when its half is out of service.
+    /// Whether `half` has a table that lookups use. A single table is used even when its half is out of service.
     fn is_used(&self, half: usize) -> bool {
         if self.first.is_some() { self.service.has(half) } else { half == SECOND }
     }

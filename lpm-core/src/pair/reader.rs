@@ -237,7 +237,7 @@ impl<S> Drop for Halves<S> {
     fn drop(&mut self) {
         for (half, lane) in self.lanes.iter_mut().enumerate() {
             if matches!(lane, ReaderLane::Slots(_)) && !self.service.has(half) {
-                // Freeing the slots of a broken device may never return.
+                // Freeing the slots of a broken device may never return; the end of the process frees them.
                 std::mem::forget(std::mem::replace(lane, ReaderLane::Absent));
             }
         }

@@ -1,8 +1,8 @@
 //! Decides when an update of bit maps needs a grace period.
 //!
-//! A lookup reads the deepest level first. If it finds no bit there, it continues at shallower levels. If the deep bit is set afterwards,
-//! a store to a shallower level would let this lookup answer with a shorter route that is no longer the longest match. So a grace period
-//! separates setting a bit, in this delta or an earlier one, from the first store to a shallower level for addresses below that node.
+//! A lookup reads the deepest level first. If it finds no bit there and the bit is set afterwards, a store to a shallower level would let
+//! it answer with a shorter route that is no longer the longest match. So a grace period separates setting a bit, in this delta or an
+//! earlier one, from the first store to a shallower level for addresses below that node.
 
 use fib::Prefix4;
 
@@ -40,7 +40,6 @@ impl Grace {
         }
     }
 
-    /// Notes that bits of `level` were set below `prefix`.
     pub(crate) fn note(&mut self, level: u8, prefix: Prefix4) {
         self.deepest = self.deepest.max(level);
         words(prefix).for_each(|(word, bits)| self.blocks[word] |= bits);

@@ -7,7 +7,7 @@
 //! ```
 //! Routes longer than 24 bits are pushed to level 32. A /24 with such routes gets a chunk of N32 with the next hops of its 256 addresses:
 //! the node of level 24 is pushed down with the next hop it inherits (pivot pushing, as published). The paper keeps chunk ids in a
-//! separate array C24. Here one word holds a next hop or a chunk id, so one store switches a node between the two.
+//! separate array C24. Here one word holds a next hop or a chunk id, so one store switches a node.
 
 mod grace;
 #[cfg(test)]
@@ -64,11 +64,9 @@ pub(crate) fn onchip_bits(levels: &[u8]) -> u64 {
 
 #[derive(Debug)]
 pub(crate) struct BitMaps<S> {
-    /// B of all levels.
     pub(crate) bits: Packed<1>,
     /// N of all levels; bit 31 ([`CHUNK`]) marks a chunk id.
     pub(crate) hops: Packed<32>,
-    /// N32.
     pub(crate) n32: Packed<32>,
     levels: PhantomData<S>,
 }

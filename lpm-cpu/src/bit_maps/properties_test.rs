@@ -1,5 +1,4 @@
-//! Properties that the paper states of SAIL_B and SAIL_U: sizes, accesses of a lookup, on-chip stores of an update. A table after updates
-//! equals a freshly built one.
+//! The paper's properties of SAIL_B and SAIL_U: sizes, accesses of a lookup, on-chip stores of an update.
 
 use super::{BitMapEngine, BitMaps, Levels, PIVOT, onchip_bits};
 use crate::accesses::CountedLoads;
@@ -28,7 +27,6 @@ fn detail<S: Levels>(engine: &CpuEngine<BitMapEngine<S>>, name: &str) -> f64 {
 fn bit_maps_have_the_sizes_that_the_paper_says() {
     assert_eq!(onchip_bits(EveryLevel::LEVELS), (1 << 25) - 1);
     assert_eq!(onchip_bits(EverySixthLevel::LEVELS), (1 << 6) + (1 << 12) + (1 << 18) + (1 << 24));
-    // In hundredths of a mebibyte.
     let hundredths = |bits: u64| (bits.div_ceil(8) * 100) >> 20;
     assert_eq!(
         [EveryLevel::LEVELS, EverySixthLevel::LEVELS].map(|levels| hundredths(onchip_bits(levels))),
@@ -38,8 +36,8 @@ fn bit_maps_have_the_sizes_that_the_paper_says() {
     assert_eq!((EveryLevel::NODES / 8, EverySixthLevel::NODES / 8), ((1 << 22) + 40, 2_130_440));
 }
 
-/// The paper's FPGA (section 5.1) has 1,880 block RAMs of 36 Kb, 8.26 MiB. Each level is a pipeline stage with its memory in whole block
-/// RAMs, so any table fits. SAIL_L has BCN, of 16 bits an entry, and B24 of every chunk on chip.
+/// The paper's FPGA (section 5.1): 1,880 block RAMs of 36 Kb, 8.26 MiB. Each level is a pipeline stage with its memory in whole block
+/// RAMs.
 #[test]
 fn any_table_fits_the_paper_s_fpga() {
     const BLOCK_RAM_BITS: u64 = 36 << 10;
@@ -78,7 +76,6 @@ fn accesses<S: Levels>() -> [Vec<[usize; 2]>; 2] {
     [empty, loads(&engine)]
 }
 
-/// At most 24 and 4 accesses on chip; one off chip, or two in a /24 with longer routes.
 #[test]
 fn a_lookup_has_as_many_accesses_as_the_paper_says() {
     let [empty, some] = accesses::<EveryLevel>();
@@ -109,7 +106,6 @@ fn prefix((bits, len): (u32, u8)) -> Prefix4 {
     Prefix4::truncating(0x0a00_0000 | (bits & 0xff) << 16 | (bits >> 8 & 1) << 8 | bits >> 9 & 0xff, len)
 }
 
-/// Applies each change as a delta and checks that it stores at most one word on chip. The final table must equal a freshly built one.
 fn follow<S: Levels>(changes: &[((u32, u8), u32)]) {
     let (mut engine, mut rib) = (engine::<S>(), Rib::plain());
     let mut onchip = 0.0;

@@ -3,13 +3,12 @@
 //! A delta is applied in two passes, so that every answer in between belongs to the old or the new generation:
 //!
 //! 1. Announces, changes, and withdraws for which another route of the same level takes over, longest prefix first. Next hops are stored
-//!    before the bits that lead to them. The route that takes over comes from the RIB, which is in the final state, so one store moves
-//!    each address from its old answer to its new one.
+//!    before the bits that lead to them. The heir comes from the RIB, which is in the final state, so one store moves each address.
 //! 2. Bits without a route are cleared, shallowest level first: the entries that a cleared bit uncovers are final by then. Chunks without
 //!    routes are freed last.
 //!
-//! A cleared bit leaves its entry unchanged, and a freed chunk keeps its entries until a grace period has passed, because lookups that
-//! read the bit before still read them. [`super::grace`] covers lookups that read a bit before it was set.
+//! A cleared bit leaves its entry unchanged, and a freed chunk keeps its entries until a grace period has passed, for lookups that read
+//! the bit before. [`super::grace`] covers lookups that read a bit before it was set.
 
 use super::grace::Grace;
 use super::{BitMaps, CHUNK, CHUNKS_MAX, Levels, PIVOT, node, onchip_bits};
@@ -46,7 +45,6 @@ fn level_of<S: Levels>(len: u8) -> Option<usize> {
     S::LEVELS.iter().position(|level| *level >= len)
 }
 
-/// The nodes of its level that a route covers.
 fn nodes<S: Levels>(at: usize, prefix: Prefix4) -> Range<usize> {
     let level = S::LEVELS[at];
     let first = S::OFFSETS[at] + node(level, prefix.address());
@@ -200,7 +198,6 @@ fn block_of<S: Levels>(at: usize) -> u32 {
 impl<S: Levels> FibTable<u32> for BitMapWriter<S> {
     type Params = SailParams;
     type Shared = BitMaps<S>;
-    /// The number of chunks to make room for.
     type Size = u32;
 
     fn size(routes: &[(Prefix4, NextHopId)], _: &SailParams, budget: Budget) -> Result<u32, EngineError> {

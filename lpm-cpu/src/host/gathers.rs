@@ -13,17 +13,13 @@ use std::time::{Duration, Instant};
 
 /// Routes of the measured tables and keys of a pass: small enough for the caches, where the cost of an instruction shows most.
 const FEW: (usize, usize) = (8192, 4096);
-/// Routes and keys for AVX2: larger than L1, as full tables are. The AVX2 kernel of IPv6 gathers without a prefetch and the scalar one
-/// prefetches, so a table in L1 would favour the wrong kernel.
+/// As `FEW` for AVX2: larger than L1, as full tables are. Of the IPv6 kernels only the scalar one prefetches, so it would lose in L1.
 const MORE: (usize, usize) = (1 << 15, 1 << 14);
-/// Keys of a call: the size of a forwarder's burst.
 const CALL: usize = 128;
-/// Passes of each kernel, in turn; the fastest counts.
 const PASSES: usize = 7;
 
-/// The faster kernels on this CPU with the instruction set of `params`, measured once a process in a few milliseconds. Gathers if the
-/// measurement fails. A build with assertions gathers without a measurement, which would not apply to a release and takes 40 % of a short
-/// test process.
+/// The faster kernels with the instruction set of `params`, measured once a process in a few milliseconds. Gathers if the measurement
+/// fails, and in builds with assertions, where it would not apply to a release.
 pub(crate) fn measured(params: HostParams) -> Gathers {
     if cfg!(debug_assertions) {
         return Gathers::BOTH;

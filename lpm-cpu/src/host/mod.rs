@@ -8,13 +8,11 @@
 //! but the default". A batch loads the table's default word before any entry, looks up, and replaces every 0 by that word. A change of
 //! the default route is one store.
 //!
-//! An answer thus combines two loads, the default word and then an entry, which must belong to one generation. The writer keeps this
-//! order:
+//! An answer combines two loads, the default word and then an entry, which must belong to one generation. The writer keeps this order:
 //!
-//! 1. Entries that change from code 0 to a route are stored before the word. Otherwise a lookup could load the new word and the old code
-//!    0.
-//! 2. Entries that change from a route to code 0 are stored after the word and a grace period, in this delta or a later one. Otherwise a
-//!    lookup could have loaded the old word and then find the new code 0.
+//! 1. Entries that change from code 0 to a route are stored before the word. Else a lookup could load the new word and the old code 0.
+//! 2. Entries that change from a route to code 0 are stored after the word and a grace period, in this delta or a later one. Else a lookup
+//!    could have loaded the old word and then find the new code 0.
 //!
 //! So if a lookup finds code 0, the address had no other route in the generation of its default word.
 

@@ -11,15 +11,12 @@ pub(crate) struct HostParams {
     pub(crate) width_min: Width,
 }
 
-/// The choice of lookup kernels; this CPU can run them.
 #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "there is one kernel"))]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HostKernel {
     pub(crate) isa: CheckedIsa,
     pub(crate) gathers: Gathers,
-    /// Vectors of bit counts by VPOPCNTDQ.
     pub(crate) has_vpopcntdq: bool,
-    /// Bit counts by POPCNT.
     pub(crate) has_popcnt: bool,
 }
 
@@ -46,11 +43,8 @@ impl AsRef<Common> for HostParams {
 }
 
 impl HostParams {
-    /// Reads the parameters `code-bits` (8, 16 or 32: minimum width of next-hop codes), `popcount` (`auto`, or `arithmetic`: no
-    /// instructions that count bits) and `gather` (`yes`, `no`, or `auto`: as `measured` finds).
-    ///
-    /// # Errors
-    /// [`EngineError::Parameter`] for an unknown parameter or value, [`EngineError::Isa`] for an instruction set that this CPU lacks.
+    /// Reads `code-bits` (8, 16 or 32: minimum width of next-hop codes), `popcount` (`auto`, or `arithmetic`: no instructions that count
+    /// bits) and `gather` (`yes`, `no`, or `auto`: as `measured` finds).
     pub(crate) fn from_options(
         options: &EngineOptions,
         measured: impl FnOnce(Self) -> Gathers,
@@ -79,7 +73,6 @@ impl HostParams {
         #[cfg(target_arch = "x86_64")]
         let (has_vpopcntdq, has_popcnt) =
             (is_x86_feature_detected!("avx512vpopcntdq"), is_x86_feature_detected!("popcnt"));
-        // On other architectures the compiler chooses.
         #[cfg(not(target_arch = "x86_64"))]
         let (has_vpopcntdq, has_popcnt) = (false, false);
         let kernel = HostKernel {

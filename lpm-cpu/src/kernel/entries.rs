@@ -1,5 +1,4 @@
-//! Loads of entries of 8, 16 or 32 bits, independent of the width of the words that a writer stores: the kernel needs no shift or mask,
-//! which would be most of its instructions without vectors.
+//! Loads of entries of 8, 16 or 32 bits, narrower than the words that a writer stores: the kernel needs no shift or mask.
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering};
 

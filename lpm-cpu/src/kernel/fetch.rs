@@ -1,15 +1,12 @@
 //! Loads at the indices in a vector: gathers, or single loads assembled into vectors for CPUs with slow gathers. Zen's gathers are
-//! microcode, and Intel's from Skylake to Tiger Lake are slowed by the mitigation of gather data sampling (CVE-2022-40982).
-//!
-//! The indices of single loads go through memory, from where each load takes its index by store forwarding. The loads must be volatile or
-//! atomic: otherwise the compiler turns them into a gather.
+//! microcode, and Intel's from Skylake to Tiger Lake are slowed by the mitigation of gather data sampling (CVE-2022-40982). The indices of
+//! single loads go through memory, by store forwarding. The loads must be volatile or atomic: else the compiler makes them a gather.
 
 use super::entries::load_entry;
 use lpm_core::lanes::{Avx512f, Lanes, Words as _};
 use std::arch::x86_64::*;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// How a kernel loads.
 pub(crate) trait Fetch<L: Lanes> {
     /// Whether lanes outside a mask cost nothing.
     const IS_GATHER: bool;

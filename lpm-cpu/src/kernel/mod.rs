@@ -1,11 +1,7 @@
 //! Lookup kernels: one file an instruction set, all with the signature of the scalar one, one `match` a batch. `sail` has the vector
-//! kernels, written once over the operations of [`lpm_core::lanes`].
-//!
-//! `sail-b` and `sail-u` have only a scalar kernel: the number of bit maps that a lookup reads differs from lane to lane.
-//!
-//! The vector kernels of `sail-l` take [`PIECE`] keys through one level before the next, so that its loads are independent: BCN for all
-//! keys, then BN24 for keys with a chunk, then N32 for the few whose /24 has one. They branch only on whether any key of a vector has a
-//! chunk of level 32. The kernels of `sail-m` do the same with BC16, B24 and C24, then gather the next hops of all keys.
+//! kernels of `sail-l` and `sail-m`. They take [`PIECE`] keys through one level before the next, so that its loads are independent: BCN
+//! for all keys, then BN24 for keys with a chunk, then N32 for the few whose /24 has one. `sail-b` and `sail-u` have only a scalar kernel:
+//! the number of bit maps that a lookup reads differs from lane to lane.
 
 #[cfg(target_arch = "x86_64")]
 #[macro_use]
@@ -28,7 +24,6 @@ use fib::{CheckedIsa, EngineError, Fibs, NextHopId};
 #[cfg(target_arch = "x86_64")]
 const PIECE: usize = 64;
 
-/// Calls `$function` of the module for an instruction set: `avx512f`, `avx2` or `scalar`.
 macro_rules! by_isa {
     ($isa:expr, $function:ident($($argument:expr),+)) => {
         match $isa.get() {
@@ -43,7 +38,6 @@ macro_rules! by_isa {
     };
 }
 
-/// SAIL_L in the wide layout: looks up `keys` into `out`, which has the same length.
 #[inline]
 pub(crate) fn wide(isa: CheckedIsa, table: &Wide, keys: &[u32], out: &mut [NextHopId]) {
     assert_eq!(keys.len(), out.len(), "keys and answers must have the same length");
@@ -56,10 +50,7 @@ pub(crate) fn paper(isa: CheckedIsa, table: &Paper, keys: &[u32], out: &mut [Nex
     by_isa!(isa, paper(table, keys, out));
 }
 
-/// SAIL_M: looks up `keys`, each in its FIB, into `out`, which has the same length.
-///
-/// # Errors
-/// Errors of [`Fibs::check`].
+/// Each key in its FIB. Fails as [`Fibs::check`].
 #[inline]
 pub(crate) fn many(
     isa: CheckedIsa,

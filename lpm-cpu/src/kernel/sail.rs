@@ -1,7 +1,5 @@
-//! The vector kernels of SAIL_L and SAIL_M, over the operations of any instruction set.
-//!
-//! A lookup gathers one to three words. All vectors of a piece are in flight together. Prefetching the words for the gathers of BN24 made
-//! lookups slower.
+//! The vector kernels of SAIL_L and SAIL_M, over the operations of any instruction set. A lookup gathers one to three words. All vectors
+//! of a piece are in flight together. Prefetching the words for the gathers of BN24 made lookups slower.
 
 use super::{PIECE, words};
 use crate::packed::Packed;
@@ -11,7 +9,6 @@ use fib::{Fibs, NextHopId};
 use lpm_core::lanes::Lanes;
 use lpm_core::prefetch;
 
-/// The kernels of a module, over the vectors `$lanes` with the target features `$features`.
 macro_rules! kernels {
     ($lanes:ident, $features:literal) => {
         const VECTORS: usize = PIECE / <$lanes as Lanes>::COUNT;

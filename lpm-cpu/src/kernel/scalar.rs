@@ -1,5 +1,5 @@
-//! The scalar kernels: the algorithms in plain form, one key at a time, never tuned. They are written over [`Loads`], so that tests can
-//! stop a lookup between any two loads. The vector kernels load a key's words in the same order.
+//! The scalar kernels: the algorithms in plain form, one key at a time. They are written over [`Loads`], so that tests can stop a lookup
+//! between any two loads. The vector kernels load a key's words in the same order.
 
 use crate::bit_maps::{self, BitMaps, Levels};
 use crate::chunks::entries_of;

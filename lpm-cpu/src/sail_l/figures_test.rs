@@ -79,7 +79,6 @@ pub(crate) fn figure_rib(routes: &[(&str, u32)]) -> Rib {
     rib
 }
 
-/// Figure 3: pushing to three levels, the arrays, and the lookup of 111001.
 #[test]
 fn figure_3() {
     let routes = [("", 6), ("1", 4), ("01", 3), ("0010", 3), ("001011", 9), ("0011", 1)];
@@ -94,7 +93,6 @@ fn figure_3() {
         let c: Vec<_> = nodes.iter().map(|node| node.c).collect();
         [b, n, c]
     };
-    // The figure's chunks have four entries: compare the first four of each chunk.
     let four = |chunk| entries_of(chunk).take(4);
     assert_eq!(
         level(SailLevel::L16, (0..4).collect()),
@@ -114,8 +112,7 @@ fn figure_3() {
     assert_eq!(counted.loads, [0, 5], "BCN, BN24, C24, N32, and the id of the code");
 }
 
-/// Figure 4: finding the length is on chip, two accesses; finding the next hop is off chip, one access up to length 24 and two beyond.
-/// With the combined arrays these are three loads in the wide layout, and four and one for the id in the paper's layout.
+/// Combined arrays take three loads in the wide layout, and four and one for the id in the paper's layout.
 #[test]
 fn figure_4() {
     let mut rib = Rib::plain();
@@ -146,7 +143,6 @@ fn figure_4() {
     assert_eq!(onchip(wide.stats()), f64::from((17 << 16) + 2 * 256) / 8.0);
 }
 
-/// Routes with the distribution of a full table, and few next hops.
 fn generated(routes: usize) -> Rib {
     let mut rib = Rib::plain();
     let spec = TableSpec { family: Family::V4, routes, seed: 5, next_hops: 40 };
@@ -156,8 +152,7 @@ fn generated(routes: usize) -> Rib {
     rib
 }
 
-/// B = 0 exactly where N = 0 and where C is not 0 (section 4.2), if "no route" counts as a next hop; Algorithm 2 over the separate arrays
-/// agrees with the oracle and the combined arrays.
+/// B = 0 exactly where N = 0 and where C is not 0 (section 4.2), if "no route" counts as a next hop.
 #[test]
 fn the_invariant_holds_and_algorithm_2_agrees() {
     let mut rib = generated(20_000);
@@ -198,7 +193,6 @@ fn entries_of_the_paper_s_layout_have_its_widths() {
     assert_eq!([bytes(1, 0), bytes(0, 1)].map(|with| with - bytes(0, 0)), [(8 + 16) << 5, 8 << 5]);
 }
 
-/// In the wide layout the flag distinguishes an entry with a next hop from an entry with a chunk's id.
 #[test]
 fn the_wide_layout_keeps_the_flag_apart() {
     let engine = engine::<Wide>(&mut generated(5000));

@@ -23,7 +23,6 @@ use std::sync::atomic::AtomicU32;
 
 pub(crate) const ENTRIES16: usize = 1 << 16;
 
-/// The arrays of the three levels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SailLevel {
     /// BCN.
@@ -34,7 +33,6 @@ pub(crate) enum SailLevel {
     L32,
 }
 
-/// Chunks of levels 24 and 32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SailRoom {
     pub(crate) chunks24: u32,
@@ -69,7 +67,6 @@ pub(crate) trait SailLayout: Sized + Send + Sync + 'static {
     fn code(entry: u32) -> u32;
     fn get(&self, level: SailLevel, at: usize) -> u32;
     fn edit(&self, level: SailLevel, range: Range<usize>, entry: impl FnMut(usize, u32) -> u32) -> u64;
-    /// The chunk that an entry leads to.
     fn chunk(&self, level: SailLevel, at: usize) -> u32;
     /// Links an entry to a chunk. Returns the number of stores.
     fn link(&self, level: SailLevel, at: usize, chunk: u32) -> u64;
@@ -233,8 +230,7 @@ impl SailLayout for Paper {
         }
     }
 
-    /// Stores C24 before the 0 in BN24 that makes lookups read it. A lookup that read an earlier 0 finds the new chunk there, whose
-    /// entries are valid already.
+    /// C24 is stored before the 0 in BN24. A lookup that read an earlier 0 finds the new chunk there, whose entries are valid already.
     fn link(&self, level: SailLevel, at: usize, chunk: u32) -> u64 {
         match level {
             SailLevel::L16 => self.bcn.set(at, chunk),

@@ -5,11 +5,9 @@
 //!              `- chunk C16: BN24[(C16 - 1) * 2^8 + a(16,23)] -- next hop
 //!                                                             `- chunk C24: N32[(C24 - 1) * 2^8 + a(24,31)] -- next hop
 //! ```
-//! Algorithm 2 has separate arrays B, C and N for each level; the paper's text combines them for a CPU, and so do we. Its print
-//! of the index of level 24 is garbled; the text has the index above.
-//!
-//! Two layouts (`--engine-arg layout=paper|wide`, see `layout`): the paper's, as wide as the FIBs of its time needed, and a wide one for
-//! every next hop and every table.
+//! Algorithm 2 has separate arrays B, C and N for each level; the paper's text combines them for a CPU, and so do we. Its print of the
+//! index of level 24 is garbled; the text has the index above. Two layouts (`--engine-arg layout=paper|wide`, see `layout`): the paper's,
+//! as wide as the FIBs of its time needed, and a wide one for every next hop and every table.
 
 #[cfg(test)]
 pub(crate) mod figures_test;
@@ -52,7 +50,6 @@ pub fn make(options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineErro
     })
 }
 
-/// A layout that has lookup kernels.
 pub(crate) trait SailLookup: SailLayout {
     fn lookup(&self, isa: CheckedIsa, keys: &[u32], out: &mut [NextHopId]);
 }

@@ -1,11 +1,8 @@
 //! The writer's side of SAIL_L: the route that owns each entry, chunks, and updates in place (section 4.2, "FIB Update").
 //!
-//! Since each entry's owner is known ([`crate::pushing`]), an update pushes only the affected entries: a run at its level, and chunks
-//! below.
-//!
 //! After each store, every lookup in flight gets an old or a new answer. A delta is applied longest prefix first, and the heir of a
 //! withdrawn route comes from the RIB, which is in the final state, so one store moves each address from its old answer to its new one. A
-//! chunk is filled with its node's value before one store links it. When it has no longer routes, at the end of the delta, one store
+//! chunk is filled with its node's value before one store links it. When no longer route is left, at the end of the delta, one store
 //! replaces the link by the value of its entries. The chunk keeps its entries until a grace period has passed, for lookups that read its
 //! id before.
 

@@ -1,9 +1,7 @@
 //! The engine around the overlay trie: deltas by FIB, all or nothing, and readers.
 //!
-//! It does not use the shell of the other engines ([`lpm_core::engine`]), which rebuilds a growing table from the RIB: here each FIB has
-//! its RIB, and `apply` gets one of them. So a larger table is copied from the published one and published with one store. The rest
-//! follows the shell: a delta is planned before anything changes, first with a reserve, then without; in-place updates wait for the grace
-//! period that an earlier one left behind.
+//! It does not use the engine shell ([`lpm_core::engine`]), which rebuilds a growing table from the RIB: here each FIB has its RIB, and
+//! `apply` gets one of them. So a larger table is copied from the published one. The rest follows the shell.
 
 use super::table::OverlayTable;
 use super::writer::{OverlayWriter, room};
@@ -34,10 +32,7 @@ pub(crate) struct SailM {
 }
 
 impl SailM {
-    /// An engine with `fibs` empty FIBs.
-    ///
-    /// # Errors
-    /// As [`super::make`].
+    /// `fibs` empty FIBs.
     pub(crate) fn new(params: SailParams, fibs: u32) -> Result<Self, EngineError> {
         let room = room(fibs, [0; 2], [0; 2], true)?;
         params.common.check_bytes(OverlayTable::bytes_for(fibs, room))?;
@@ -140,7 +135,6 @@ impl EngineWriter for SailM {
         self.generation
     }
 
-    /// Counts the routes of all FIBs.
     fn stats(&self) -> EngineStats {
         EngineStats {
             routes_v4: self.routes.iter().map(|routes| *routes as u64).sum(),

@@ -6,12 +6,9 @@
 //!                                                       `- C24[same]: N32[(C24 - 1) * 2^8 + a(24,31)][fib]
 //! ```
 //! The tries of all FIBs are overlaid and pushed to the leaves of their union, so that each leaf has a next hop for each FIB. The
-//! structure above the vectors is the same for all FIBs: at most 2.13 MiB and two accesses on chip, for any number of FIBs. Off chip a
-//! lookup makes one access up to length 24, and two beyond.
-//!
-//! A key is looked up in its FIB ([`fib::Fibs`]), by default FIB 0. `--engine-arg fibs=N` sets the number of FIBs. The paper leaves open
-//! how the vectors lie in memory and how a change is written; updates follow section 4.2: only affected entries are pushed, in runs of
-//! 64-bit stores.
+//! structure above the vectors is the same for all FIBs: at most 2.13 MiB and two accesses on chip. Off chip a lookup makes one access up
+//! to length 24, and two beyond. A key is looked up in its FIB ([`fib::Fibs`]), by default FIB 0. `--engine-arg fibs=N` sets the number of
+//! FIBs. The paper leaves open how the vectors lie in memory and how a change is written; updates follow section 4.2.
 
 mod engine;
 #[cfg(test)]

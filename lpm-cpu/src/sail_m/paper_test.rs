@@ -22,13 +22,11 @@ fn engine(ribs: &mut [Rib]) -> super::SailM {
     engine
 }
 
-/// The next hops of a vector, by FIB.
 fn vector(table: &OverlayTable, vector: usize) -> Vec<u32> {
     (0..table.fibs).map(|fib| table.hops.get(table.place(vector, FibId(fib)))).collect()
 }
 
-/// Figure 5: two tries, their overlay trie, and the pair of next hops at each leaf. Levels 2 and 4 of the figure are levels 16 and 24
-/// here.
+/// Two tries, their overlay trie, and the pair of next hops at each leaf. Levels 2 and 4 of the figure are levels 16 and 24 here.
 #[test]
 fn figure_5() {
     let [a, c, e, g] = [1, 2, 3, 4];
@@ -61,8 +59,7 @@ fn figure_5() {
     }
 }
 
-/// BC16 and B24 are on chip, the other arrays off chip (section 4.3, "Two-dimensional Splitting"): at most two accesses on chip; off chip
-/// one up to length 24, and two beyond.
+/// BC16 and B24 are on chip, the other arrays off chip (section 4.3, "Two-dimensional Splitting").
 #[test]
 fn accesses_of_a_lookup() {
     let mut ribs = [Rib::plain(), Rib::plain(), Rib::plain()];
@@ -90,8 +87,7 @@ fn accesses_of_a_lookup() {
     assert_eq!([figure("sail_onchip_accesses_max"), figure("sail_offchip_accesses_max")], [2.0, 2.0]);
 }
 
-/// At most 2^16 * 17 + 2^24 bits on chip, 2.13 MiB, for any sizes and number of FIBs: with longer routes in every /16, spread over the
-/// FIBs, and with a smaller table for several numbers of FIBs.
+/// At most 2^16 * 17 + 2^24 bits, 2.13 MiB.
 #[test]
 fn on_chip_memory_does_not_grow_with_the_number_of_fibs() {
     let onchip_bytes = |fibs: u32, step: u32| {

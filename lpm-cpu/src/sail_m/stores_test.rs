@@ -24,7 +24,6 @@ fn one(table: &OverlayTable, key: u128, steps: &mut Steps<'_>) -> Result<u32, St
     many_one(table, FibId(u32::from_high_bits(key)), u32::from_high_bits(key << 32), steps)
 }
 
-/// Watches all FIBs while deltas go to each in turn: one FIB's routes split a node, and another's keep it split.
 #[test]
 fn sequences_over_all_fibs() {
     const BLOCKS: [u32; 4] = [0x0a01_0200, 0x0a01_0300, 0x0a01_8300, 0x0a02_0300];
@@ -72,7 +71,6 @@ fn sequences_over_all_fibs() {
     assert_eq!(engine.stats().details.get("sail_chunks24"), Some(0.0), "nothing is split without routes");
 }
 
-/// Nests of a single address in one FIB, while the same and other routes change in another.
 #[test]
 fn nests_while_another_fib_changes() {
     for (watched, changing) in [(0, 1), (2, 0)].map(|(one, other)| (FibId(one), FibId(other))) {

@@ -1,16 +1,14 @@
 //! The writer's side of SAIL_M: the overlay trie pushed to its leaves, and updates in place (section 4.3, "FIB Update").
 //!
-//! A node is split while any FIB has a longer route below it ([`LongRoutes`] counts the routes of all FIBs). An update pushes only the
-//! affected next hops: in the rows of its FIB, a run at the level of the route and in chunks below. Only a node that is split or becomes
-//! a leaf again is written for every FIB.
-//!
-//! Each lookup in flight, in any FIB, gets an old or a new answer:
+//! A node is split while any FIB has a longer route below it ([`LongRoutes`] counts the routes of all FIBs). An update pushes only next
+//! hops in the rows of its FIB: a run at the level of the route and in chunks below. Only a node that is split or becomes a leaf again is
+//! written for every FIB. Each lookup in flight, in any FIB, gets an old or a new answer:
 //!
 //! - *A change of next hops* is one store an address: the longest prefixes of a delta come first, and the heir of a withdrawn route comes
-//!   from the RIB, which is in the final state. Other FIBs' rows are not written.
+//!   from the RIB, which is in the final state.
 //! - *A split* fills the chunk with the node's vector, for all FIBs, then one store links it: in BC16, or in B24 after C24. No answer
-//!   changes. A lookup that found a leaf before reads the node's vector, which stays unchanged until the node is a leaf again. A lookup
-//!   that found an earlier 0 in B24 may read the new C24, which leads to current answers.
+//!   changes. A lookup that found a leaf before reads the node's vector, unchanged until the node is a leaf again. A lookup that found an
+//!   earlier 0 in B24 may read the new C24, which leads to current answers.
 //! - *A node becomes a leaf again* at the end of a delta, when each FIB has one next hop in all of its chunk. These are stored in the
 //!   node's vector, then one store in BC16 or B24 makes lookups read it. A lookup that found a leaf before the split may read this vector
 //!   too: it is current. The chunk keeps its next hops until a grace period has passed, for lookups that read its id.
@@ -37,10 +35,6 @@ pub(crate) struct OverlayWriter {
 }
 
 impl OverlayWriter {
-    /// A table without routes.
-    ///
-    /// # Errors
-    /// [`EngineError::Memory`].
     pub(crate) fn new(fibs: u32, room: SailRoom, placement: Placement) -> Result<Self, EngineError> {
         let table = OverlayTable::zeroed(fibs, room, placement)?;
         Ok(Self {
@@ -72,7 +66,6 @@ impl OverlayWriter {
         new16 <= self.chunks24.available() && new24 <= self.chunks32.available()
     }
 
-    /// Returns whether a grace period must end before the next [`Self::update`].
     pub(crate) fn owes_grace(&self) -> bool {
         self.chunks24.has_limbo() || self.chunks32.has_limbo()
     }
@@ -83,9 +76,6 @@ impl OverlayWriter {
         self.chunks32.end_grace();
     }
 
-    /// The room of a table that takes `changes`.
-    ///
-    /// # Errors
     /// [`EngineError::Full`] if the next hops of all FIBs need more chunks than have indices.
     pub(crate) fn room_with(
         &self,
@@ -100,11 +90,7 @@ impl OverlayWriter {
         )
     }
 
-    /// A copy of this table with more room and `changes` of `fib`, which lead to `routes`; it is not published yet. The routes of other
-    /// FIBs are not needed: their next hops are copied.
-    ///
-    /// # Errors
-    /// [`EngineError::Memory`].
+    /// A copy with more room and `changes` of `fib`, not published yet. The next hops of other FIBs are copied without their routes.
     pub(crate) fn rebuilt(
         &self,
         room: SailRoom,
@@ -296,11 +282,7 @@ impl OverlayWriter {
     }
 }
 
-/// Room for the chunks of levels 24 and 32 that are `used`, plus `growth`, plus a reserve if asked for. Used chunks are counted in full,
-/// as withdraws free them only later.
-///
-/// # Errors
-/// [`EngineError::Full`].
+/// Used chunks are counted in full, as withdraws free them only later. [`EngineError::Full`] beyond the limits.
 pub(crate) fn room(
     fibs: u32,
     used: [u64; 2],

@@ -1,9 +1,9 @@
 //! Forms of the next-hop codes in cells.
 //!
-//! A code has 8, 16 or 32 bits, the same in a whole table. If every id of the table is small enough, codes are the ids; otherwise next
-//! hops are numbered ([`HopCodes`]), and a lookup ends with one more load, from an array of ids by code. The forwarder numbers its next
-//! hops from 1, so the usual table has 8-bit or 16-bit codes that are ids. A table that runs out of codes is rebuilt with more or wider
-//! ones. Codes become narrower only when a table is rebuilt for another reason.
+//! A code has 8, 16 or 32 bits, the same in a whole table. If every id is small enough, codes are the ids; otherwise next hops are
+//! numbered ([`HopCodes`]), and a lookup ends with one more load, from an array of ids by code. The forwarder numbers its next hops from
+//! 1, so codes are usually ids of 8 or 16 bits. A table that runs out of codes is rebuilt; codes become narrower only with a rebuild for
+//! another reason.
 
 use crate::codes::HopCodes;
 use fib::{NextHopId, Prefix4};
@@ -41,13 +41,12 @@ impl Width {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Form {
     pub(crate) width: Width,
-    /// Whether codes are indices of the array of ids instead of ids.
     pub(crate) is_indexed: bool,
 }
 
 impl Form {
-    /// The form for the next hops of `routes` without the default route, with codes of at least `width_min`: ids of 8 or 16 bits if they
-    /// fit, otherwise indices. The extra load of an index costs at least as much as the wider cells of 16-bit ids.
+    /// With codes of at least `width_min`: ids of 8 or 16 bits if they fit, else indices, whose extra load costs as much as wider cells of
+    /// ids.
     pub(super) fn for_routes(routes: &[(Prefix4, NextHopId)], width_min: Width) -> Self {
         let narrow = [Width::Bits8, Width::Bits16].into_iter().filter(|width| *width >= width_min);
         let id_max = routes.iter().map(|(_, next_hop)| next_hop.get()).max().unwrap_or(0);

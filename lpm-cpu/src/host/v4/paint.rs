@@ -1,7 +1,7 @@
 //! Paints codes: turns ordered routes into the code of each address, record by record.
 //!
-//! Routes are ordered by address, then length, so a route follows those that cover it and overwrites them. Routes that cover whole
-//! records are kept on a stack, so records without more specific routes are painted as spans.
+//! Routes are ordered by address, then length, so a route overwrites those that cover it. Routes that cover whole records are kept on a
+//! stack, so records without more specific routes are painted as spans.
 
 use super::table::{RECORD_CODES, RECORD_LEN, record_of};
 use fib::{Change, Prefix4};
@@ -103,7 +103,6 @@ fn paint_part(
     canvas.part(first, codes);
 }
 
-/// Paints a /24 whose first longer route is `prefix`.
 fn paint_block(
     prefix: Prefix4,
     code: u32,
@@ -189,7 +188,6 @@ mod tests {
             routes in prop::collection::vec((0_u32..64, 0_u32..8, 0_u8..=32, 1_u32..9), 0..40),
             region in (0_u32..64, 0_u8..=24),
         ) {
-            // Few addresses in few records, so that routes nest.
             let address = |high: u32, low: u32| 0x0a00_0000 | high << 14 | low << 5;
             let region = Prefix4::truncating(address(region.0, 0), region.1);
             let mut oracle = Oracle::new();

@@ -2,10 +2,8 @@
 
 use super::table::RECORD_CELLS;
 
-/// Allocates an array of cells in runs of 1 to [`RECORD_CELLS`].
-///
-/// A run comes from the free runs of its length, else from a longer free run, else from untouched cells. Free runs are never joined. A
-/// writer can rely only on untouched cells ([`Self::untouched`]); when they run short, the table is rebuilt and starts without free runs.
+/// A run has 1 to [`RECORD_CELLS`] cells and comes from the free runs of its length, else from a longer one, else from untouched cells.
+/// Free runs are never joined. A writer can rely only on untouched cells; when they run short, the table is rebuilt.
 #[derive(Debug)]
 pub(super) struct Runs {
     capacity: u32,
@@ -45,10 +43,7 @@ impl Runs {
         self.limbo_cells
     }
 
-    /// Takes a run that no lookup can reach; returns its first cell.
-    ///
-    /// # Panics
-    /// If the cells run out: callers check [`Self::untouched`] first.
+    /// Takes a run that no lookup can reach. Panics if the cells run out: callers check [`Self::untouched`] first.
     pub(super) fn allocate(&mut self, len: u32) -> u32 {
         let longer = self.free_lens >> len;
         if longer == 0 {

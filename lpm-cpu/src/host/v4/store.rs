@@ -15,16 +15,13 @@ use std::sync::atomic::Ordering;
 pub(super) struct Store {
     pub(super) table: Arc<Table4>,
     pub(super) runs: Runs,
-    /// Chunks of links to blocks.
     pub(super) chunks: Chunks,
     /// Blocks; ids begin at 1, as for chunks.
     pub(super) blocks: Chunks,
     /// The number of blocks in each /16.
     blocks_in: Vec<u16>,
-    /// The /24s that lose their blocks in this delta. Their blocks are freed at its end, since another /24 of the /16 may still need the
-    /// chunk.
+    /// The /24s that lose their blocks: freed at the end of the delta, since another /24 of the /16 may still need the chunk.
     lost_blocks: Vec<u32>,
-    /// Scratch memory of [`Self::paint_record`].
     cells: Vec<u128>,
 }
 
@@ -164,7 +161,6 @@ impl Store {
         if matches!(self.plan_update(&encoding), RecordUpdate::Run) { encoding.map.count_ones() } else { 0 }
     }
 
-    /// Paints `codes` from code `at` on in record `record`, whose current value is `old`.
     fn paint_record(&mut self, record: u32, old: Option<Record>, at: u32, codes: &[u32]) {
         let mut cells = std::mem::take(&mut self.cells);
         let encoding = self.encode(old, at, codes, &mut cells);
@@ -186,7 +182,6 @@ impl Store {
         self.cells = cells;
     }
 
-    /// Publishes `new` as record `record` and frees the cells of `old`.
     fn replace(&mut self, record: u32, old: Option<Record>, new: Record) {
         if old != Some(new) {
             self.table.set_record(record, new);
@@ -319,7 +314,6 @@ impl Canvas for Coverings<'_> {
     }
 }
 
-/// Counts the cells that painting a [`Store`] takes.
 pub(super) struct Demand<'a> {
     pub(super) store: &'a Store,
     pub(super) cells: u64,

@@ -11,7 +11,6 @@ pub(super) const RECORD_LEN: u8 = 17;
 /// Records of /17s; the records of blocks follow them.
 pub(super) const RECORDS: u32 = 1 << RECORD_LEN;
 pub(super) const CELL_CODES: u32 = 4;
-/// Cells of a record, one for each bit of its map.
 pub(super) const RECORD_CELLS: u32 = u32::BITS;
 pub(super) const RECORD_CODES: u32 = RECORD_CELLS * CELL_CODES;
 pub(super) const NODES: usize = 1 << 16;
@@ -19,7 +18,6 @@ pub(super) const NODES: usize = 1 << 16;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HostRoom {
     pub(super) form: Form,
-    /// Cells, including the shared ones.
     pub(super) cells: u32,
     /// Chunks of 256 links to blocks, one a /16 with routes longer than /24.
     pub(super) chunks: u32,
@@ -38,8 +36,7 @@ pub(crate) struct Table4 {
     pub(super) blocks: Array<AtomicU32>,
     /// Next-hop ids by code, if codes are indices.
     pub(super) ids: Array<AtomicU32>,
-    /// The next hop of the default route, which answers code 0. A lookup loads it first. It is boxed: inline, the compiler would reload
-    /// every other field after each store of an answer.
+    /// The next hop of code 0; a lookup loads it first. Boxed: inline, the compiler would reload all fields after each store of an answer.
     pub(super) default: Box<AtomicU32>,
 }
 

@@ -16,8 +16,7 @@ use std::sync::Arc;
 /// Minimum of spare cells in a table with room to grow; a larger table has a quarter more cells.
 const CELLS_MIN: u64 = 1 << 16;
 const BLOCKS_MAX: u32 = 1 << 24;
-/// The next delta waits for a grace period if more cells than this are retired. A grace period takes as long as several updates while
-/// lookups run, so one serves many updates.
+/// Retired cells beyond which the next delta waits for a grace period, which takes as long as several updates while lookups run.
 const LIMBO_MAX: u32 = 16_384;
 
 pub(crate) struct Writer4 {

@@ -68,7 +68,6 @@ fn lookup_in(engine: &dyn EngineWriter, address: u128) -> u32 {
     answer[0].get()
 }
 
-/// Ids that fit 16 bits, then larger ids, then more ids than 16 bits number; and back when the table is rebuilt.
 #[test]
 fn entries_widen_when_next_hops_ask_for_it() {
     for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
@@ -122,7 +121,6 @@ fn rows_are_used_again() {
     assert!(bytes[299].0 == bytes[9].0 && bytes[299].1 < 400.0, "{bytes:?}");
 }
 
-/// Prefixes longer than one window past /32, with chunks of every width.
 #[test]
 fn long_prefixes_in_scattered_tables() {
     for blocks in [1_u32, 300, 3000, 20_000] {

@@ -7,31 +7,26 @@
 //!                                                  `- row[a(36,39)] .. row[a(124,127)] -- answer
 //! ```
 //! Every entry is an answer or a link (`table`). A node exists if routes end in it or below it; otherwise the entry above it is the
-//! answer. Uniform random addresses mostly end in the top. Only keys without an answer in the direct tables descend the levels of rows
-//! (`kernel`).
-//!
-//! Cache misses dominate a lookup, so entries have 16 bits if possible, and 32 in tables with more next hops, or more rows a level, than
-//! 16 bits distinguish ([`Form`]). A full table of 2024 (160,147 routes) takes 8 MB of direct tables and 1.4 MB of rows: routes that
-//! change no answer are left out, which makes lookups faster and updates no slower.
+//! answer. Uniform random addresses mostly end in the top. Cache misses dominate a lookup, so entries have 16 bits if possible, and 32 in
+//! tables with more next hops, or more rows a level, than 16 bits distinguish ([`Form`]). A full table of 2024 (160,147 routes) takes 8 MB
+//! of direct tables and 1.4 MB of rows: routes that change no answer are left out.
 //!
 //! # Updates while lookups run
-//! Routes are pushed to leaves: an entry has the answer of the longest route that covers its addresses, and the writer keeps the length
-//! of that route, its owner. So exactly one entry answers a key. Entries that say "no route here" below a route would save a short
-//! route's repainting of the nodes below it, but a lookup would then combine entries of different generations: if a /32 changes and then
-//! a /48 in it is withdrawn, a lookup could read the /32 before both and the /48 after both, an answer of no generation. Grace periods
-//! between such deltas would cost more than repainting, which is a few entries for most routes. Only the default route, which may own 4
-//! million entries, is not pushed: its entries have code 0, and the parent module shows why lookups stay correct.
+//! Routes are pushed to leaves: an entry has the answer of the longest route that covers its addresses, and the writer keeps that route's
+//! length, its owner. So exactly one entry answers a key. Entries that say "no route here" would save repainting, but lookups would
+//! combine entries of different generations: if a /32 changes and then a /48 in it is withdrawn, a lookup could read the /32 before both
+//! and the /48 after both. Only the default route, which may own 4 million entries, is not pushed: its entries have code 0, see the parent
+//! module.
 //!
 //! After each store, every lookup in flight gets an old or a new answer:
 //!
-//! - *Repaint.* A delta is applied longest prefix first, and the route that takes over from a withdrawn one comes from the RIB, which is
-//!   in the final state. So one store moves an entry from its old answer to its new one: longer routes have painted it before a shorter
-//!   one is drawn, and a withdrawn route's heir has its new next hop.
+//! - *Repaint.* A delta is applied longest prefix first, and the heir of a withdrawn route comes from the RIB, which is in the final
+//!   state. So one store moves an entry from its old answer to its new one.
 //! - *Split.* A node is filled with its entry's value, then one store links it. Lookups find the same answer on both sides.
-//! - *Merge.* At the end of a delta, a node in which no route ends has one answer in all entries; one store replaces the link to it by
-//!   that answer. Lookups that read the link before find the same answer in the node.
-//! - *Reuse.* An unlinked node is not written again until a grace period has passed. Nodes are freed far more often than they run short,
-//!   so a grace period is awaited only when as many nodes wait for one as are available.
+//! - *Merge.* At the end of a delta, a node in which no route ends has one answer in all entries; one store replaces the link by it.
+//!   Lookups that read the link before find the same answer in the node.
+//! - *Reuse.* An unlinked node is not written again until a grace period has passed, which is awaited when as many nodes wait as are
+//!   available.
 
 #![expect(
     clippy::cast_possible_truncation,

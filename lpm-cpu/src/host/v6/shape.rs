@@ -5,9 +5,7 @@
 //! level 1      chunks         2^(D - 16) entries each         bits 16..D
 //! level 2 + i  rows           16 entries each, a cache line   bits D + 4 i .. D + 4 i + 4
 //! ```
-//! D is 32 for every real table. If routes are scattered over too many of the first 16 bits for chunks of 2^16 entries to fit
-//! [`CHUNK_BYTES_MAX`], D is 28, 24 or 20, and the rows begin there.
-//!
+//! D is 32 for every real table. If routes are scattered over too many of the first 16 bits for [`CHUNK_BYTES_MAX`], D is 28, 24 or 20.
 //! All levels share one array, since the arrays of most levels would be below a megabyte and get no huge pages.
 
 use crate::chunks::{distinct, with_reserve, with_spare};
@@ -18,7 +16,6 @@ use std::ops::Range;
 /// The maximum number of levels, for D = 20.
 pub(crate) const LEVELS_MAX: usize = 2 + (128 - 20) / ROW_BITS as usize;
 const TOP_BITS: u32 = 16;
-/// Address bits of a row.
 pub(crate) const ROW_BITS: u32 = 4;
 const DIRECT_BITS: [u32; 4] = [32, 28, 24, 20];
 /// Limit of the chunks' memory before they are made smaller. Tables of 2024 need 8 MB, or 16 MB with entries of 32 bits.
@@ -36,10 +33,7 @@ pub(crate) struct NodeShape {
 }
 
 impl NodeShape {
-    /// The shape of a table of `routes`, with entries of `entry_bits` bits and at most `nodes_max` nodes a level.
-    ///
-    /// # Errors
-    /// [`EngineError::Full`] if a level needs more nodes.
+    /// For entries of `entry_bits` bits and at most `nodes_max` nodes a level; [`EngineError::Full`] if a level needs more.
     pub(super) fn for_routes(
         routes: &[(Prefix6, NextHopId)],
         entry_bits: u32,
@@ -152,7 +146,6 @@ impl NodeShape {
         first..first + (1 << stride)
     }
 
-    /// The entries that a route covers in its node.
     pub(super) const fn covered(&self, node: u32, prefix: Prefix6) -> Range<usize> {
         let level = self.level_of(prefix.len());
         let first = self.place(level, node, prefix.address());

@@ -1,5 +1,4 @@
-//! Every store of IPv6 updates in every interleaving with lookups ([`fib::stores`]). The scalar kernel makes the loads; the vector
-//! kernels load a key's words in the same order.
+//! Every store of IPv6 updates in every interleaving with lookups ([`fib::stores`]), with the loads of the scalar kernel.
 
 use super::conformance_test::{CodedForms, WideForms, engine};
 use super::kernel::scalar::one_or_default;

@@ -1,15 +1,9 @@
 //! The part of the IPv6 table that lookups read.
 //!
-//! An entry is a code, which is an answer, or a link to a node of the next level:
-//!
-//! | | 16 bits | 32 bits |
-//! |---|---|---|
-//! | codes | 0..N | 0..2^24 |
-//! | links | the node's number + N | the node's number + 2^24 |
-//!
-//! N is 2^13, or the number of codes that the next hops need, at most 2^15: the rest of 2^16 numbers the nodes of a level. Code 0 is "no
-//! route but the default", so a table without routes is all zero. Codes of 16 bits are next-hop ids if these fit, as ids assigned from 1
-//! on usually do, otherwise indices of an array of ids; codes of 32 bits are ids.
+//! An entry is a code, which is an answer, or a link to a node of the next level: the node's number + N. With 32 bits N is 2^24. With 16
+//! bits it is 2^13, or the number of codes that the next hops need, at most 2^15: the rest of 2^16 numbers the nodes of a level. Code 0 is
+//! "no route but the default", so a table without routes is all zero. Codes of 16 bits are next-hop ids if these fit, as ids assigned from
+//! 1 on usually do, otherwise indices of an array of ids; codes of 32 bits are ids.
 
 use super::shape::NodeShape;
 use crate::packed::Packed;
@@ -29,8 +23,7 @@ pub(crate) struct NodeTable<const BITS: u32> {
     pub(crate) codes: u32,
     /// Next-hop ids by code, if codes are indices.
     pub(crate) ids: Option<Array<AtomicU32>>,
-    /// The next hop of the default route, which answers code 0. A lookup loads it first. It is boxed: inline, the compiler would reload
-    /// every other field after each store of an answer.
+    /// The next hop of code 0; a lookup loads it first. Boxed: inline, the compiler would reload all fields after each store of an answer.
     pub(super) default: Box<AtomicU32>,
 }
 
@@ -70,7 +63,6 @@ impl<const BITS: u32> NodeTable<BITS> {
     }
 }
 
-/// The published table, of the width that its next hops and nodes need.
 #[derive(Debug)]
 pub(crate) enum Shared6 {
     Narrow(Arc<NodeTable<16>>),

@@ -1,5 +1,4 @@
-//! The writer's side of an IPv6 table of one width: pushes routes to leaves and updates in place. The parent module shows why this is
-//! safe while lookups run.
+//! The writer's side of an IPv6 table of one width: pushes routes to leaves and updates in place.
 
 use super::shape::{LEVELS_MAX, NodeCount};
 use super::table::NodeTable;
@@ -51,7 +50,6 @@ pub(super) struct NodeWriter<const BITS: u32> {
     /// The length of the route that owns each entry.
     owners: Vec<u8>,
     levels: Vec<NodeLevel>,
-    /// Whether freed nodes are needed again.
     is_short: bool,
     /// Whether lookups in flight may have loaded the previous default route.
     is_default_new: bool,
@@ -216,8 +214,7 @@ impl<const BITS: u32> NodeWriter<BITS> {
         }
     }
 
-    /// Returns whether a grace period must end before the next [`Self::update`]. Freed nodes wait until they are needed: a grace period
-    /// for each would make every update wait for lookups.
+    /// Freed nodes wait until they are needed: a grace period for each would make every update wait for lookups.
     pub(super) fn owes_grace(&self) -> bool {
         self.is_short || self.is_default_new || self.codes.has_limbo()
     }
@@ -228,9 +225,7 @@ impl<const BITS: u32> NodeWriter<BITS> {
         self.codes.end_grace();
     }
 
-    /// Applies `changes`, which lead to `routes` and fit. `synchronize` waits for a grace period, as for [`FibTable::update`].
-    ///
-    /// [`FibTable::update`]: lpm_core::engine::FibTable::update
+    /// `synchronize` waits for a grace period.
     pub(super) fn update(
         &mut self,
         changes: &[Change<u128>],

@@ -4,16 +4,12 @@
 //!
 //! 1. *cells*: load the record of each key and count the bits of its map, which gives the cell;
 //! 2. *codes*: load the word of each cell; its code is the answer, or the index of the answer's id;
-//! 3. *blocks*: keys that found the escape code repeat the steps with the records of their /24s' blocks. All kernels list these keys and
-//!    use the steps of [`scalar`], which prefetch.
+//! 3. *blocks*: keys that found the escape code are listed and take the same steps with the records of their /24s' blocks ([`scalar`]).
 //!
-//! With AVX-512, loads are gathers or single loads assembled into vectors (`gathers`); the arithmetic is the same. With AVX2, vectors of
-//! single loads are no faster than the scalar kernel, which therefore runs where gathers are slow. A piece of 128 keys is best for the
-//! vector kernels; 16 to 32 keys suit the scalar one, which is bound by instructions, shifts above all. Keys and answers are prefetched
-//! for callers that have them in memory; a forwarder has them in L1.
-//!
-//! `vector` is the kernel of all instruction sets. The AVX-512 modules differ in how they count bits: `avx512f` by arithmetic, as Knights
-//! Landing needs; `avx512_vpopcntdq` by the instruction of Ice Lake, Zen 4 and later CPUs.
+//! With AVX-512, loads are gathers or single loads assembled into vectors (`gathers`). With AVX2, vectors of single loads are no faster
+//! than the scalar kernel, which runs where gathers are slow. A piece of 128 keys is best for the vector kernels, 16 to 32 for the scalar
+//! one, which is bound by instructions. Keys and answers are prefetched for callers that have them in memory. `avx512f` counts bits by
+//! arithmetic, as Knights Landing needs; `avx512_vpopcntdq` by the instruction of Ice Lake, Zen 4 and later CPUs.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -37,7 +33,6 @@ use fib::NextHopId;
 #[cfg(target_arch = "x86_64")]
 const PIECE: usize = 128;
 
-/// Calls a vector kernel for the form of a table's codes.
 #[cfg(target_arch = "x86_64")]
 macro_rules! by_form {
     ($module:ident, $loads:ty; $table:ident, $keys:ident, $out:ident) => {
@@ -54,7 +49,6 @@ macro_rules! by_form {
     };
 }
 
-/// Looks up `keys` into `out`, which has the same length.
 #[inline]
 pub(crate) fn lookup(kernel: HostKernel, table: &Table4, keys: &[u32], out: &mut [NextHopId]) {
     assert_eq!(keys.len(), out.len(), "keys and answers must have the same length");

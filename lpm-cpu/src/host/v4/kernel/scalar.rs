@@ -2,10 +2,8 @@
 //!
 //! The batch kernel has no branch that depends on a key's result, so the CPU keeps the loads of many keys in flight: first the records of
 //! a piece of keys, then the codes in their cells. Both are prefetched, records a piece ahead: instructions that wait for a load would
-//! fill the schedulers after about ten keys. Keys in blocks, few in real tables, are listed and take the same steps together.
-//!
-//! `one` is written over `Loads`, so that tests can stop a lookup between any two loads. All kernels load a key's words in the same
-//! order.
+//! fill the schedulers after about ten keys. Keys in blocks, few in real tables, are listed and take the same steps together. `one` is
+//! written over `Loads`, so that tests can stop a lookup between any two loads; all kernels load a key's words in its order.
 
 #[cfg(test)]
 use crate::chunks::entries_of;
@@ -122,8 +120,7 @@ fn settle<const BITS: u32>(table: &Table4, keys: &[u32], out: &mut [NextHopId]) 
     }
 }
 
-/// The next hops of the keys at the indices `aside`, which found the escape code. All keys take one step before the next, whose loads are
-/// prefetched.
+/// All keys of `aside`, which found the escape code, take one step before the next, whose loads are prefetched.
 #[inline]
 pub(super) fn blocks<const BITS: u32>(table: &Table4, keys: &[u32], out: &mut [NextHopId], aside: &[u32]) {
     let cells = table.cells.as_ptr().cast::<u8>();

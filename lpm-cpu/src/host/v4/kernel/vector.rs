@@ -7,10 +7,9 @@ use fib::NextHopId;
 use lpm_core::lanes::Lanes;
 use lpm_core::prefetch;
 
-/// Vectors whose lanes can be listed.
 pub(super) trait Listed: Lanes {
-    /// Writes the indices of the lanes in `chosen`, of which lane 0 has index `first`, to the front of `to`, which has room for a vector.
-    /// Returns their number.
+    /// Writes the indices of the lanes in `chosen`, counted from `first`, to the front of `to`, which has room for a vector. Returns their
+    /// number.
     fn list(self, chosen: Self::Mask, first: usize, to: &mut [u32]) -> usize;
 }
 
@@ -55,8 +54,6 @@ fn cells<L: Lanes, F: Fetch<L>>(
     lanes.add(before, ones(lanes.shift_left_each(maps, behind)))
 }
 
-/// The codes of keys in their cells.
-///
 /// # Safety
 /// The table must have these cells, and `BITS` must be the width of its codes.
 #[inline(always)]

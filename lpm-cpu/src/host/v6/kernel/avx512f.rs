@@ -51,8 +51,7 @@ fn load(hi: &[u64], at: usize) -> ([__m512i; 2], __mmask16) {
     (unsafe { lanes.load_wide(hi.as_ptr().wrapping_add(at), live) }, live)
 }
 
-/// Looks up a group of keys in `N` vectors, down to the first eight levels of rows. Lists the keys without an answer, and returns whether
-/// there are some.
+/// `N` vectors, down to the first eight levels of rows. Lists the keys without an answer, and returns whether there are some.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 fn group<F: Fetch<Avx512f>, const BITS: u32, const N: usize>(
     table: &NodeTable<BITS>,
@@ -83,8 +82,7 @@ fn group<F: Fetch<Avx512f>, const BITS: u32, const N: usize>(
     is_left
 }
 
-/// Looks up the top and the chunks: returns the entries found, the next 32 bits of each key, and the number of keys that still have a
-/// link. Lanes without a key have code 0.
+/// Returns the entries found, the next 32 bits of each key, and the number of keys with a link. Lanes without a key have code 0.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn direct<F: Fetch<Avx512f>, const BITS: u32, const N: usize>(

@@ -51,8 +51,7 @@ impl RowLists {
         }
     }
 
-    /// Takes the keys of a piece that still have no answer through the remaining rows. `rows` takes the first listed keys, by their
-    /// number, through the levels of a window.
+    /// Takes keys without an answer through the remaining rows. `rows` takes the first listed keys, by number, through a window's levels.
     #[cold]
     pub(super) fn finish<const BITS: u32>(
         &mut self,

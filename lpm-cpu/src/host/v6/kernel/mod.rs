@@ -3,22 +3,16 @@
 //! The vector kernels take some keys of a batch through three steps, each for all of these keys, so that its loads are independent:
 //!
 //! 1. *direct*: the top for every key, then a chunk for keys that have one. Keys with an answer are done.
-//! 2. *rows*: the others descend eight levels of rows, four bits each, each through one level before the next. Lanes with an
-//!    answer load nothing more, and the step ends when no lane is left, mostly after the fourth level, at /48.
+//! 2. *rows*: the others descend eight levels of rows, four bits each. The step ends when no lane is left, mostly at /48.
 //! 3. *answers* are written. The few remaining keys are listed with the next 32 bits of their addresses until all have an answer.
 //!
-//! With AVX2 the keys of step 2 are listed without gaps: the link found and the next 32 bits of the address. The AVX-512 kernel lists
-//! them only if they are at most half of the keys, as in a scan of the address space; otherwise links and bits of up to 128 keys stay in
-//! registers. Lists need fewer vectors, but their length is known late, and a mispredicted length keeps the loads of two levels from
-//! overlapping. The mask of a vector is computed from its entries where it is used: the compiler packs an array of masks into one
-//! register, and each gather would then wait for the whole previous level.
+//! AVX2 lists the keys of step 2 without gaps: the link found and the next 32 bits of the address. AVX-512 lists them only if they are at
+//! most half of the keys, or loads are single loads (`gathers`); otherwise up to 128 keys stay in registers. Lists need fewer vectors, but
+//! a mispredicted length keeps the loads of two levels from overlapping. The mask of a vector is computed from its entries where it is
+//! used: the compiler packs an array of masks into one register, and each gather would then wait for the whole previous level.
 //!
-//! With AVX-512, loads are gathers or single loads assembled into vectors; single loads in lanes with an answer are wasted, so then keys
-//! are always listed. The scalar kernel lists the keys that are left after each level; it replaces AVX2 where gathers are slow
-//! (`gathers`).
-//!
-//! Alternatives that were measured and not taken: IPv4 keys between the levels of IPv6, rows of 256 entries below /32 and /40 (too large
-//! for the caches with a full table), and gathers without a mask.
+//! Measured and not taken: IPv4 keys between the levels of IPv6, rows of 256 entries below /32 and /40 (too large for the caches with a
+//! full table), and gathers without a mask.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -41,7 +35,6 @@ use std::sync::atomic::{Ordering, fence};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use lists::RowLists;
 
-/// The work lists of a reader: empty, since only the x86-64 kernels use them.
 #[cfg(not(target_arch = "x86_64"))]
 #[derive(Debug, Default)]
 pub(crate) struct RowLists;
@@ -52,7 +45,6 @@ fn level<const BITS: u32>(table: &NodeTable<BITS>, level: usize) -> *const u8 {
     table.entries.words().as_ptr().cast::<u8>().wrapping_add(bytes)
 }
 
-/// Looks up keys, given as their first and last 64 bits, into `out`; all slices have the same length.
 #[inline]
 pub(crate) fn lookup(
     kernel: HostKernel,

@@ -40,8 +40,7 @@ pub(super) fn rows<L: Lanes, F: Fetch<L>, const BITS: u32>(
     is_left
 }
 
-/// Takes the keys in registers through the eight levels of a window with the address bits `bits`: every key through a level before the
-/// next, so that its loads are independent. Returns whether any still has a link.
+/// As `rows` for keys in registers, with the address bits `bits`: every key through a level before the next.
 #[inline(always)]
 pub(super) fn descend<L: Lanes, F: Fetch<L>, const BITS: u32, const N: usize>(
     lanes: L,

@@ -1,11 +1,9 @@
 //! The kernel without vectors, and a plain lookup of one key.
 //!
 //! The batch kernel takes the keys of a piece through one level before the next, so the CPU keeps the loads of many keys in flight; the
-//! entries of a level are prefetched for all keys before the first is loaded. Keys that still have a link are listed, without a branch
-//! that depends on a key's result.
-//!
-//! `one` is written over `Loads`, so that tests can stop a lookup between any two loads. All kernels load a key's words in the same
-//! order.
+//! entries of a level are prefetched for all keys before the first is loaded. Keys with a link are listed, without a branch that depends
+//! on a key's result. `one` is written over `Loads`, so that tests can stop a lookup between any two loads; all kernels load a key's words
+//! in its order.
 
 use super::{RowLists, level};
 use crate::host::v6::table::NodeTable;
@@ -50,8 +48,7 @@ pub(super) fn lookup<const BITS: u32>(
     }
 }
 
-/// Takes the keys at the indices `left`, which have links to nodes of this level, to their entries there. Moves the indices of keys that
-/// found a link again to the front of `left`, and returns their number.
+/// Moves the indices of keys that found a link again to the front of `left`, and returns their number.
 #[inline(always)]
 fn descend<const BITS: u32>(
     table: &NodeTable<BITS>,
