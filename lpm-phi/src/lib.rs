@@ -1,19 +1,5 @@
-//! Bloomfwd: longest-prefix match by Bloom filters and hash tables, vectorized for AVX-512F hosts (Xeon Phi / Knights Landing and every
-//! AVX-512 server).
-//!
-//! The algorithm and its parameters follow the paper "IP lookup on the Intel Xeon Phi by Bloom filters" (Bloomfwd); each module names the
-//! section it implements.
-//!
-//! | module | contents |
-//! |---|---|
-//! | [`bloom`] | the engine `bloom`: tables, hashes, filters, updates in place |
-//! | [`variants`] | the engines `bloom-naive` and `bloom-baseline`, the paper's steps towards it |
-//! | [`miht`] | the engine `miht`: the Multi-Index Hybrid Trie, which the paper compares itself with |
-//! | [`coop`] | the engine `coop`: each batch shared by two engines, or by two groups of threads over one table |
-//! | [`cpe`] | controlled prefix expansion, and DPCPE |
-//! | `kernel` | the lookup kernels, one file an instruction set, all with the signature of the scalar one |
-//!
-//! Unsafe code lives only in `kernel`.
+//! Bloomfwd: longest-prefix match by Bloom filters and hash tables, vectorized for AVX-512F hosts, after the paper "IP lookup on the Intel
+//! Xeon Phi by Bloom filters"; each module names the section it implements. Unsafe code lives only in `kernel`.
 
 #![deny(unsafe_code)]
 

@@ -20,8 +20,7 @@ fib::conformance_tests!(scalar, || bloom(Isa::Scalar, &[]));
 fib::conformance_tests!(avx2, lookups_alone, || bloom(Isa::Avx2, &[]));
 fib::conformance_tests!(avx512f, lookups_alone, || bloom(Isa::Avx512f, &[]));
 
-/// The other hash and other filter sizes, with the groups of the suite that stress filters and tables. An eighth of the churn, unless
-/// `FWD_CONFORMANCE=full`; `scalar` runs the whole group.
+/// The groups of the suite that stress filters and tables; an eighth of the churn, except for `scalar` or `FWD_CONFORMANCE=full`.
 fn parameters(isa: Isa) {
     let options = conformance::Options::from_env();
     for parameters in [

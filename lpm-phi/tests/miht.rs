@@ -21,7 +21,6 @@ fib::conformance_tests!(wide_keys, || of_order([20, 3, 48, 5]));
 // Index keys of 128 bits: only host routes have one, all other routes are in the trie of short prefixes.
 fib::conformance_tests!(host_keys, || of_order([32, 40, 128, 4]));
 
-/// The limits of `k` and `m`, with the groups of the suite that stress tree and tries.
 #[test]
 fn orders() {
     let options = conformance::Options::from_env();
@@ -40,7 +39,6 @@ fn memory_limits() {
     }
 }
 
-/// Equal numbers of announces and withdraws, always of new prefixes: freed nodes are reused, so the table does not grow.
 #[test]
 fn long_churn_takes_no_more_memory() {
     const ROUTES: u64 = 3000;

@@ -1,5 +1,4 @@
-//! The placement of tables: every engine's table is on the requested node, in the best pages available. This is the only test in its
-//! process, so that no other table exists at the same time.
+//! Every engine's table is on the requested node, in the best pages available. The process has no other test, and so no other table.
 
 #![expect(clippy::unwrap_used, reason = "a test fails loudly")]
 

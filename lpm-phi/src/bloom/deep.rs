@@ -1,9 +1,7 @@
 //! IPv6 routes longer than /64, found by the first 64 bits of their addresses. They are rare, so scalar code here looks up the keys that
-//! may match one.
-//!
-//! A hash of these 64 bits selects a route's shard. A shard is immutable: an update publishes a new one, so a lookup sees one state of
-//! all routes that could match. A change copies the references to the blocks of one shard, few by design, and a few nodes of one length's
-//! routes ([`super::sorted_tree`]), for any number of routes below one /64.
+//! may match one. A hash of these bits selects a route's shard. A shard is immutable: an update publishes a new one, so a lookup sees one
+//! state of all routes that could match. A change copies the references to the blocks of one shard and a few nodes of one length's routes
+//! ([`super::sorted_tree`]).
 
 #![expect(clippy::cast_possible_truncation, reason = "addresses are split into halves on purpose")]
 
@@ -27,8 +25,7 @@ pub(crate) struct Deep {
     /// The length is a power of two.
     shards: Vec<ArcSwap<Shard>>,
     routes: AtomicU64,
-    /// Shards that lookups may still read. Only the writer uses it, but it lives with the table, which readers keep after the writer is
-    /// dropped.
+    /// Used only by the writer, but it lives with the table, which readers keep after the writer is dropped.
     retired: Mutex<Retired<Shard>>,
 }
 
@@ -140,7 +137,6 @@ impl Deep {
         murmur64(high) as usize & (self.shards.len() - 1)
     }
 
-    /// Memory of replaced shards that lookups may still read.
     pub(crate) fn retired_bytes(&self) -> u64 {
         self.retired().bytes()
     }
@@ -163,7 +159,6 @@ impl Deep {
         Place::of(&self.shards[self.shard_of(high)])
     }
 
-    /// Loads many routes into an empty table, building each shard once.
     pub(crate) fn load(&self, routes: &[(Prefix6, NextHopId)]) {
         let mut shards: FxHashMap<usize, Shard> = FxHashMap::default();
         for (prefix, next_hop) in routes {

@@ -2,8 +2,7 @@
 //!
 //! With n keys, m bits and k hashes, the rate f is smallest for k = m/n ln 2 (equation 1), and then f = 2^-k (equation 2), so m = n
 //! lg(1/f) / ln 2 (equation 3). k is an integer, rounded up in table 5. Rounding changes the rate: for a target of 90 %, the sizes of
-//! table 5 give 99 %. [`FilterSize::for_rate`] keeps k and computes m for it from the formula behind equations 1-3, f = (1 -
-//! e^(-kn/m))^k; [`FilterSize::blocked`] does the same for filters that keep all bits of a key in one word.
+//! table 5 give 99 %. [`FilterSize::for_rate`] keeps k and computes m for it from the formula behind equations 1-3, f = (1 - e^(-kn/m))^k.
 
 use super::hash::filter_mask;
 
@@ -53,8 +52,7 @@ impl FilterSize {
         (1.0 - (-k * entries as f64 / self.bits.max(1) as f64).exp()).powf(k)
     }
 
-    /// The smallest filter of rate `fpr` with `entries` keys that keeps all bits of a key in one 32-bit word, as [`super::hash`] sets
-    /// them; its size is in whole words. Words fill unequally, so such a filter needs more bits than equation 3 gives.
+    /// The smallest filter of rate `fpr` that keeps all bits of a key in one 32-bit word. Words fill unequally, so it exceeds equation 3.
     #[must_use]
     pub fn blocked(entries: u64, fpr: f64) -> Self {
         let sized = (1..=BLOCKED_HASHES_MAX).map(|hashes| {
@@ -66,12 +64,11 @@ impl FilterSize {
     }
 }
 
-/// The exact rate of a filter of one-word blocks.
-///
-/// A key's bits are an arithmetic progression modulo 32 with an odd step: 512 equally likely masks. For a set S of bits let p(S) be the
-/// share of masks that miss all of S. If the number of keys in a word is Poisson-distributed with mean λ, all of S is missed with
-/// probability e^(-λ(1-p(S))), and all bits Q of another key are hit, by inclusion and exclusion, with probability Σ over S within Q of
-/// (-1)^|S| e^(-λ(1-p(S))). Multiplying by an odd number turns one progression into another, so every Q gives the same sum.
+/// The exact rate of a filter of one-word blocks. A key's bits are an arithmetic progression modulo 32 with an odd step: 512 equally
+/// likely masks. For a set S of bits let p(S) be the share of masks that miss all of S. If the number of keys in a word is
+/// Poisson-distributed with mean λ, all of S is missed with probability e^(-λ(1-p(S))), and all bits Q of another key are hit, by
+/// inclusion and exclusion, with probability Σ over S within Q of (-1)^|S| e^(-λ(1-p(S))). Multiplying by an odd number turns one
+/// progression into another, so every Q gives the same sum.
 struct Blocked {
     /// `(-1)^|S|` and `1 - p(S)` for each S.
     terms: Vec<(f64, f64)>,
@@ -101,7 +98,6 @@ impl Blocked {
         self.terms.iter().map(|(sign, hit)| sign * (-keys * hit).exp()).sum()
     }
 
-    /// The average number of keys per word at which the rate is `fpr`.
     fn keys_a_word(&self, fpr: f64) -> f64 {
         let (mut low, mut high) = (0.0_f64, 1024.0_f64);
         // The rate grows with the keys, so bisection finds it; 60 steps exceed the precision of a double.

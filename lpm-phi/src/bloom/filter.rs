@@ -1,15 +1,13 @@
 //! Counting Bloom filters, blocked to one 32-bit word: all bits of a key lie in one word, so a query is one load.
 //!
-//! Readers see the bits. The counters (section 3, CBF) belong to the writer, which uses them to clear the bits of a removed key. A
-//! saturated counter is never decremented: its bit stays set, which can cause a false positive but never lose a route. Removing the
-//! filter's last key resets all counters.
+//! Readers see the bits. The counters (section 3, CBF) belong to the writer. A saturated counter is never decremented: its bit stays set,
+//! which can cause a false positive but never lose a route. Removing the filter's last key resets all counters.
 
 use super::hash::{filter_mask, scale};
 use lpm_core::publish::Publish as _;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// The writer's side of one filter, whose words are a range of an array that readers share.
 #[derive(Debug)]
 pub(crate) struct CountingFilter {
     words: Range<u32>,
@@ -114,7 +112,6 @@ mod tests {
             let array: Vec<AtomicU32> = (0..words).map(|_| AtomicU32::new(0)).collect();
             let mut filter = CountingFilter::new(0..words, size.hashes);
             for hash in [h2, murmur32] {
-                // /24s in runs of 16, every second run in the table.
                 let key = |at: u32| hash(at / 16 * 32 + at % 16);
                 (0..FULL).for_each(|at| filter.insert(&array, key(at)));
                 assert!((0..FULL).all(|at| hit(&filter, &array, key(at))));
@@ -129,7 +126,6 @@ mod tests {
         }
     }
 
-    /// IPv6 prefixes differ in few bits, and which bits these are depends on the level.
     #[test]
     fn the_asked_rate_for_ipv6_prefixes_of_every_length() {
         let (n, fpr) = (100_000_u64, 0.1);

@@ -1,9 +1,7 @@
 //! The hash functions of Bloomfwd, section 4.3.2: H2 (Algorithm 3) and MurmurHash3's finalisers for 32 and 64 bits; and H2 for 64 bits,
-//! which the paper does not have.
-//!
-//! The 32-bit functions are bijections, since xor-shifts and multiplications by odd numbers are invertible. The IPv4 hash tables rely on
-//! this: a part of the hash identifies a key within its line. The IPv6 tables store whole keys. One hash serves filter and table (section
-//! 4.1); filter bits come from double hashing, `g_i = h1 + i * h2`, over parts of it.
+//! which the paper does not have. The 32-bit functions are bijections. The IPv4 hash tables rely on this: a part of the hash identifies a
+//! key within its line. The IPv6 tables store whole keys. One hash serves filter and table (section 4.1); filter bits come from double
+//! hashing, `g_i = h1 + i * h2`, over parts of it.
 
 use lpm_core::lanes::{Scalar, Words};
 use std::fmt;
@@ -41,13 +39,11 @@ impl fmt::Display for Hash32 {
 }
 
 pub(crate) const H2_MULTIPLIER: u32 = 0x045d_9f3b;
-/// The multipliers of [`h2_64`] for the upper and the lower half: close to 2^32 divided by the golden ratio, and 2^32 times the
-/// fractional part of the square root of 3.
+/// For the upper and the lower half: close to 2^32 over the golden ratio, and 2^32 times the fractional part of the square root of 3.
 pub(crate) const H2_HALVES: [u32; 2] = [0x9e37_79b1, 0xbb67_ae85];
 pub(crate) const FMIX32: [u32; 2] = [0x85eb_ca6b, 0xc2b2_ae35];
 pub(crate) const FMIX64: [u64; 2] = [0xff51_afd7_ed55_8ccd, 0xc4ce_b9fe_1a85_ec53];
 
-/// A step of the 32-bit functions: folds `x` by a shift, then multiplies.
 #[inline(always)]
 fn fold_mul<W: Words>(words: W, x: W::Vector, shift: i32, factor: u32) -> W::Vector {
     words.mul(fold(words, x, shift), words.splat(factor))
@@ -58,20 +54,17 @@ fn fold<W: Words>(words: W, x: W::Vector, shift: i32) -> W::Vector {
     words.xor(words.shift_right(x, shift), x)
 }
 
-/// [`h2`] of each word.
 #[inline(always)]
 pub(crate) fn h2_of<W: Words>(words: W, x: W::Vector) -> W::Vector {
     let x = fold_mul(words, x, 16, H2_MULTIPLIER);
     h2_half_of(words, x)
 }
 
-/// The second half of H2.
 #[inline(always)]
 pub(crate) fn h2_half_of<W: Words>(words: W, x: W::Vector) -> W::Vector {
     fold(words, fold_mul(words, x, 16, H2_MULTIPLIER), 16)
 }
 
-/// [`murmur32`] of each word.
 #[inline(always)]
 pub(crate) fn murmur32_of<W: Words>(words: W, x: W::Vector) -> W::Vector {
     let x = fold_mul(words, x, 16, FMIX32[0]);
@@ -85,8 +78,7 @@ pub fn h2(x: u32) -> u32 {
     h2_of(Scalar, x)
 }
 
-/// H2 for 64 bits: multiplies each half by its own constant, folds the products to 32 bits, then does the second half of H2. It
-/// takes three 32-bit multiplications; `fmix64` takes six.
+/// H2 for 64 bits: multiplies each half by its own constant, folds the products to 32 bits, then does the second half of H2.
 #[inline]
 #[must_use]
 #[expect(clippy::cast_possible_truncation, reason = "the product is folded")]
@@ -146,7 +138,6 @@ pub(crate) fn filter_mask(hash: u32, k: u32) -> u32 {
     filter_mask_of(Scalar, hash, k)
 }
 
-/// [`filter_mask`] of each word.
 #[inline(always)]
 pub(crate) fn filter_mask_of<W: Words>(words: W, hash: W::Vector, k: u32) -> W::Vector {
     let (one, low) = (words.splat(1), words.splat(31));

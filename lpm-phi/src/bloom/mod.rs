@@ -1,20 +1,8 @@
 //! The engine `bloom`: Bloomfwd for IPv4 (section 3.2) and IPv6 (section 4.2), with updates in place.
 //!
-//! | module | contents |
-//! |---|---|
-//! | [`params`] | parameters |
-//! | [`equations`] | the sizes of filters (equations 1-3) |
-//! | [`hash`] | H2 and Murmur (section 4.3.2), double hashing, hash reuse (section 4.1) |
-//! | `filter` | counting Bloom filters, blocked to a word |
-//! | `sorted_tree` | the persistent map of routes past /64 |
-//! | `update` | the order of a delta's stores while lookups run |
-//! | `v4`, `v6`, `deep` | the tables: IPv4, IPv6 up to /64, IPv6 past /64 |
-//!
 //! [`fib::Rib`] leaves out routes that change no answer: the paper compares itself with an engine that compacts (section 2.2) and leaves
-//! this step to implementations.
-//!
-//! A delta is applied in place if it fits the memory; otherwise a larger table is built and published with one store. Readers continue in
-//! both cases, and a refusal changes nothing ([`lpm_core::engine`]).
+//! this step to implementations. A delta is applied in place if it fits the memory; otherwise a larger table is built and published with
+//! one store ([`lpm_core::engine`]).
 
 pub(crate) mod deep;
 pub mod equations;

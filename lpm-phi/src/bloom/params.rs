@@ -16,11 +16,9 @@ const DENSE_BEYOND_CACHES: u16 = 5;
 pub struct BloomParams {
     /// Parameters common to CPU engines.
     pub common: Common,
-    /// The target false-positive rate of each filter, `0.01..=0.9`; `None` chooses by table size and this host's caches, see
-    /// [`BloomParams::fpr_for`].
+    /// The target false-positive rate of each filter, `0.01..=0.9`; `None` chooses, see [`BloomParams::fpr_for`].
     pub fpr: Option<f64>,
-    /// Skip G1's filter for blocks with at least this many of their 16 /24s in G1, `1..=17`: 1 never uses the filter, 17 always does.
-    /// `None` chooses by this host's caches, see [`BloomParams::dense_for`].
+    /// Skip G1's filter for blocks with at least this many of their 16 /24s in G1: 1 never uses the filter, 17 always. `None` chooses.
     pub dense: Option<u16>,
     /// The hash of keys.
     pub hash: Hash32,
@@ -64,8 +62,8 @@ impl BloomParams {
         Ok(params)
     }
 
-    /// The false-positive rate for filters of `entries` entries: the requested one; else the lowest of 10 and 20 % whose filters take at
-    /// most a sixteenth of a CPU's L2 cache, which direct entries and lines need too; else 30 %, the paper's choice (section 6.2).
+    /// The requested rate; else the lowest of 10 and 20 % whose filters take at most a sixteenth of a CPU's L2 cache; else 30 %, the
+    /// paper's choice (section 6.2). Direct entries and lines need the cache too.
     #[must_use]
     pub fn fpr_for(&self, entries: u64) -> f64 {
         let room_bits = Caches::detect().l2_bytes / 16 * 8;
@@ -73,9 +71,8 @@ impl BloomParams {
         self.fpr.unwrap_or_else(|| [0.1, 0.2].into_iter().find(fits).unwrap_or(0.3))
     }
 
-    /// The number of /24s that makes a block dense, for an IPv4 table of `table_bytes`: the requested one; else 1 if the CPU's share of
-    /// the last-level cache holds the table, and 5 otherwise. A filter saves the wait for the line of an absent key, and costs every
-    /// present key; a line from a cache is cheaper than that.
+    /// The number of /24s that makes a block dense: the requested one; else 1 if the CPU's share of the last-level cache holds the table,
+    /// and 5 otherwise. A filter saves the wait for the line of an absent key, and costs every present key; a cached line is cheaper.
     #[must_use]
     pub fn dense_for(&self, table_bytes: u64) -> u16 {
         let fits = table_bytes <= Caches::detect().l3_bytes;

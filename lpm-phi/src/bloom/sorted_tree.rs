@@ -1,7 +1,7 @@
 //! A persistent sorted map with 64-bit keys: a B+ tree with counted references, whose copies share all equal nodes.
 //!
-//! A copy takes one step. A change copies the shared nodes on the path to an entry, at most [`WIDTH`] entries each, and modifies unshared
-//! ones in place. A small map is one sorted array. Nodes are removed when empty but never merged: a map that shrinks keeps its depth.
+//! A change copies the shared nodes on the path to an entry, at most [`WIDTH`] entries each, and modifies unshared ones in place. A small
+//! map is one sorted array. Nodes are removed when empty but never merged: a map that shrinks keeps its depth.
 
 use std::sync::Arc;
 
@@ -72,7 +72,6 @@ impl<V: Clone> SortedTree<V> {
     }
 }
 
-/// The items as a unique slice, copied if they are shared.
 fn make_unique<'a, T: Clone>(items: &'a mut Arc<[T]>, copied: &mut u64) -> &'a mut [T] {
     if Arc::get_mut(items).is_none() {
         *copied += size_of_val(&**items) as u64;
@@ -156,7 +155,6 @@ mod tests {
     use std::collections::BTreeMap;
 
     proptest! {
-        /// Random insertions and removals; earlier versions must not change.
         #[test]
         fn a_tree_is_a_map_and_its_copies_do_not_change(
             changes in proptest::collection::vec((0_u64..600, proptest::option::weighted(0.7, 0_u32..9)), 1..2000),

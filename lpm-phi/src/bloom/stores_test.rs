@@ -1,5 +1,4 @@
-//! Every store of the engine's updates in every interleaving with lookups ([`fib::stores`]). The scalar kernel makes the loads; the
-//! vector kernels load a key's words in the same order.
+//! Every store of the engine's updates in every interleaving with lookups ([`fib::stores`]), with the loads of the scalar kernel.
 
 use super::Bloom;
 use super::params::BloomParams;
@@ -9,8 +8,7 @@ use fib::{EngineOptions, EngineWriter as _, Key};
 use lpm_core::engine::CpuEngine;
 use std::ops::RangeInclusive;
 
-/// Runs `full` sequences for each of `lengths`, or a third in a quick run, with a checker from `checker`. A full run repeats this twenty
-/// times, each with another seed and a new engine, since a checker keeps every table it has seen.
+/// A full run repeats `full` sequences twenty times, each with a new engine, since a checker keeps every table it has seen.
 fn sequences<K: Key + 'static>(
     checker: impl Fn(&CpuEngine<Bloom>) -> Checker<K>,
     full: usize,

@@ -1,8 +1,8 @@
 //! Applies a delta in place while lookups run, for either family.
 //!
 //! A table is a stack of *groups* of prefix lengths: group 0 is a direct lookup array, each further group a filter and a hash table over
-//! prefixes expanded to its longest length (controlled prefix expansion). A lookup reads group 0 first and keeps its answer, then tries
-//! the other groups from the deepest up, and returns the first match.
+//! prefixes expanded to its longest length. A lookup reads group 0 first and keeps its answer, then tries the other groups from the
+//! deepest up, and returns the first match.
 //!
 //! **Every answer belongs to a generation that was current during the lookup.** Each expanded entry moves from its old to its final value
 //! in one store, since the delta's RIB is in the final state and a group's changes are taken longest prefix first. Between groups the
@@ -31,8 +31,7 @@ pub(crate) trait Store<K: Key> {
 
     fn groups(&self) -> &[RangeInclusive<u8>];
 
-    /// Assigns the entries of group 0 that `prefix` covers and whose owners' lengths are in `from` to `to`, an owner's length and next
-    /// hop.
+    /// Assigns the entries of group 0 that `prefix` covers and whose owners' lengths are in `from` to `to`, a length and a next hop.
     fn set_direct(&mut self, prefix: Prefix<K>, from: RangeInclusive<u8>, to: (u8, NextHopId));
 
     /// The place of `entry` in a hashed group, and the length of its owner if it exists.
@@ -53,8 +52,7 @@ pub(crate) trait Store<K: Key> {
         false
     }
 
-    /// Gives `next_hop` to every entry of `group` that `prefix` covers and that no longer prefix of the group owns. Returns whether
-    /// entries were added, which never happens in group 0.
+    /// For entries that no longer prefix of the group owns. Returns whether entries were added, which never happens in group 0.
     fn announce(&mut self, group: usize, prefix: Prefix<K>, next_hop: NextHopId) -> bool {
         let to = (prefix.len(), next_hop);
         if group == 0 {
@@ -74,8 +72,8 @@ pub(crate) trait Store<K: Key> {
         added
     }
 
-    /// Assigns every entry of `group` that `prefix` owns to `heir`. Without an heir the entries stay unchanged and are added to
-    /// `deletions`; group 0 always has one (length 0, no route).
+    /// Assigns the entries of `prefix` to `heir`. Without an heir they are added to `deletions`; group 0 always has one (length 0, no
+    /// route).
     fn withdraw(
         &mut self,
         group: usize,
@@ -113,9 +111,8 @@ pub(crate) trait Store<K: Key> {
 /// 64-bit words of [`Grace`]: a block's hash selects one of 512 bits.
 const WORDS: usize = 8;
 
-/// Records which blocks of addresses gained entries since the last grace period, to decide when updates need one. A block is the range of
-/// one entry of group 0, so that no prefix of a hashed group is wider; two blocks with the same bit cost an unneeded grace period now and
-/// then.
+/// The blocks of addresses that gained entries since the last grace period. A block is the range of one entry of group 0, so that no
+/// prefix of a hashed group is wider; two blocks with the same bit cost an unneeded grace period now and then.
 #[derive(Debug, Default)]
 pub(crate) struct Grace {
     blocks: [u64; WORDS],
@@ -152,7 +149,6 @@ fn block_of<K: Key>(prefix: Prefix<K>, bits: u8) -> u32 {
     (prefix.address().to_high_bits() >> (128 - u32::from(bits.clamp(1, 32)))) as u32
 }
 
-/// Applies `changes`, which lead to `routes`, to `store`. `synchronize` waits until every lookup in flight has ended.
 pub(crate) fn apply<K: Key, S: Store<K>>(
     store: &mut S,
     routes: &RibTable<K>,
@@ -209,8 +205,7 @@ fn heir<K: Key>(
     routes.used_above(prefix).filter(|(len, _)| lengths.contains(len))
 }
 
-/// The next hops that `changes`, which lead to `routes`, give to entries of hashed groups: of announced routes, and of the heirs of
-/// withdrawn routes. `lengths_of` returns the lengths of a length's group; `None` for groups whose entries hold no next-hop index.
+/// Next hops of announced routes and of the heirs of withdrawn routes. `lengths_of` returns `None` for groups without next-hop indices.
 pub(crate) fn hashed_next_hops<'a, K: Key>(
     routes: &'a RibTable<K>,
     changes: &'a [Change<K>],

@@ -1,8 +1,6 @@
-//! The IPv4 table of Bloomfwd (sections 3.2 and 4.2): a direct lookup array of 2^20 next hops, and the groups G1 (/21-/24 expanded to
-//! /24) and G2 (/25-/32 expanded to /32), each a counting Bloom filter with its hash table.
-//!
-//! Beyond the paper, an entry of the direct array has flags for entries of G1 and G2 below it, so that a key without any never reads a
-//! filter; a filter keeps all bits of a key in one word; a hash table's bucket is one cache line.
+//! The IPv4 table of Bloomfwd (sections 3.2 and 4.2): a direct lookup array of 2^20 next hops, and the groups G1 (/21-/24 expanded to /24)
+//! and G2 (/25-/32 expanded to /32), each a counting Bloom filter with its hash table. Beyond the paper, an entry of the direct array has
+//! flags for entries of G1 and G2 below it, so that a key without any never reads a filter; a bucket is one cache line.
 //!
 //! ```text
 //! direct entry   31 G1 below | 30 G2 below | 29 G1 is dense here: skip its filter | 24..29 zero | 0..24 next-hop id
@@ -54,7 +52,6 @@ const GROUPS: [RangeInclusive<u8>; 3] = [0..=20, 21..=24, 25..=32];
 #[derive(Debug)]
 pub(crate) struct Table4 {
     pub(crate) direct: Array<AtomicU32>,
-    /// Next-hop ids by the index that slots hold.
     pub(crate) hop_ids: Array<AtomicU32>,
     pub(crate) levels: [Level4; 2],
     pub(crate) hash: Hash32,
@@ -67,7 +64,6 @@ pub(crate) struct Level4 {
     pub(crate) filter_hashes: u32,
     /// Lines of [`LINE_WORDS`] words: primary lines, then overflow lines.
     pub(crate) lines: Array<AtomicU32>,
-    /// The number of primary lines, which hashes select.
     pub(crate) primary: u32,
 }
 
@@ -170,7 +166,6 @@ impl Writer4 {
         self.table.direct[at].publish(word);
     }
 
-    /// Counts one more or one less entry of `group` below the direct entry of `address`.
     fn count_below(&mut self, group: usize, address: u32, more: bool) {
         let at = (address >> (32 - DIRECT_BITS)) as usize;
         let below = &mut self.below[group - 1][at];
@@ -455,7 +450,6 @@ mod tests {
         1.0 - sum
     }
 
-    /// A table's size is chosen before its keys are placed, so it must suffice for any number of keys.
     #[test]
     #[expect(clippy::cast_precision_loss, reason = "counts below 2^30")]
     fn overflow_lines_suffice_and_links_reach_them_all() {

@@ -1,9 +1,8 @@
 //! Where a batch is cut: how many of its keys the first half gets.
 //!
-//! The paper cuts by the relative throughput from a profiling phase before the run (section 4.4.2), which gives our initial cut
-//! ([`Balance::profiled`]). Random keys on an idle host differ from the traffic, so the cut is then adjusted: the half that was waited
-//! for gets fewer keys. This takes one comparison when answers are collected, and no clock; if halves take over each other's keys, the
-//! half that did so was the faster one.
+//! The paper cuts by the relative throughput from a profiling phase (section 4.4.2), which gives our initial cut ([`Balance::profiled`]).
+//! The cut then follows the traffic: the half that was waited for gets fewer keys. This takes one comparison when answers are collected,
+//! and no clock; if halves take over each other's keys, the half that did so was the faster one.
 
 use fib::Family;
 
@@ -70,7 +69,6 @@ impl Balance {
         Self { shares: [FamilyShare::new(WHOLE / 2); 2], is_fixed: false }
     }
 
-    /// Sets the initial share from the throughputs `rates` of the two halves.
     pub(super) fn profiled(&mut self, family: Family, rates: [f64; 2]) {
         let sum = rates[0] + rates[1];
         if sum.is_finite() && sum > 0.0 {
@@ -82,7 +80,6 @@ impl Balance {
         self.is_fixed
     }
 
-    /// The first half's share, in units of 1/65536.
     #[inline]
     pub(super) fn share(&self, family: Family) -> u32 {
         self.shares[family_index(family)].share
@@ -189,7 +186,6 @@ mod tests {
         assert_eq!((balance.cut(Family::V4, 4096), balance.cut(Family::V6, 4096)), (3072, 2048));
     }
 
-    /// Two halves of known speed: the cut settles where they end together.
     #[test]
     fn the_cut_finds_the_ratio_of_the_speeds() {
         for (first_ns, second_ns, want) in [(1_usize, 1_usize, 0.5), (1, 9, 0.9), (9, 1, 0.1), (3, 1, 0.25)] {
@@ -228,7 +224,6 @@ mod tests {
         assert_eq!(balance.cut(Family::V4, 256), 256);
     }
 
-    /// Steps larger than the remaining share leave the minimum, from which the share recovers.
     #[test]
     fn a_share_that_reaches_nothing_comes_back() {
         let mut balance = Balance::even();

@@ -6,12 +6,11 @@ use crate::bloom;
 use fib::{EngineError, EngineOptions, Registry};
 
 impl CoopEngine {
-    /// The engine that `options` ask for ([`CoopParams::from_options`]). By default the second half is `bloom`, and the first half the
-    /// first device engine of `engines` or, on a host without a device, a group of helper threads over the second half's table.
+    /// The engine that `options` ask for. By default the second half is `bloom`, and the first half the first device engine of `engines`
+    /// or, without a device, a group of helper threads over the second half's table.
     ///
     /// # Errors
-    /// [`EngineError::Parameter`] for parameters out of range, and for `coop` nested in itself; the errors of both engines, such as
-    /// [`EngineError::NoDevice`] if a named first half has no device.
+    /// [`EngineError::Parameter`] for parameters out of range, and for `coop` nested in itself; the errors of both engines.
     pub fn make(options: &EngineOptions, engines: &Registry) -> Result<Self, EngineError> {
         let params = CoopParams::from_options(options)?;
         let second = params.second.as_deref().unwrap_or(bloom::NAME);

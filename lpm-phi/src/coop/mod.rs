@@ -1,24 +1,17 @@
 //! The engine `coop`: cooperative execution of two engines (section 4.4).
 //!
 //! Each batch is cut in two, and two engines look up the pieces at the same time: in the paper a Xeon Phi and the CPU, here any two. The
-//! first half's engine works while the caller's thread looks up the second half's piece; answers come back in the order of the keys.
-//!
-//! The cut follows the throughput measured at start (section 4.4.2), then which half is waited for.
-//! [`pair`](lpm_core::pair) has the two writers, and a reader's two halves with double buffering (section 4.4.1).
+//! first half's engine works while the caller's thread looks up the second half's piece. The cut follows the throughput measured at start
+//! (section 4.4.2), then which half is waited for. [`pair`](lpm_core::pair) has the writers, the readers with double buffering (section
+//! 4.4.1), failover and deltas.
 //!
 //! **The first half** is a device engine, a CPU engine on helper threads, or a [`First::Group`]: helper threads over the second half's
-//! table, so that two groups of one host share one table and one update. Keys submitted to a group through slots are copied; keys of a
-//! lookup that the caller waits for are not, so use [`EngineReader::lookup`] with a group, some ten thousand keys at a time: the handover
-//! costs as much as some hundred lookups.
+//! table, with one update for both. Keys submitted to a group through slots are copied; keys of a lookup that the caller waits for are
+//! not, so use [`EngineReader::lookup`] with a group, some ten thousand keys at a time: the handover costs as much as some hundred
+//! lookups.
 //!
-//! **A half that fails** (an error, too few answers, a batch kept beyond a limit, a thread that ended) goes out of service for good; the
-//! other half looks up its batches in flight and continues alone. The last half stays in service, and its errors go to the caller.
-//! [`fib::EngineStats::details`] and [`Service::why`] report the failure, and listeners are notified at once.
-//!
-//! **A delta** goes to the engine with less room first. If it refuses, neither engine has changed, and the delta is refused as a whole.
-//! If it accepts and the other engine cannot, the other goes out of service: reverting the delta would show lookups a table of no
-//! generation. When `apply` returns, every half in service has the delta, so each answer belongs to a generation between submit and
-//! collect.
+//! **A delta** goes to the engine with less room first: if it refuses, neither engine has changed. When `apply` returns, every half in
+//! service has the delta, so each answer belongs to a generation between submit and collect.
 
 mod balance;
 mod make;
@@ -74,7 +67,6 @@ pub struct CoopEngine {
     pair: Pair,
     drives: [Drive; HALVES],
     tallies: Tallies,
-    /// The next of [`CoopParams::cpus`] to assign.
     next_cpu: AtomicUsize,
     /// The CPU set of the thread that made the engine.
     cpus_allowed: Option<CpuSet>,
@@ -159,8 +151,7 @@ impl CoopEngine {
             })
             .collect::<Result<Vec<_>, _>>()?;
         let room = (usize::from(flights), batch_max);
-        // Only a group takes over the caller's keys, as it reads the table of the caller's thread: another engine may hang while it holds
-        // them.
+        // Only a group reads the table of the caller's thread: another engine may hang while it holds the caller's keys.
         let is_group = self.pair.first().is_none();
         let rules =
             is_group.then(|| Rules { helps: self.params.split.is_none(), patience: self.params.stall });
@@ -169,7 +160,6 @@ impl CoopEngine {
             .map_err(|error| Why::Failed { during: "reader", error })
     }
 
-    /// [`Self::lane`], but a half that cannot make one goes out of service, unless the parameters are wrong or the half is the last.
     fn lane_or_out(&self, half: usize, flights: u16, batch_max: usize) -> Result<ReaderLane, EngineError> {
         if !self.service().has(half) {
             return Ok(ReaderLane::Absent);
@@ -200,8 +190,7 @@ impl CoopEngine {
 }
 
 impl EngineWriter for CoopEngine {
-    /// Extends [`Pair::info`]. The instruction set is the second half's, the CPU's if the other is a device; `isa_name` lists every set
-    /// in service once: `ptx+avx512f`.
+    /// The instruction set is the second half's, or the CPU's; `isa_name` lists every set in service once: `ptx+avx512f`.
     fn info(&self) -> EngineInfo {
         let mut isa_names: Vec<_> = self.pair.used().map(|half| half.info().isa_name.as_str()).collect();
         isa_names.dedup();

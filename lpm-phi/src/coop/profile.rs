@@ -25,7 +25,6 @@ pub(super) struct Profile {
 impl Profile {
     pub(super) fn new(batch_max: usize) -> Self {
         let len = batch_max.min(BATCH_MAX);
-        // All keys differ, but runs repeat.
         let mut numbers = SplitMix64(0);
         let keys: Vec<u64> = std::iter::repeat_with(|| numbers.u64()).take(len).collect();
         Self {
@@ -36,10 +35,7 @@ impl Profile {
         }
     }
 
-    /// The lookups a second of `lane`.
-    ///
-    /// # Errors
-    /// Why the lane failed; [`Why::Stalled`] after `stall`.
+    /// Lookups a second; [`Why::Stalled`] after `stall`.
     pub(super) fn rate(
         &mut self,
         lane: &mut ReaderLane,
@@ -58,7 +54,6 @@ impl Profile {
         Ok(keys as f64 / start.elapsed().as_secs_f64())
     }
 
-    /// One batch in each flight of a lookup, all at once.
     fn round(&mut self, lane: &mut ReaderLane, family: Family, stall: Duration) -> Result<(), Why> {
         let mut flying = [false; LOOKUP_FLIGHTS as usize];
         for (slot, flying) in flying.iter_mut().enumerate() {

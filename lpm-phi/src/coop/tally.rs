@@ -9,7 +9,6 @@ use crossbeam_utils::CachePadded;
 use fib::{Details, Family};
 use serde::Serialize;
 
-/// The counters of one reader, which alone writes them.
 #[derive(Debug, Default)]
 pub(super) struct ReaderTally {
     keys: [AtomicU64; HALVES],
@@ -57,7 +56,6 @@ pub(super) struct Tallies(Mutex<ReaderTallies>);
 #[derive(Debug, Default)]
 struct ReaderTallies {
     readers: Vec<Arc<CachePadded<ReaderTally>>>,
-    /// Keys by half, of readers that are gone.
     keys: [u64; HALVES],
 }
 
@@ -79,8 +77,8 @@ impl Tallies {
         tally
     }
 
-    /// Figures for [`fib::EngineStats::details`]: keys by half over all readers, the newest reader's shares, and for each half 0 or the
-    /// [`number`] of the reason it is out of service.
+    /// Keys by half over all readers, the newest reader's shares, and for each half 0 or the [`number`] of the reason it is out of
+    /// service.
     #[expect(clippy::cast_precision_loss, reason = "a share of 65536")]
     pub(super) fn details(&self, service: &Service) -> Details {
         #[derive(Serialize)]

@@ -1,15 +1,12 @@
 //! DPCPE (section 4.2): chooses the levels to expand to, so that expansion makes as few prefixes as possible.
 //!
-//! The paper begins with the longest length alone and adds one length at a time, always the cheapest ([`LevelSearch::Greedy`]); so every
-//! choice in its table 4 contains the next smaller choice. The best choice of n levels need not contain the best choice of n - 1:
-//! [`LevelSearch::Optimum`] finds it with a dynamic programme over (levels, longest length). Let `cost(a, b)` be the number of prefixes
-//! that routes of the lengths `a+1..=b` make when expanded to b:
+//! The paper begins with the longest length alone and adds one length at a time, always the cheapest ([`LevelSearch::Greedy`]). The best
+//! choice of n levels need not contain the best choice of n - 1: [`LevelSearch::Optimum`] finds it with a dynamic programme over (levels,
+//! longest length). With `cost(a, b)`, the prefixes that routes of the lengths `a+1..=b` make when expanded to b:
 //!
 //! ```text
 //! best(1, b) = cost(first-1, b)        best(n, b) = min over a < b of best(n-1, a) + cost(a, b)
 //! ```
-//!
-//! One run solves for every number of levels.
 
 use super::CpeError;
 use super::histogram::LengthHistogram;
@@ -188,7 +185,6 @@ mod tests {
             }
         }
 
-        /// The property of table 4: fewer levels never give fewer prefixes, and every choice contains 64.
         #[test]
         fn fewer_levels_never_make_fewer_prefixes(counts in prop::collection::vec(0_u64..50_000, 64)) {
             let histogram = histogram(1, &counts);
@@ -205,7 +201,6 @@ mod tests {
             }
         }
 
-        /// A property of the greedy choice, visible in table 4.
         #[test]
         fn each_greedy_choice_holds_the_one_before(counts in prop::collection::vec(0_u64..50_000, 64)) {
             let solved = Dpcpe::solve(LevelSearch::Greedy, &histogram(1, &counts));

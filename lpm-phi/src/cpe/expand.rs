@@ -1,7 +1,6 @@
 //! Prefix expansion, and the exact number of prefixes it makes.
 //!
-//! *Prefix capture*: an expanded prefix that a longer route has made already stays with it and is not made twice. DPCPE's estimate
-//! ignores this (section 4.2), so the exact number is counted here, without expanding.
+//! *Prefix capture*: an expanded prefix that a longer route has made already is not made twice. The estimate of section 4.2 ignores this.
 
 use super::CpeError;
 use fib::{Key, NextHopId, Prefix};
@@ -65,8 +64,7 @@ pub(crate) fn entries<K: Key>(prefix: Prefix<K>, to: u8) -> impl Iterator<Item =
     (0..count).map(move |at| Prefix::truncating(K::from_high_bits(first.wrapping_add(at * step)), to))
 }
 
-/// The number of distinct entries that the routes of `lengths` expand to, at the group's longest length. `routes` must be sorted by
-/// address, then length; prefix capture is counted.
+/// Distinct entries at the group's longest length; prefix capture is counted. `routes` must be sorted by address, then length.
 pub(crate) fn expanded_entries<K: Key>(
     routes: &[(Prefix<K>, NextHopId)],
     lengths: &RangeInclusive<u8>,
@@ -100,7 +98,6 @@ mod tests {
         table(&TableSpec { family: K::FAMILY, routes, seed: 7, next_hops: 50 }).unwrap()
     }
 
-    /// Checks that expansion to `levels` makes as many prefixes as counted, of these lengths only, and changes no answer.
     fn expands_right<K: Key>(routes: &[(Prefix<K>, NextHopId)], first: u8, levels: &[u8]) {
         let last = *levels.last().unwrap();
         let counted: u64 = actual(routes, first, levels).iter().sum();
@@ -163,7 +160,6 @@ mod tests {
         assert_eq!(expanded_entries(&table, &group), 4 + 1 + 8);
     }
 
-    /// Table 4 on a generated table like the paper's, and on the real one in `FWD_DATA`: 1 to 12 levels.
     #[test]
     fn actual_numbers_fall_with_the_levels_too() {
         let mut tables = vec![("generated", generated::<u128>(30_000))];

@@ -2,8 +2,7 @@
 
 use fib::{Key, Prefix};
 
-/// The number of routes of each length to be expanded: `first..=last`. Other lengths (the default route, the direct lookup array, IPv6
-/// past /64) are not expanded.
+/// Routes by length, for the lengths to expand: `first..=last`. The default route, the direct lookup array and IPv6 past /64 are left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LengthHistogram {
     first: u8,
@@ -67,7 +66,7 @@ impl LengthHistogram {
         self.counts.iter().fold(0, |sum: u64, count| sum.saturating_add(*count))
     }
 
-    /// The number of prefixes that the routes of `from..=to` make when expanded to `to`: the sum of `2^(to-i) * l_i` (section 4.2).
+    /// Prefixes that routes of `from..=to` make when expanded to `to`: the sum of `2^(to-i) * l_i` (section 4.2).
     /// Prefix capture is ignored, so this is an upper bound. It saturates.
     #[must_use]
     pub fn expanded(&self, from: u8, to: u8) -> u128 {

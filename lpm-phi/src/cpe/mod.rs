@@ -2,13 +2,6 @@
 //!
 //! Expansion replaces a prefix by all prefixes of a greater length that it covers, so that a table has few distinct lengths and a lookup
 //! tests few filters. Fewer levels make more prefixes: DPCPE finds the levels that make the fewest.
-//!
-//! | module | contents |
-//! |---|---|
-//! | [`histogram`] | the number of routes of each length |
-//! | [`dpcpe`] | the best levels by a dynamic programme, and the paper's greedy choice |
-//! | [`expand`] | the expansion, and its exact size with prefix capture counted |
-//! | [`model`] | the number of levels by modelled lookup time |
 
 pub mod dpcpe;
 pub mod expand;

@@ -1,16 +1,14 @@
 //! The number of levels, by modelled lookup time.
 //!
-//! Fewer levels mean fewer filters to test, but more prefixes, so larger filters and tables, which lie in slower memory. The paper finds
-//! the best number by experiment and names caches and the false-positive rate as the main influences (section 6.6). The model weighs
-//! these two, for keys that match each route equally often:
+//! Fewer levels mean fewer filters to test, but more prefixes, so larger filters and tables in slower memory. The paper finds the best
+//! number by experiment and names caches and the false-positive rate as the main influences (section 6.6). The model, for keys that match
+//! each route equally often:
 //!
 //! - levels are searched from the longest to the level that has the answer;
-//! - a level without the answer costs a hash, `1 + 1/2 + 1/4 + ..` filter loads (half of a full filter's bits are set), and a table
-//!   search times the false-positive rate; the level with the answer costs a hash, all k filter loads and a table search;
-//! - a table search is two loads, the bucket and the entry;
-//! - the time of a load is an average over caches and memory, weighted by the share of all filters, or of all tables, in each.
-//!
-//! Only the ranking of the choices matters, so the load times need not be exact for this host.
+//! - a level without the answer costs a hash, `1 + 1/2 + 1/4 + ..` filter loads (half of a full filter's bits are set), and a table search
+//!   (two loads) times the false-positive rate; the level with the answer costs a hash, all k filter loads and a table search;
+//! - the time of a load is an average over caches and memory, weighted by the share of all filters, or of all tables, in each. Only the
+//!   ranking of the choices matters.
 
 use super::CpeError;
 use super::dpcpe::{Dpcpe, LevelSearch, Levels};
@@ -30,8 +28,7 @@ pub struct HostModel {
 }
 
 impl Default for HostModel {
-    /// A server core of 2024 with its share of the last-level cache: 32 KB, 1 MB, 16 MB. The times were measured with independent loads
-    /// from tables of 32 KB, 1 MB, 8 MB and 64 MB.
+    /// A server core of 2024: 32 KB, 1 MB, 16 MB (its share), with times of independent loads from tables of 32 KB, 1 MB, 8 MB and 64 MB.
     fn default() -> Self {
         Self { caches: [(32 << 10, 0.22), (1 << 20, 0.36), (16 << 20, 0.8)], memory_ns: 3.4, hash_ns: 1.5 }
     }
@@ -112,8 +109,7 @@ impl HostModel {
         if routes == 0 { levels.lengths.len() as f64 * miss_ns } else { ns / routes as f64 }
     }
 
-    /// The levels with the shortest modelled lookup time among all numbers of levels that fit, each chosen by `search`; on a tie, fewer
-    /// levels.
+    /// The levels with the shortest modelled lookup time among all numbers that fit, each chosen by `search`; on a tie, fewer levels.
     ///
     /// # Errors
     /// [`CpeError::TooLarge`] if even one level for each length does not fit.

@@ -1,6 +1,5 @@
-//! The last stage of the vector kernels: turns the words that the probes found in their lines into answers.
-//!
-//! The only branch is on the rare link to an overflow line. Whether a probe finds its key is unpredictable, so nothing branches on it.
+//! The last stage of the vector kernels: turns the words that the probes found in their lines into answers. Whether a probe finds its key
+//! is unpredictable, so the only branch is on the rare link to an overflow line.
 
 use super::lists::{List4, List6, PIECE, Piece6, Probes4, Probes6, position_of};
 use super::scalar;
@@ -11,8 +10,7 @@ use fib::loads::Plain;
 use std::hint::select_unpredictable;
 use std::sync::atomic::Ordering;
 
-/// Returns whether the word found in a line is its link to an overflow line: its low half, which is a slot's next-hop index, is 0, but
-/// the word is not.
+/// The low half of a link, where a slot has its next-hop index, is 0, but the word is not.
 #[inline]
 const fn is_link(found: u32) -> bool {
     found.rotate_left(16).wrapping_sub(1) < 0xffff
@@ -48,7 +46,6 @@ pub(super) fn answer_v4<const NEXT: bool>(
     }
 }
 
-/// The next-hop index of probe `at`, searched for in its line and all overflow lines.
 #[cold]
 #[inline(never)]
 fn overflow_v4(level: &Level4, probes: &Probes4, at: usize) -> u32 {
@@ -83,8 +80,7 @@ pub(super) fn answer_v6(table: &Table6, piece: &mut Piece6<'_>, probes: &Probes6
     next.len = len;
 }
 
-/// IPv6, with probes for keys at all of their levels, each key's deepest first: writes the answers, unless a probe met a link to an
-/// overflow line. Returns whether it wrote them.
+/// The probes are for keys at all of their levels, each key's deepest first. Returns false, without answers, if a probe met a link.
 #[inline]
 pub(super) fn answer_all_v6(table: &Table6, piece: &mut Piece6<'_>, probes: &Probes6) -> bool {
     let len = probes.len.min(PIECE);

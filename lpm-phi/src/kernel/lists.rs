@@ -5,8 +5,7 @@ use fib::NextHopId;
 
 /// Keys of a piece: its work lists fit L1.
 pub(super) const PIECE: usize = 256;
-/// Prefetch distance: a probe's line is prefetched this many probes earlier. A list is at least this much longer than a piece. Entries
-/// past a list's length are stale; prefetching for them is wasted but harmless.
+/// Prefetch distance, in probes. A list is at least this much longer than a piece: prefetching for stale entries past its end is harmless.
 pub(super) const AHEAD: usize = 32;
 /// Lines prefetched after each sixteen keys listed, so that the first ones are in cache when probing begins.
 pub(super) const ASK: usize = 4;
@@ -47,7 +46,6 @@ impl Lists4 {
     }
 }
 
-/// Words loaded by a stage, one for each key of the piece.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct DirectEntries(pub(super) [u32; LIST]);
@@ -106,7 +104,6 @@ pub(super) struct Piece6<'a> {
     pub(super) out: &'a mut [NextHopId],
 }
 
-/// The direct part of a piece's keys.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Chunks6 {
@@ -117,12 +114,11 @@ pub(super) struct Chunks6 {
     pub(super) lanes: [u16; PIECE / 16],
 }
 
-/// The keys of a piece with levels left to search.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct List6 {
-    /// Position within the piece; from bit [`CHUNK_SHIFT`] the number of the chunk; from bit [`MASK_SHIFT`] the mask of levels left to
-    /// search, in the format of chunk entries.
+    /// Position within the piece; from bit [`CHUNK_SHIFT`] the chunk's number; from bit [`MASK_SHIFT`] the levels left, as in chunk
+    /// entries.
     pub(super) item: [u32; LIST],
     /// The address's bits 16..64, as [`crate::bloom::v6::rest`] returns them.
     pub(super) key: [u64; LIST],
@@ -150,7 +146,6 @@ pub(super) const fn chunk_of(item: u32) -> u32 {
     item << (32 - MASK_SHIFT) >> (32 - MASK_SHIFT + CHUNK_SHIFT)
 }
 
-/// Probes of a piece: the list entry, the tag and the line of each key that passed a filter.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Probes6 {

@@ -3,18 +3,9 @@
 //! The vector kernels of `bloom` work in stages over a piece of the batch, so that the loads of one stage are independent:
 //!
 //! 1. *direct*: index the direct part with every key; the entry's next hop is the answer unless longer prefixes lie below it;
-//! 2. *filter*: for keys with longer prefixes below, deepest group first, hash the key and test one filter word; keys of a dense block
-//!    skip the filter;
+//! 2. *filter*: for keys with longer prefixes below, deepest group first, test one filter word, except for keys of a dense block;
 //! 3. *probe*: for keys that pass, find the key's tag in its table line, which was prefetched;
-//! 4. *answer*: write the next hop found, searching overflow lines if needed; keys not found move to the next shallower group or keep
-//!    their direct answer.
-//!
-//! | module | contents |
-//! |---|---|
-//! | `scalar` | the plain kernels, and the lookups of one key that tests stop between two loads |
-//! | `avx2`, `avx512f` | the vector kernels, a file a family; `avx512f` also for the variants |
-//! | `lists`, `answer` | the work lists between stages, and stage 4, for both |
-//! | `variants` | the kernels of `bloom-naive` and `bloom-baseline` |
+//! 4. *answer*: write the next hop found; keys not found move to the next shallower group or keep their direct answer.
 
 #[cfg(target_arch = "x86_64")]
 mod answer;
@@ -30,7 +21,6 @@ pub(crate) mod variants;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use lists::BloomLists;
 
-/// The work lists of a reader: empty, since only the x86-64 kernels use them.
 #[cfg(not(target_arch = "x86_64"))]
 #[derive(Debug)]
 pub(crate) struct BloomLists;
@@ -46,7 +36,6 @@ use crate::bloom::v4::Table4;
 use crate::bloom::v6::Table6;
 use fib::{CheckedIsa, NextHopId};
 
-/// Writes the next hop of each IPv4 key to `out`, which has the same length.
 #[inline]
 pub(crate) fn lookup_v4(
     isa: CheckedIsa,
@@ -67,7 +56,6 @@ pub(crate) fn lookup_v4(
     }
 }
 
-/// Writes the next hop of each IPv6 key, given as two halves, to `out`; all slices have the same length.
 #[inline]
 pub(crate) fn lookup_v6(
     isa: CheckedIsa,
@@ -89,7 +77,6 @@ pub(crate) fn lookup_v6(
     }
 }
 
-/// Writes the next hop of each IPv4 key and of each IPv6 key, given as two halves; the slices of a family have the same length.
 #[inline]
 pub(crate) fn lookup_both(
     isa: CheckedIsa,

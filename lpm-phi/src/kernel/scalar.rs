@@ -1,5 +1,5 @@
-//! The scalar kernels: the plain algorithm, one key at a time, deliberately not optimised. They load through [`Loads`], so that tests can
-//! stop a lookup between any two loads. The vector kernels load a key's words in the same order.
+//! The scalar kernels: the plain algorithm, one key at a time. They load through [`Loads`], so that tests can stop a lookup between any
+//! two loads. The vector kernels load a key's words in the same order.
 
 use super::BloomLists;
 use crate::bloom::hash::{filter_mask, scale};

@@ -1,13 +1,12 @@
 //! The lookups of `bloom-naive` and `bloom-baseline`: Algorithm 2 of the paper, level by level from the longest.
 //!
-//! This file has the scalar form: one key at a time, each filter bit tested before the next is computed. The vector form hashes sixteen
-//! keys at once, the only step that the paper vectorizes (section 4.3.2), and walks the lists of buckets key by key.
+//! The scalar form tests each filter bit before the next is computed. The vector form hashes sixteen keys at once, the only step that the
+//! paper vectorizes (section 4.3.2), and walks the lists of buckets key by key.
 
 use crate::variants::hash::LevelKey;
 use crate::variants::table::{VariantLevel, VariantTable, VariantWords, next_hop};
 use fib::{CheckedIsa, NextHopId};
 
-/// Writes the next hop of each IPv4 key to `out`, which has the same length.
 #[inline]
 pub(crate) fn lookup_v4(isa: CheckedIsa, table: &VariantTable, keys: &[u32], out: &mut [NextHopId]) {
     assert_eq!(keys.len(), out.len(), "keys and answers must have the same length");
@@ -24,7 +23,6 @@ pub(crate) fn lookup_v4(isa: CheckedIsa, table: &VariantTable, keys: &[u32], out
     }
 }
 
-/// Writes the next hop of each IPv6 key, given as two halves, to `out`; all slices have the same length.
 #[inline]
 pub(crate) fn lookup_v6(
     isa: CheckedIsa,
@@ -107,8 +105,7 @@ mod tests {
     use lpm_core::engine::{Budget, FibTable};
     use std::collections::BTreeSet;
 
-    /// Sections 3.2, 4.2 and 6.4, checked by the words that a lookup reads: a table is searched exactly if its filter, rebuilt from all
-    /// entries, has all bits of the key.
+    /// Sections 3.2, 4.2 and 6.4: a table is searched exactly if its filter, rebuilt from all entries, has all bits of the key.
     #[test]
     fn a_lookup_asks_two_filters_and_reads_the_direct_array_once() {
         let spec = TableSpec { family: Family::V4, routes: 40_000, seed: 5, next_hops: 9 };

@@ -1,10 +1,8 @@
 //! One family's table while lookups run: two copies, of which readers see one.
 //!
 //! A delta goes to the spare copy, which is then published for new batches. The other copy gets the same delta when the next one arrives,
-//! after a grace period that has mostly passed by then; so a delta seldom waits for a batch, and never for an idle reader. Both copies
-//! get the same deltas, so both end up equal word for word.
-//!
-//! A delta is refused before anything changes: the maximum room that it can need is reserved before it is applied.
+//! after a grace period that has mostly passed by then. Both copies end up equal word for word. A delta is refused before anything
+//! changes: the maximum room that it can need is reserved before it is applied.
 
 use super::params::{MihtParams, Order};
 use super::table::{MihtRoom, MihtTable, TableWriter};
@@ -85,7 +83,6 @@ impl<K: TrieKey, W: IndexKey> FibTable<K> for MihtFamily<K, W> {
         &self.tables
     }
 
-    /// The memory of one copy.
     fn bytes(&self) -> u64 {
         self.live().0.bytes()
     }
@@ -105,7 +102,6 @@ impl<K: TrieKey, W: IndexKey> FibTable<K> for MihtFamily<K, W> {
             ("trie_nodes", writer.tries.nodes().into()),
             ("suffix_levels_max", suffix.0.into()),
             ("suffix_levels_mean", suffix.1.into()),
-            // Levels of the trie of routes shorter than an index key.
             ("short_levels_max", short.0.into()),
             ("short_levels_mean", short.1.into()),
         ])

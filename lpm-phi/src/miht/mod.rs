@@ -2,19 +2,8 @@
 //!
 //! A (k, m)-MIHT is a B+ tree of order `m` over the first `k` bits of routes at least that long, a priority trie of the suffixes for each
 //! of its keys, and one more priority trie for shorter routes. The paper uses (16, 16) for IPv4 and (32, 32) for IPv6. Nothing is
-//! expanded, so every route is one node, and an IPv6 suffix reaches to bit 128.
-//!
-//! | module | contents |
-//! |---|---|
-//! | [`params`] | parameters |
-//! | `words` | the memory layout of keys and nodes |
-//! | `tree` | the index tree |
-//! | `trie` | priority tries |
-//! | `table` | a family's table: the tree, its tries, the trie of short prefixes |
-//! | `search` | lookups, a chunk of keys at a time or one by one |
-//! | `family` | two copies of a table, changed in turn while lookups run |
-//!
-//! Lookups are scalar, as in the paper: it found that vectors gain nothing in so short a search (section 5.2.2).
+//! expanded, so every route is one node, and an IPv6 suffix reaches to bit 128. Lookups are scalar, as in the paper: it found that vectors
+//! gain nothing in so short a search (section 5.2.2).
 
 mod family;
 pub mod params;

@@ -1,9 +1,8 @@
 //! Lookups (section 5.1): the index tree, then the trie of the suffix; the trie of short prefixes if neither matches.
 //!
 //! Each load of a lookup depends on the load before. So the keys of a chunk descend together, level by level: the loads of one level are
-//! independent and overlap, and a trie node is prefetched as soon as its number is known, one level before it is read. All leaves of the
-//! index tree are equally deep, so its descent has no branch that depends on a key; in the tries, finished lanes are removed from a list
-//! without such a branch. [`Descent::Single`] is the paper's lookup, one key at a time.
+//! independent, and a trie node is prefetched one level before it is read. All leaves of the index tree are equally deep, so its descent
+//! has no branch that depends on a key; in the tries, finished lanes leave a list without one. [`Descent::Single`] is the paper's lookup.
 
 use super::params::Descent;
 use super::table::MihtTable;
@@ -19,7 +18,6 @@ const CHUNK: usize = 64;
 struct Lanes<K> {
     keys: [K; CHUNK],
     at: [u32; CHUNK],
-    /// The longest match of each lane so far.
     best: [NextHopId; CHUNK],
     list: [u8; CHUNK],
 }
@@ -75,7 +73,6 @@ fn descend_trie<K: TrieKey>(nodes: &[K::Raw], key: K, mut at: u32, mut position:
     best
 }
 
-/// Looks up `out.len()` keys, at most [`CHUNK`]; `key_at` returns each.
 #[inline]
 fn answer_chunk<K: TrieKey, W: IndexKey>(
     table: &MihtTable<K, W>,
@@ -97,7 +94,6 @@ fn answer_chunk<K: TrieKey, W: IndexKey>(
     out[..count].copy_from_slice(&lanes.best[..count]);
 }
 
-/// Moves each lane to the root of its index key's trie; 0 if it has none.
 #[inline]
 fn descend_tree<K: TrieKey, W: IndexKey>(table: &MihtTable<K, W>, lanes: &mut Lanes<K>, count: usize) {
     let mut words = [W::MAX; CHUNK];
@@ -119,8 +115,7 @@ fn descend_tree<K: TrieKey, W: IndexKey>(table: &MihtTable<K, W>, lanes: &mut La
 }
 
 impl<K: TrieKey> Lanes<K> {
-    /// Moves each lane to the root that `root` returns for its match so far and its node, and lists the lanes whose root is not 0.
-    /// Returns their number.
+    /// Moves each lane to the root that `root` returns, and lists the lanes whose root is not 0. Returns their number.
     #[expect(clippy::cast_possible_truncation, reason = "lanes are fewer than 256")]
     #[inline]
     fn start(&mut self, count: usize, root: impl Fn(NextHopId, u32) -> u32) -> usize {

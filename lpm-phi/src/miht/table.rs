@@ -1,8 +1,7 @@
 //! A table of one family: an index tree, priority tries for its keys, and one priority trie for short prefixes.
 //!
-//! A prefix of at least `k` bits is in the trie of its index key, its first `k` bits. Shorter prefixes have no index key; they are in the
-//! trie that the paper calls PT\[-1\] (section 5.1). Lookups read a [`MihtTable`]; a [`TableWriter`] changes a table that no lookup
-//! reads.
+//! A prefix of at least `k` bits is in the trie of its index key, its first `k` bits. Shorter prefixes are in the trie that the paper
+//! calls PT\[-1\] (section 5.1). Lookups read a [`MihtTable`]; a [`TableWriter`] changes a table that no lookup reads.
 
 use super::params::Order;
 use super::tree::{TreeStore, TreeWriter};
@@ -37,7 +36,6 @@ impl MihtRoom {
         Self { tree_nodes: TreeWriter::nodes_max(keys, order.m), trie_nodes: routes + 1 }
     }
 
-    /// This room, plus an eighth and a constant for future routes.
     pub(super) const fn with_reserve(self) -> Self {
         Self {
             tree_nodes: self.tree_nodes + self.tree_nodes / 8 + 32,
@@ -122,8 +120,7 @@ impl TableWriter {
         self.tries.nodes()
     }
 
-    /// Fills an empty table with `routes`, in any order and without duplicates. The nodes of a trie end up adjacent, the upper ones
-    /// first.
+    /// `routes` come in any order, without duplicates. The nodes of a trie end up adjacent, the upper ones first.
     pub(super) fn fill<K: TrieKey, W: IndexKey>(
         &mut self,
         table: &MihtTable<K, W>,

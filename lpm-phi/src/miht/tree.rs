@@ -1,12 +1,12 @@
 //! The index tree: a B+ tree of order `m` that maps the first `k` bits of the longer routes to their priority tries.
 //!
 //! A node is whole cache lines of keys (one line for the paper's 16 keys of 32 bits, section 5.1) and as many pointers in a second array.
-//! In a leaf, pointer `i` is the trie of key `i`. In an internal node, key `i` bounds child `i` from above: every key below child `i` is
-//! at most key `i`, every key below child `i + 1` is larger, and the last child has no bound. Unused places hold the largest key, so the
-//! number of keys that are less selects the child in an internal node and the place in a leaf.
+//! In a leaf, pointer `i` is the trie of key `i`. In an internal node, key `i` bounds child `i` from above, and every key below child `i +
+//! 1` is larger; the last child has no bound. Unused places hold the largest key, so the number of keys that are less selects the child or
+//! the place.
 //!
-//! Invariant: all leaves are equally deep; a node except the root has at least half of `m` entries, rounded up, and no node more than
-//! `m`; an internal root has at least two. Lookups read a [`TreeStore`]. A [`TreeWriter`] changes a store that no lookup reads.
+//! Invariant: all leaves are equally deep; a node except the root has at least half of `m` entries, rounded up, and no node more than `m`;
+//! an internal root has at least two. Lookups read a [`TreeStore`]. A [`TreeWriter`] changes a store that no lookup reads.
 
 use super::words::IndexKey;
 use fib::EngineError;
@@ -77,8 +77,7 @@ impl<W: IndexKey> TreeStore<W> {
         select_unpredictable(W::load(&self.keys, at) == key, value, 0)
     }
 
-    /// The number of keys less than `key` in the node that starts at place `start`: the binary search of section 5.1, without a branch on
-    /// the result of a comparison.
+    /// Counts the keys less than `key` by the binary search of section 5.1, without a branch on the result of a comparison.
     #[inline]
     fn less(&self, start: usize, key: W) -> usize {
         let keys = &self.keys[start * W::ATOMS..(start + self.places) * W::ATOMS];
@@ -145,7 +144,6 @@ pub(super) struct TreeWriter {
 }
 
 impl TreeWriter {
-    /// The writer of an empty tree of order `m`, at least 3.
     pub(super) fn new(m: usize) -> Self {
         Self { m, lens: vec![0], free: Vec::new(), keys: 0 }
     }
@@ -279,8 +277,7 @@ impl TreeWriter {
         self.write(store, node, &entries);
     }
 
-    /// Rebalances child `at` of `siblings`, whose `entries` are one too few: merges it with a neighbour, or splits the entries of both
-    /// evenly.
+    /// Merges child `at`, one entry short, with a neighbour, or splits the entries of both evenly. `entries` are the child's.
     fn balance<W: IndexKey>(
         &mut self,
         store: &TreeStore<W>,
@@ -477,7 +474,6 @@ mod tests {
         #[test]
         fn follows_a_map(m in 3usize..40, keys in prop::collection::vec(0u32..300, 1..600)) {
             churn::<u32>(m, &keys, |key| key);
-            // The largest key is an ordinary key, in every width.
             churn::<u32>(m, &keys, |key| u32::MAX - key);
             churn::<u64>(m, &keys, |key| u64::MAX - u64::from(key) * 0x1_0000_0001);
             churn::<u128>(m, &keys, |key| u128::MAX - (u128::from(key) << 77));

@@ -7,9 +7,7 @@
 //! - the longest prefix below it: a *priority* node, at which a lookup that matches it ends.
 //!
 //! Invariant: every node obeys that rule. So the set of prefixes determines the node of each prefix, up to the order of equally long
-//! prefixes.
-//!
-//! A [`TrieWriter`] changes tries that no lookup reads. All tries of a table share one pool of nodes; number 0 means no node.
+//! prefixes. A [`TrieWriter`] changes tries that no lookup reads. All tries of a table share one pool of nodes; number 0 means no node.
 
 use super::words::{TrieKey, TrieNode};
 use fib::{NextHopId, Prefix};
@@ -170,8 +168,7 @@ fn below<K: TrieKey>(step: TrieStep, bit: u32, node: TrieNode<K>) -> TrieStep {
     TrieStep { node: node.child(bit), position: step.position + 1, above: Some((step.node, bit)) }
 }
 
-/// The node below `step` with the longest prefix. A priority node has the longest prefix of its subtree; below an ordinary node a search
-/// is needed.
+/// A priority node has the longest prefix of its subtree; below an ordinary node a search is needed.
 fn longest_below<K: TrieKey>(nodes: &[K::Raw], step: TrieStep) -> Option<TrieStep> {
     let mut longest: Option<(u8, TrieStep)> = None;
     let mut stack = vec![step];
@@ -244,7 +241,6 @@ mod tests {
             assert_eq!(self.writer.depths[usize::from(self.trie.base == 0)], depths);
         }
 
-        /// Checks the subtree and returns its longest prefix.
         fn check_node(
             &self,
             at: u32,
@@ -278,7 +274,6 @@ mod tests {
         let mut trie = FollowedTrie::<K>::new(base, changes.len());
         for (bits, len, hop) in changes {
             let len = base + len % (K::BITS - base + 1);
-            // Few bits directly past the base, so that prefixes nest and lie close together.
             let address = K::from_high_bits(bits << 120 >> base);
             let next_hop = NextHopId::new(*hop).unwrap_or(NextHopId::NONE);
             trie.set(Prefix::truncating(address, len), next_hop);

@@ -1,7 +1,6 @@
 //! The memory layout of index-tree keys and of priority-trie nodes.
 //!
-//! Both are atomic words, loaded and stored relaxed. A table has two copies, and the writer changes only the copy that no lookup reads
-//! (see `family`), so no order among words is needed.
+//! Both are atomic words, loaded and stored relaxed: the writer changes only the copy that no lookup reads (see `family`).
 
 use super::params::{MihtParams, Order};
 use fib::{Key, NextHopId, Prefix};

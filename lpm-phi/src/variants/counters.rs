@@ -1,7 +1,6 @@
-//! The counters of a filter (CBF, section 3.1): the number of keys that set each bit. Readers never see them.
-//!
-//! A counter is a byte. At 255 it is *saturated*: it no longer counts the keys that share its bit, so it is never decremented and its bit
-//! stays set. That can cause a false positive but never lose a route. Saturated counters are reset when the filter's last key is removed.
+//! The counters of a filter (CBF, section 3.1): the number of keys that set each bit, a byte each. At 255 a counter is *saturated*: it is
+//! never decremented and its bit stays set. That can cause a false positive but never lose a route. Saturated counters are reset when the
+//! filter's last key is removed.
 
 #[derive(Debug)]
 pub(super) struct FilterCounters {
@@ -154,7 +153,6 @@ mod tests {
         Some((v4, v6))
     }
 
-    /// The false-positive rate of a filter with `keys`, measured with `others`, which are not in `keys`.
     fn rate_among<W: LevelKey>(keys: &BTreeSet<W>, others: &[W], name: HashName, fpr: f64) -> f64 {
         let mut filter = Counting::new(FilterSize::for_rate(keys.len() as u64, fpr), name);
         keys.iter().for_each(|key| filter.insert(*key));
@@ -162,8 +160,7 @@ mod tests {
         others.iter().filter(|key| filter.passes(**key)).count() as f64 / others.len() as f64
     }
 
-    /// Murmur and H2 meet every target rate. Knuth and `rand` come close to it at 30 %, the paper's choice: their hashes of neighbouring
-    /// prefixes lie on a lattice, as the paper found (section 6.2).
+    /// Knuth and `rand` only come close at 30 %: their hashes of neighbouring prefixes lie on a lattice, as the paper found (section 6.2).
     #[test]
     fn the_measured_rate_is_the_asked_one_on_real_tables() {
         let Some((v4, v6)) = real_keys() else { return };

@@ -1,12 +1,10 @@
-//! The hash functions that the paper compares (section 4.3.2), used as in the paper: a key is an address with the bits past the level's
-//! length cleared, a hash has 32 bits, and the remainder by the size of a filter or table is the index.
+//! The hash functions that the paper compares (section 4.3.2): a key is an address with the bits past the level's length cleared, a hash
+//! has 32 bits, and the remainder by the size of a filter or table is the index. Filter bits come from double hashing, `g_i = h1 + i * h2`
+//! (section 4.1), with h1 the key's hash and h2 the hash of h1.
 //!
-//! Filter bits come from double hashing, `g_i = h1 + i * h2` (section 4.1), with h1 the key's hash and h2 the hash of h1. `rand` is the
-//! costly hash of the baseline (section 6.3): the C library's `rand_r`; each further hash is one more call. Its first seed is the address
-//! in network byte order, as in a socket address: the generator uses the low 27 bits of a seed, which in host order lack a prefix's first
-//! bits.
-//!
-//! On real tables Murmur and H2 meet the target false-positive rate; Knuth and `rand` exceed it, most at low targets.
+//! `rand` is the costly hash of the baseline (section 6.3): the C library's `rand_r`; each further hash is one more call. Its first seed
+//! is the address in network byte order, as in a socket address: the generator uses the low 27 bits of a seed, which in host order lack a
+//! prefix's first bits. Murmur and H2 meet the target false-positive rate on real tables; Knuth and `rand` exceed it.
 
 use crate::bloom::hash::murmur32_of;
 use lpm_core::lanes::{Scalar, Words};
@@ -85,14 +83,12 @@ fn murmur_block<W: Words>(words: W, state: W::Vector, block: W::Vector) -> W::Ve
     words.add(five_fold, words.splat(MURMUR_ADD))
 }
 
-/// [`murmur3_32`] of each word.
 #[inline(always)]
 pub(crate) fn murmur3_32_of<W: Words>(words: W, x: W::Vector) -> W::Vector {
     let state = murmur_block(words, words.splat(0), x);
     murmur32_of(words, words.xor(state, words.splat(4)))
 }
 
-/// [`murmur3_64`] of each word of 64 bits, given as two halves.
 #[inline(always)]
 pub(crate) fn murmur3_64_of<W: Words>(words: W, low: W::Vector, high: W::Vector) -> W::Vector {
     let state = murmur_block(words, murmur_block(words, words.splat(0), low), high);
@@ -251,7 +247,6 @@ mod tests {
 
     #[test]
     fn h2_on_known_values() {
-        // Algorithm 3 in C.
         let known = [
             (0, 0),
             (1, 0x3125_1ba7),
@@ -270,7 +265,6 @@ mod tests {
         assert!((1..1000_u64).any(|x| !knuth_64(x << 32).is_multiple_of(2)));
     }
 
-    /// The generator uses 27 bits of its seed, which must include the first bits of addresses.
     #[test]
     fn rand_tells_short_prefixes_apart() {
         let of_v4: BTreeSet<u32> = (0..1 << 16).map(|x: u32| (x << 16).hash(HashName::Rand)).collect();

@@ -7,15 +7,6 @@
 //! | `bloom-baseline` | a direct array of 2^20, then /24 and /32 | the levels of DPCPE | any pair, by default `rand` |
 //!
 //! IPv6 routes past /64, which the paper does not have, are in a separate table behind one more filter.
-//!
-//! | module | contents |
-//! |---|---|
-//! | [`params`] | parameters |
-//! | [`hash`] | Murmur, Knuth, H2 and `rand`, any pair for filter and table |
-//! | `counters` | the counters of a filter |
-//! | `divisor` | remainders by a constant |
-//! | `table`, `shape` | the part that lookups read, and its sizes |
-//! | `writer` | updates, in two copies of which readers see one |
 
 mod counters;
 pub(crate) mod divisor;

@@ -54,8 +54,7 @@ pub enum FilterSizing {
 pub enum BucketCount {
     /// An odd number: a hash that preserves divisibility (Knuth's) reaches every bucket.
     Odd,
-    /// Four times an odd number: such a hash reaches half of the buckets for keys divisible by 2, and a quarter for keys divisible by 4
-    /// (section 6.2).
+    /// Four times an odd number: Knuth's hash reaches half of the buckets for keys divisible by 2, a quarter for 4 (section 6.2).
     Even,
 }
 
@@ -89,12 +88,10 @@ impl AsRef<Common> for VariantParams {
 }
 
 impl VariantParams {
-    /// Reads the parameters `fpr` (0.01..0.9), `filter-hash`, `table-hash` or both as `hash` (`murmur`, `knuth`, `h2`, `rand`), `filters`
-    /// (`exact`, `paper`), `buckets` (`odd`, `even`) and, for `bloom-baseline`, `levels` (`auto`, 1..64) and `dpcpe` (`optimum`,
-    /// `greedy`).
-    ///
-    /// By default `bloom-naive` hashes by H2 and runs on the best instruction set for its hashes; `bloom-baseline` hashes by `rand` and
-    /// is scalar, as in the paper.
+    /// Reads `fpr` (0.01..0.9), `filter-hash`, `table-hash` or both as `hash` (`murmur`, `knuth`, `h2`, `rand`), `filters` (`exact`,
+    /// `paper`), `buckets` (`odd`, `even`) and, for `bloom-baseline`, `levels` (`auto`, 1..64) and `dpcpe` (`optimum`, `greedy`). By
+    /// default `bloom-naive` hashes by H2 and runs on the best instruction set; `bloom-baseline` hashes by `rand` and is scalar, as in the
+    /// paper.
     ///
     /// # Errors
     /// [`EngineError::Parameter`] for an unknown parameter or value, and for `rand` with a vector instruction set; [`EngineError::Isa`]

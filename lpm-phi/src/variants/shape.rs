@@ -1,7 +1,6 @@
 //! Plans the tables of `bloom-naive` and `bloom-baseline`: levels, filters by the target rate, buckets, entries.
 //!
-//! Each level's filter and table are sized for the level's entries (asymmetric filters, section 3.2). A filter is exact for the entries
-//! at the time of building; room for an eighth more avoids rebuilding after small deltas.
+//! Filters and tables are sized for their level's entries (asymmetric filters, section 3.2), with room for an eighth more.
 
 use super::divisor::Divisor;
 use super::hash::LevelKey;
@@ -101,10 +100,7 @@ pub(crate) struct VariantPlan {
 }
 
 impl VariantPlan {
-    /// The plan for `routes`, which must be sorted.
-    ///
-    /// # Errors
-    /// [`EngineError::Full`] for more words than a gather can index, and for impossible levels.
+    /// `routes` must be sorted. [`EngineError::Full`] for more words than a gather can index, and for impossible levels.
     pub(super) fn for_routes<K: TableKey>(
         routes: &[(Prefix<K>, NextHopId)],
         params: &VariantParams,
@@ -245,7 +241,6 @@ mod tests {
         assert!(sizes.first() < sizes.last(), "{sizes:?}");
     }
 
-    /// Sections 3.2 and 4.2: lengths to 20 lie in the direct array, 21 to 24 are expanded to G1, 25 to 32 to G2.
     #[test]
     fn ipv4_has_a_direct_array_of_20_bits_and_two_groups() {
         let VariantPlan { shape, groups, .. } = planned(&generated::<u32>(), Variant::Baseline, &[]);
@@ -289,7 +284,6 @@ mod tests {
         100.0 * reached.len() as f64 / f64::from(level.bucket_count.n)
     }
 
-    /// The paper's explanation of Knuth's collisions (section 6.2).
     #[test]
     fn knuth_leaves_half_of_an_even_number_of_buckets_unused() {
         assert_eq!(reached("even", 1), 100.0);
@@ -297,7 +291,6 @@ mod tests {
         assert_eq!(reached("odd", 2), 100.0);
     }
 
-    /// The same for keys divisible by 4.
     #[test]
     fn knuth_leaves_three_quarters_of_an_even_number_of_buckets_unused() {
         assert_eq!(reached("even", 4), 25.0);

@@ -5,8 +5,8 @@
 //! bucket         number of the first entry of a list, or 0
 //! entry          key, low word | key, high word | 24..32 owner's length, 0..24 next-hop id | number of the next entry or 0
 //! ```
-//! A filter is a plain array of m bits. A hash table has buckets with linked lists, as many buckets as entries (section 6.2). The words
-//! and the routes past /64 have two copies ([`Copies`]), so every batch sees one generation during any delta.
+//! A hash table has buckets with linked lists, as many buckets as entries (section 6.2). The words and the routes past /64 have two copies
+//! ([`Copies`]), so every batch sees one generation during any delta.
 
 use super::divisor::Divisor;
 use super::hash::{HashName, LevelKey, filter_hashes};
@@ -36,12 +36,10 @@ pub(crate) struct VariantTable {
 /// One copy of the mutable part of a table.
 #[derive(Debug)]
 pub(crate) struct VariantWords {
-    /// Direct entries, filters, buckets and entries.
     pub(crate) words: Array<AtomicU32>,
     pub(crate) deep: Deep,
 }
 
-/// The layout of a table, fixed when it is built.
 #[derive(Clone, Debug)]
 pub(crate) struct VariantShape {
     /// Leading bits that index the direct entries; with 0 the only entry is the default route's.
@@ -92,8 +90,7 @@ impl VariantLevel {
 }
 
 impl VariantShape {
-    /// Returns whether a key's filter hash also selects its bucket (section 4.1): if both use the same function, and it is cheap. The
-    /// costly hash of the baseline is computed again, as in the paper.
+    /// Whether a key's filter hash also selects its bucket (section 4.1). The baseline computes its costly hash again.
     #[inline]
     pub(crate) fn reuses_hash(&self) -> bool {
         self.filter_hash == self.table_hash && self.filter_hash != HashName::Rand
@@ -155,7 +152,6 @@ impl VariantTable {
     }
 }
 
-/// The next hop of the key with these words, searched for in the list that begins with the entry `head`.
 #[inline]
 pub(crate) fn next_hop(table: &VariantTable, words: &VariantWords, head: u32, key: [u32; 2]) -> Option<u32> {
     let number = words.find(&table.shape, head, key);

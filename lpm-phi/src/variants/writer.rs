@@ -1,8 +1,7 @@
 //! The writer of one family's tables of `bloom-naive` and `bloom-baseline`.
 //!
 //! It changes the spare copy, logs each store, and publishes that copy; before the next delta, when a grace period has ended, it repeats
-//! the logged stores on the other copy. [`update::apply`](crate::bloom::update) expands entries and chooses their owners, as for the
-//! engine `bloom`; no lookup reads the spare copy, so a delta needs no grace period.
+//! the logged stores on the other copy. [`update::apply`](crate::bloom::update) expands entries and chooses their owners.
 
 use super::counters::FilterCounters;
 use super::hash::LevelKey;
@@ -251,7 +250,6 @@ impl<K: TableKey> FibTable<K> for VariantWriter<K> {
         !self.notes.words.is_empty() || !self.notes.deep.is_empty()
     }
 
-    /// Repeats the stores to the published copy on the spare one.
     fn grace_over(&mut self) {
         let spare = self.table.copies.spare();
         for (at, word) in self.notes.words.drain(..) {

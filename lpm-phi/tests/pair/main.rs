@@ -47,7 +47,6 @@ fn boxed(first: First, second: Half, pairs: &[(&str, &str)]) -> Result<Box<dyn E
     Ok(Paired::coop(first, second, pairs).engine)
 }
 
-/// The notifications that a listener got.
 type Notifications = Arc<Mutex<Vec<(&'static str, Why)>>>;
 
 fn listener(notifications: &Notifications) -> Listener {
@@ -87,7 +86,6 @@ impl Role {
     }
 }
 
-/// A pair, the state of its halves, and its listener's notifications.
 struct Paired {
     engine: Box<dyn EngineWriter>,
     service: Arc<Service>,
@@ -108,7 +106,6 @@ impl Paired {
         Self { service: engine.service(), engine: Box::new(engine), notifications }
     }
 
-    /// Adds routes. Returns keys for them, and a reader with three slots of 1024 keys.
     fn loaded(&mut self) -> (Keyed, Box<dyn EngineReader>) {
         (Keyed::new(self.engine.as_mut()), self.engine.reader(3, 1024).unwrap())
     }
@@ -174,7 +171,6 @@ fn splits_at_the_ends_keep_the_contract() {
     }
 }
 
-/// A table over the memory limit is refused as a whole by two engines with equal limits, and both stay in service.
 #[test]
 fn memory_limits() {
     for separate in [true, false] {
@@ -271,7 +267,6 @@ fn collect(reader: &mut dyn EngineReader, slot: u16) -> Result<Vec<NextHopId>, E
     unreachable!("the number of polls has no end")
 }
 
-/// Submits batches of both families to three slots, collects them in another order, looks up keys directly, and checks all answers.
 fn ask(keyed: &Keyed, reader: &mut dyn EngineReader, case: &str) {
     for len in [0, 1, 31, 32, 33, 100, 255, 256, 1000, 1024] {
         for slot in 0..3_u16 {
@@ -367,8 +362,7 @@ fn late_answers_are_waited_for_and_answers_that_never_come_are_not() {
     }
 }
 
-/// Each reader looks up its batches in flight again, the second one without waiting for its limit. The half that wakes up later with
-/// stale answers is not used.
+/// The half that wakes up later with stale answers is not used.
 #[test]
 fn a_stall_is_met_once_and_late_answers_are_not_taken() {
     for role in [Role::CoopFirst, Role::Primary] {
@@ -513,8 +507,7 @@ fn a_delta_is_taken_by_both_or_refused_whole_or_costs_the_half_that_fails() {
     assert_eq!(engine.generation(), Generation(2));
 }
 
-/// Keys in flight on a half that misses a delta are looked up again, so their answers belong to the new generation. The same holds for a
-/// half that fails after it has accepted the delta.
+/// Keys in flight on a half that misses a delta, or fails after it, are looked up again: their answers belong to the new generation.
 #[test]
 fn no_answer_of_a_half_that_missed_a_delta_is_given_out() {
     for role in [Role::CoopFirst, Role::Primary] {

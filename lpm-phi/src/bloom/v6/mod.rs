@@ -118,7 +118,6 @@ impl Writer6 {
         ((chunk as usize) << low_bits) | within
     }
 
-    /// The number of the chunk of `address`, which is created if needed.
     fn chunk(&mut self, address: u128) -> u32 {
         let top = top_of(address);
         let word = self.table.top[top].load(Ordering::Relaxed);
@@ -139,7 +138,6 @@ impl Writer6 {
         chunk
     }
 
-    /// Counts one more or one less entry of `level` below the chunk entry of `address`.
     fn count_below(&mut self, address: u128, level: u8, more: bool) {
         let at = self.chunk_entry(address);
         let entry = &self.table.chunks[at];
@@ -173,7 +171,6 @@ impl Writer6 {
         self.count_below(prefix.address(), LEVELS as u8, more);
     }
 
-    /// Calls `change` with each direct entry that `prefix` covers and its owner's length.
     fn for_direct(&mut self, prefix: Prefix6, mut change: impl FnMut(&AtomicU32, &mut u8)) {
         let low_bits = u32::from(self.table.direct_bits) - 16;
         if prefix.len() > 16 {

@@ -1,8 +1,6 @@
-//! The IPv6 table of Bloomfwd (section 4.2): expansion levels, each a counting Bloom filter with its hash table, below a direct part;
-//! prefixes past /64 are in a separate table (`deep`).
-//!
-//! The direct part has two steps, 16 bits and then 4 to 16 more (as many as its memory allows), and each entry has a mask of the levels
-//! with entries below it. A lookup tries only those, deepest first; uniform random addresses mostly end in the direct part.
+//! The IPv6 table of Bloomfwd (section 4.2): expansion levels, each a counting Bloom filter with its hash table, below a direct part of
+//! two steps, 16 bits and then 4 to 16 more. Prefixes past /64 are in a separate table (`deep`). Each direct entry has a mask of the
+//! levels with entries below it, and a lookup tries only those, deepest first; uniform random addresses mostly end in the direct part.
 //!
 //! ```text
 //! top entry      31 a chunk follows | 0..24 its number;   or   0..24 next-hop id
@@ -21,7 +19,6 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 pub(crate) const LEVELS: usize = 7;
 pub(crate) const DEEP_BIT: u32 = 1 << 7;
 pub(crate) const CHUNK: u32 = 1 << 31;
-/// Mask of the next-hop id or the chunk's number.
 pub(crate) const HOP_MASK: u32 = (1 << 24) - 1;
 pub(crate) const MASK_SHIFT: u32 = 24;
 
@@ -36,9 +33,7 @@ pub(crate) struct Table6 {
     /// Chunks of 2^(direct_bits - 16) entries.
     pub(crate) chunks: Array<AtomicU32>,
     pub(crate) direct_bits: u8,
-    /// Next-hop ids by the index that slots hold.
     pub(crate) hop_ids: Array<AtomicU32>,
-    /// The filters, level after level.
     pub(crate) filter: Array<AtomicU32>,
     /// The lines, level after level, then overflow lines.
     pub(crate) lines: Array<AtomicU64>,
@@ -73,7 +68,6 @@ impl Table6 {
         (top & CHUNK != 0).then_some(top & HOP_MASK)
     }
 
-    /// The first line of `level` for a key with this hash below a chunk.
     #[inline]
     pub(crate) fn line(&self, level: usize, hash: u32, chunk: u32) -> usize {
         (self.levels.line_start[level] + scale(hash, self.levels.lines[level]) + chunk) as usize

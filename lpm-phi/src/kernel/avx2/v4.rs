@@ -61,8 +61,7 @@ impl List4 {
     }
 }
 
-/// Stage 1: the direct array answers every key. Keys with longer prefixes below are listed; keys of blocks that are dense in G1 become
-/// probes at once.
+/// Stage 1: keys with longer prefixes below are listed; keys of blocks that are dense in G1 become probes at once.
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 fn direct(table: &Table4, keys: &[u32], out: &mut [NextHopId], lists: &mut Lists4) {
     let Lists4 { entries, in_g1, in_g2, g1, .. } = lists;
@@ -86,7 +85,6 @@ fn direct(table: &Table4, keys: &[u32], out: &mut [NextHopId], lists: &mut Lists
     }
 }
 
-/// Stage 2, keys of dense blocks: computes tag and line of each probe.
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 fn hash_all<const MURMUR: bool>(level: &Level4, probes: &mut Probes4) {
     let len = probes.len.min(PIECE);
@@ -97,8 +95,7 @@ fn hash_all<const MURMUR: bool>(level: &Level4, probes: &mut Probes4) {
     }
 }
 
-/// Stage 2: keys that pass the filter become probes; the others are appended to `next`, if given. The level's keys omit the last `SHIFT`
-/// bits of an address.
+/// Stage 2: keys that pass become probes; others are appended to `next`, if given. The level's keys omit an address's last `SHIFT` bits.
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 fn filter<const MURMUR: bool, const SHIFT: u32>(
     level: &Level4,

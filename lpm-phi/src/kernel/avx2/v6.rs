@@ -94,8 +94,7 @@ fn direct(table: &Table6, piece: &mut Piece6<'_>, lists: &mut Lists6) {
     }
 }
 
-/// Stage 2: tests each key against the filter of its deepest level and clears that level from its mask. Keys that pass become probes; the
-/// others are appended to `next` if they have a level left.
+/// Stage 2: tests each key at its deepest level and clears that level. Keys that pass become probes; others with a level left join `next`.
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
 fn filter<const MURMUR: bool>(
     table: &Table6,

@@ -1,13 +1,10 @@
 //! The AVX-512F kernels for Knights Landing: F and CD alone, no BW, DQ or VL instruction.
 //!
-//! Loads of a lookup. IPv4: one word of the direct array for each key; for keys with longer prefixes below, one table line, preceded by
-//! one gathered filter word unless their block is dense in G1. IPv6: two words of the direct part; for each level searched, one gathered
-//! filter word, and one line if the key passes. `lpm-bench lookup` reports the share of keys that the direct part answers.
-//!
-//! IPv4 is bound by L3 bandwidth, IPv6 by instructions: most calls take three levels or more, each with hash, filter and lines. Compared
-//! with one loop that gathers and probes, these kernels read direct entries with plain loads, of which more can be in flight than of
-//! gathers; they do not branch on the result; and they process found slots in a second loop, so that probes waiting for their lines do
-//! not fill the out-of-order window.
+//! IPv4 loads one word of the direct array for each key; for keys with longer prefixes below, one table line, preceded by one gathered
+//! filter word unless their block is dense in G1. IPv6 loads two words of the direct part; for each level searched, one gathered filter
+//! word, and one line if the key passes. IPv4 is bound by L3 bandwidth, IPv6 by instructions. Direct entries are plain loads, of which
+//! more can be in flight than of gathers; nothing branches on the result; and found slots are processed in a second loop, so that probes
+//! waiting for their lines do not fill the out-of-order window.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -29,8 +26,7 @@ use std::arch::x86_64::*;
 pub(super) use v4::lookup_v4;
 pub(super) use v6::lookup_v6;
 
-/// Looks up a piece of IPv4 keys and one of IPv6 keys. Their stages alternate, so that one family's lines arrive while the other's keys
-/// are processed; this is faster for mixed bursts than two calls.
+/// The stages of two pieces alternate, so that one family's lines arrive while the other's keys are processed: faster than two calls.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 pub(super) fn lookup_both(
     tables: (&Table4, &Table6),

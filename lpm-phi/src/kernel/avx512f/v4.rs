@@ -38,7 +38,6 @@ fn lookup_v4_by<const MURMUR: bool>(
     }
 }
 
-/// Stage 1 for IPv4, and the prefetches of a piece.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 pub(super) fn start_v4<const MURMUR: bool>(
@@ -54,7 +53,6 @@ pub(super) fn start_v4<const MURMUR: bool>(
     direct_v4::<MURMUR>(&table.levels[0], entries, keys, out, in_g1, in_g2, probes_g1);
 }
 
-/// The other stages for IPv4, of a piece that [`start_v4`] began.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 pub(super) fn finish_v4<const MURMUR: bool>(table: &Table4, lists: &mut Lists4, out: &mut [NextHopId]) {
@@ -74,8 +72,7 @@ pub(super) fn finish_v4<const MURMUR: bool>(table: &Table4, lists: &mut Lists4, 
     answer_v4::<false>(table, g1, probes_g1, out, in_g1);
 }
 
-/// Stage 1 for IPv4, first step: loads the direct entry of each key. Independent plain loads keep more in flight than gathers would, even
-/// gathers of prefetched lines.
+/// Stage 1, first step. Independent plain loads keep more in flight than gathers would, even gathers of prefetched lines.
 #[inline]
 fn load_v4(table: &Table4, keys: &[u32], entries: &mut DirectEntries) {
     let direct = table.direct.as_ptr();
@@ -85,9 +82,8 @@ fn load_v4(table: &Table4, keys: &[u32], entries: &mut DirectEntries) {
     }
 }
 
-/// Stage 1 for IPv4, second step: the direct entries answer every key. Keys with longer prefixes below are listed; keys of blocks that
-/// are dense in G1 become probes at once. The entries below a key are unpredictable, so nothing branches on them, except for G2 and
-/// blocks that are not dense: many tables have none of these.
+/// Stage 1, second step: keys with longer prefixes below are listed; keys of blocks that are dense in G1 become probes at once. The
+/// entries are unpredictable, so nothing branches on them, except for G2 and blocks that are not dense: many tables have none.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn direct_v4<const MURMUR: bool>(
@@ -165,8 +161,7 @@ impl List4 {
     }
 }
 
-/// Stage 2 for IPv4: keys that pass the filter become probes; the others are appended to `next`, if given. The level's keys omit the last
-/// `SHIFT` bits of an address.
+/// Stage 2: keys that pass become probes; others are appended to `next`, if given. The level's keys omit an address's last `SHIFT` bits.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn filter_v4<const MURMUR: bool, const SHIFT: u32>(
@@ -230,9 +225,8 @@ fn ask_v4(level: &Level4, probes: &Probes4) {
     }
 }
 
-/// Stage 3 for IPv4: finds each probe's tag in its line, which was prefetched [`AHEAD`] probes earlier. Whether it is found is
-/// unpredictable, so neither this nor [`answer_v4`] branches on it. [`answer_v4`] is a second loop: a probe that waits for its line
-/// should keep few others out of the out-of-order window.
+/// Stage 3: finds each probe's tag in its line, which was prefetched [`AHEAD`] probes earlier. Hits are unpredictable, so nothing branches
+/// on them. [`answer_v4`] is a second loop: a probe that waits for its line should keep few others out of the out-of-order window.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn probe_v4(level: &Level4, probes: &mut Probes4) {

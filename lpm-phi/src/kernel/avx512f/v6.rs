@@ -48,7 +48,6 @@ fn lookup_v6_by<const MURMUR: bool>(
     }
 }
 
-/// Stage 1 for IPv6, first step, and the prefetches of a piece.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 pub(super) fn start_v6(table: &Table6, lists: &mut Lists6, piece: &mut Piece6<'_>) {
@@ -107,8 +106,8 @@ pub(super) fn finish_v6<const MURMUR: bool>(
     }
 }
 
-/// Stage 2 for IPv6: makes the probes of a round, and prefetches the lines of the first [`AHEAD`]. Returns whether they cover all levels
-/// of the keys in `now`, at most `few`; otherwise keys that did not pass their filter are in `next`.
+/// Stage 2: makes the probes of a round, and prefetches the first [`AHEAD`] lines. Returns whether they cover all levels of the keys in
+/// `now`, at most `few`; otherwise keys that did not pass their filter are in `next`.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn ask_v6<const MURMUR: bool>(
@@ -278,7 +277,6 @@ impl Levels6 {
         }
     }
 
-    /// The keys of eight addresses, each at its level.
     #[target_feature(enable = "avx512f")]
     #[inline]
     fn keys(&self, addresses: __m512i, level: __m256i) -> __m512i {
@@ -292,7 +290,6 @@ struct Search {
     /// 0 if the level is past /64.
     above: __m512i,
     level: __m512i,
-    /// The keys of that level.
     keys: [__m512i; 2],
     hash: __m512i,
     chunk: __m512i,
@@ -348,11 +345,9 @@ fn items(list: &List6, at: usize) -> (__m512i, [__m512i; 2]) {
     }
 }
 
-/// Stage 2 for the last keys of a piece: probes for all of their levels, without filters, where a round for each level would wait for few
-/// loads. Returns `false` if a key has a level past /64.
-///
-/// The update protocol requires that the lines of a key are loaded deepest level first, and that a level's filter is read only after the
-/// deeper lines. So no filter is read here.
+/// Stage 2 for the last keys of a piece: probes for all of their levels, where a round for each level would wait for few loads. Returns
+/// `false` if a key has a level past /64. The update protocol requires that the lines of a key are loaded deepest level first, and that a
+/// level's filter is read only after the deeper lines. So no filter is read here.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn all_levels_v6<const MURMUR: bool>(table: &Table6, list: &List6, probes: &mut Probes6) -> bool {
@@ -376,8 +371,7 @@ fn all_levels_v6<const MURMUR: bool>(table: &Table6, list: &List6, probes: &mut 
     true
 }
 
-/// Stage 2 for IPv6: tests each key against the filter of its deepest level and clears that level from its mask. Keys that pass become
-/// probes; the others are appended to `next` if they have a level left.
+/// Stage 2: tests each key at its deepest level and clears that level. Keys that pass become probes; others with a level left join `next`.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn filter_v6<const MURMUR: bool>(
@@ -434,8 +428,7 @@ fn finish_deep(table: &Table6, piece: &mut Piece6<'_>, deep: __mmask16, items: &
     missed
 }
 
-/// Stage 3 for IPv6: finds each probe's tag in its line, which was prefetched [`AHEAD`] probes earlier. [`answer_v6`] is a second loop,
-/// as for `probe_v4`.
+/// Stage 3: finds each probe's tag in its line, which was prefetched [`AHEAD`] probes earlier; [`answer_v6`] is a second loop.
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
 #[inline]
 fn probe_v6(table: &Table6, probes: &mut Probes6) {

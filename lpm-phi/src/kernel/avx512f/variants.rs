@@ -1,7 +1,5 @@
-//! The lookups of `bloom-naive` and `bloom-baseline`, sixteen keys at a time: hashes, remainders and filter tests in vectors.
-//!
-//! A key is one 32-bit word (IPv4) or two (the first half of an IPv6 address). A vector holds one word of each of sixteen keys, so all
-//! hashes are 32-bit arithmetic, which Knights Landing supports.
+//! The lookups of `bloom-naive` and `bloom-baseline`, sixteen keys at a time. A key is one 32-bit word (IPv4) or two (the first half of an
+//! IPv6 address), and a vector holds one word of each, so all hashes are 32-bit arithmetic, which Knights Landing supports.
 
 use crate::bloom::hash::h2_of;
 use crate::variants::hash::{HashName, KNUTH_32, KNUTH_64, murmur3_32_of, murmur3_64_of};
