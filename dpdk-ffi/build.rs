@@ -1,7 +1,6 @@
 //! Finds libdpdk, compiles the shim of its inline functions, and writes the raw bindings.
 //!
-//! Three things can be missing on a fresh machine, and each has its own message with the Debian packages that bring it:
-//! libdpdk (22.11 or newer), libclang (bindgen reads the headers with it), a C compiler.
+//! A fresh machine may lack libdpdk 22.11 or newer, libclang for bindgen, a C compiler; each has a message with the Debian packages.
 
 use std::env;
 use std::panic::AssertUnwindSafe;
@@ -28,8 +27,7 @@ const FUNCTIONS: &str = "dffi_.*|rte_eal_init|rte_eal_cleanup|rte_eal_has_hugepa
     |rte_fib6?_(create|free|add|delete|lookup_bulk|select_lookup)|rte_lpm_(create|free|add|delete)|rte_lpm6_(create|free)\
     |rte_vect_get_max_simd_bitwidth";
 
-/// Types that bindgen cannot lay out (bit fields, packing), or that stay opaque on purpose (the mbuf is read through `mbuf::Line0`, whose
-/// layout the shim asserts).
+/// Types that bindgen cannot lay out, or that stay opaque on purpose (the shim asserts the layout of `mbuf::Line0`).
 const OPAQUE: &str = "rte_mbuf|rte_mempool|rte_ring|rte_device|rte_tel_data|rte_lpm|rte_arp_ipv4|rte_arp_hdr|rte_l2tpv2_common_hdr\
     |rte_l2tpv2_combined_msg_hdr|rte_gtp_psc_generic_hdr";
 
@@ -65,8 +63,7 @@ fn build() -> Result<(), String> {
     write_bindings(&flags, &out)
 }
 
-/// All compiler flags of libdpdk. The pkg-config crate keeps only -I and -D, but `-include rte_config.h` and `-march` change structure
-/// layouts, so the flags are queried again.
+/// The pkg-config crate keeps only -I and -D, but `-include rte_config.h` and `-march` change structure layouts.
 fn cflags() -> Result<Vec<String>, String> {
     let tool = env::var("PKG_CONFIG").unwrap_or_else(|_| "pkg-config".into());
     let asked = Command::new(&tool)
@@ -79,10 +76,8 @@ fn cflags() -> Result<Vec<String>, String> {
     Ok(String::from_utf8_lossy(&asked.stdout).split_whitespace().map(str::to_owned).collect())
 }
 
-/// Makes Cargo rerun this script when DPDK is upgraded in place; otherwise Cargo only relinks, with bindings of the old headers.
-///
-/// Watches folders, not the files in them: packaged files keep the package's build time, which may be before our last build. A folder's
-/// time changes when a file in it is replaced, and Cargo checks that too.
+/// Makes Cargo rerun this script when DPDK is upgraded in place. Watches folders: packaged files keep the package's build time, which may
+/// be before our last build, but a folder's time changes when a file in it is replaced.
 fn watch(flags: &[String]) {
     let folders = flags.iter().filter_map(|flag| flag.strip_prefix("-I").map(Path::new));
     for folder in folders {

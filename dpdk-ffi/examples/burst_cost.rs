@@ -1,9 +1,7 @@
-//! Measures the cost of the safe wrappers in nanoseconds a packet: receiving and sending through rings, a pass over headers, and
-//! scattering a burst to ports.
+//! Measures the cost of the safe wrappers in nanoseconds a packet (best of many rounds): rings, a pass over headers, scattering.
 //!
 //! `cargo run --release -p dpdk-ffi --example burst_cost [BURST [EAL ARGUMENTS]]`, e.g. `128 --in-memory --no-pci --iova-mode=va -m 256`
-//! with huge pages; without them a burst of 128 touches more pages than the TLB holds, which is most of the cost of a pass. Reports the
-//! best of many rounds, which excludes the machine's other load.
+//! with huge pages; without them a burst of 128 touches more pages than the TLB holds, which is most of the cost of a pass.
 
 use std::hint::black_box;
 use std::slice::from_ref;

@@ -1,10 +1,7 @@
-//! A burst: an array of owned packets, filled and drained by queues and processed in passes by a datapath.
+//! A burst: an array of owned packets, filled and drained by queues and processed in passes by a datapath. Headers are read and written in
+//! Rust, and only the first cache line of the mbuf is touched. C is called only to free packets and to handle chains.
 //!
-//! It is an array of mbuf pointers with a length. Headers are read and written in Rust, in the packet's memory, and only the first cache
-//! line of the mbuf is touched. C is called only to free packets and to handle chains.
-//!
-//! Invariant: the first `len` entries are packets owned by this burst alone; the pointers of the other entries are never followed. The
-//! array has [`PAD`] entries more than the capacity.
+//! Invariant: the first `len` entries are packets owned by this burst alone; other entries ([`PAD`] beyond the capacity) are not followed.
 
 use crate::eal::{Eal, Token};
 use crate::error::DpdkError;
@@ -17,10 +14,8 @@ use std::ops::Range;
 /// Target in [`Burst::scatter`] for packets that go to the `dropped` burst.
 pub const DROP: u16 = u16::MAX;
 
-/// An owned array of packets of fixed capacity; dropping it frees its packets.
-///
-/// Accessors take an index and panic unless it is below [`Burst::len`], as slices do. A loop over `0..burst.len()` pays one bounds check
-/// a packet; [`Burst::iter`] pays none.
+/// An owned array of packets of fixed capacity; dropping it frees its packets. Accessors take an index and panic unless it is below
+/// [`Burst::len`]. A loop over `0..burst.len()` pays one bounds check a packet; [`Burst::iter`] pays none.
 pub struct Burst {
     mbufs: PaddedArray<Raw>,
     capacity: usize,
@@ -166,8 +161,7 @@ impl Burst {
         self.at(i).tag()
     }
 
-    /// Stores a caller-defined tag for packet `i`, in the mbuf field of the RSS hash. It survives rings and `net_ring` ports; a device
-    /// overwrites it.
+    /// Stores a caller-defined tag for packet `i` in the mbuf field of the RSS hash: rings keep it, a device overwrites it.
     #[inline(always)]
     pub fn set_tag(&mut self, i: usize, tag: u64) {
         self.at(i).set_tag(tag);
@@ -193,10 +187,7 @@ impl Burst {
         self.at(i).append(bytes, pool)
     }
 
-    /// Adds a packet at the end.
-    ///
-    /// # Errors
-    /// The packet, if the burst is full.
+    /// Adds a packet at the end; returns it if the burst is full.
     pub fn push(&mut self, packet: Mbuf) -> Result<(), Mbuf> {
         if self.room() == 0 {
             return Err(packet);
@@ -205,10 +196,8 @@ impl Burst {
         Ok(())
     }
 
-    /// Adds a packet of `header`, then the bytes `range` of packet `i` of `other`, as made by [`Mbuf::piece`]. Returns false, and adds
-    /// nothing, if this burst is full or `Mbuf::piece` would return `None`.
+    /// Adds [`Mbuf::piece`] of packet `i` of `other`. Returns false, and adds nothing, if this burst is full or there is no such piece.
     pub fn push_piece(&mut self, other: &Burst, i: usize, header: &[u8], range: &Range<u32>) -> bool {
-        // The room is checked first, so that a piece that was made has its place.
         self.room() > 0 && other.at(i).piece(header, range).is_some_and(|piece| self.put(piece))
     }
 
@@ -240,8 +229,7 @@ impl Burst {
         std::mem::swap(&mut self.starts, &mut other.starts);
     }
 
-    /// Passes each packet, in order, to `take` with its entry of `to`. Packets for which it returns false stay, in order; returns their
-    /// number.
+    /// Passes each packet to `take` with its entry of `to`. Packets for which it returns false stay, in order; returns their number.
     pub(crate) fn distribute(&mut self, to: &[u16], mut take: impl FnMut(u16, Raw) -> bool) -> usize {
         let mut stay = 0;
         self.starts.forget(0);
@@ -256,9 +244,8 @@ impl Burst {
         stay
     }
 
-    /// Linearizes each chain into one segment, for a port that cannot send chains
-    /// ([`TxQueue::takes_chains`](crate::TxQueue::takes_chains)). Packets whose first segment has no room for all their bytes are freed;
-    /// the others keep their order. Returns the number of packets and bytes freed.
+    /// Linearizes chains, for a port that cannot send them ([`TxQueue::takes_chains`](crate::TxQueue::takes_chains)). Packets whose first
+    /// segment has no room for all bytes are freed; the others keep their order. Returns the number of packets and bytes freed.
     pub fn linearize_or_free(&mut self) -> (usize, u64) {
         let (mut kept, mut freed_bytes) = (0, 0);
         let count = self.len;
@@ -312,7 +299,6 @@ impl Burst {
         self.mbufs[self.len..].as_mut_ptr().cast()
     }
 
-    /// Adds a packet at the end; returns `false` if the burst is full.
     #[inline(always)]
     pub(crate) fn put(&mut self, packet: Raw) -> bool {
         let has_room = self.len < self.capacity;
@@ -394,8 +380,6 @@ impl<'a> PacketRef<'a> {
     }
 }
 
-/// Cached data pointers and lengths of the packets of a burst, by index.
-///
 /// Invariant: for each packet below `noted` the entries match its mbuf, and the pointers of the [`LANES`] entries from `noted` on are
 /// valid too. Nothing outside this crate changes the data start of an owned packet; every removal of packets lowers `noted`.
 pub(crate) struct Starts {
@@ -417,7 +401,6 @@ impl Starts {
         }
     }
 
-    /// Drops the cache entries of the packets from index `from` on.
     #[inline(always)]
     fn forget(&mut self, from: usize) {
         self.noted = self.noted.min(from);

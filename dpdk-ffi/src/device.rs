@@ -19,7 +19,6 @@ const SOON: Duration = Duration::from_millis(10);
 /// Serializes ethdev's control calls, which several threads must not make at once.
 static CONTROL: Mutex<()> = Mutex::new(());
 
-/// Locks control calls on devices.
 pub(crate) fn control() -> MutexGuard<'static, ()> {
     CONTROL.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -76,8 +75,7 @@ pub(crate) fn exists(name: &str) -> bool {
     existing().into_iter().any(|port| name_of(port) == name)
 }
 
-/// Closes every port when EAL ends; a driver that owns ports closes them with its port. No handle is left, and dropping the last handle
-/// of each port has stopped it.
+/// Closes every port when EAL ends; a driver that owns ports closes them with its port. No handle is left, so all are stopped.
 pub(crate) fn close_all() {
     let _control = control();
     for port in unowned() {

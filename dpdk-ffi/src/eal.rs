@@ -1,7 +1,5 @@
-//! EAL as a value that its users hold, and virtual devices created and removed at run time.
-//!
-//! Every handle of this crate keeps a `Token`. `rte_eal_cleanup` runs when the last token is dropped, so no handle outlives the DPDK
-//! memory it points to.
+//! EAL as a value that its users hold, and virtual devices created and removed at run time. Every handle of this crate keeps a `Token`.
+//! `rte_eal_cleanup` runs when the last token is dropped, so no handle outlives the DPDK memory it points to.
 
 use std::ffi::CString;
 use std::ptr;
@@ -31,8 +29,7 @@ impl Drop for Running {
         // SAFETY: EAL runs, so the main lcore's number is set.
         let main = unsafe { sys::rte_get_main_lcore() };
         if lcore != main && lcore != sys::DFFI_LCORE_ID_ANY {
-            // The last handle was dropped on a worker lcore, whose thread EAL's cleanup would end. Either the process is about to end or
-            // a job was forgotten; the kernel frees the resources.
+            // The last handle was dropped on a worker lcore, whose thread EAL's cleanup would end.
             return;
         }
         device::close_all();
@@ -53,12 +50,9 @@ impl std::fmt::Debug for Eal {
 }
 
 impl Eal {
-    /// Starts EAL with `args` as on a DPDK program's command line, without the program's name, which is prepended. The calling thread
-    /// becomes the main lcore and is pinned to its CPUs. Threads that it spawns later inherit this affinity: spawn threads that should
-    /// run elsewhere before this call, or pin them.
-    ///
-    /// EAL logs to standard error, unless [`listen_to_log`](crate::listen_to_log) was called before. For `--help` it prints its usage and
-    /// ends the process.
+    /// Starts EAL with `args` as on a DPDK program's command line, without the program's name. The calling thread becomes the main lcore
+    /// and is pinned to its CPUs. Threads that it spawns later inherit this affinity: spawn others before this call, or pin them. EAL logs
+    /// to standard error, unless [`listen_to_log`](crate::listen_to_log) was called before; `--help` ends the process.
     ///
     /// # Errors
     /// [`DpdkError::Version`] if the library's release differs from the release this crate was compiled for; nothing is started then.
@@ -95,8 +89,7 @@ impl Eal {
         Ok(eal)
     }
 
-    /// Lets other processes (`dpdk-dumpcap`) capture on the ports of this one. Impossible with `--in-memory`, `--no-shconf` or
-    /// `--no-huge`, which hide this process from others.
+    /// Lets other processes (`dpdk-dumpcap`) capture on the ports. Impossible with `--in-memory`, `--no-shconf` or `--no-huge`.
     ///
     /// # Errors
     /// [`DpdkError::Call`], with errno 95 (`ENOTSUP`) if other processes cannot attach.
@@ -133,8 +126,7 @@ impl Eal {
         unsafe { sys::rte_eal_get_physmem_size() }
     }
 
-    /// Creates a virtual device, e.g. `("net_pcap0", "rx_pcap=in.pcap,tx_pcap=out.pcap")` or `("net_null0", "")`; its port has the same
-    /// name. Arguments may have any length.
+    /// Creates a virtual device, e.g. `("net_pcap0", "rx_pcap=in.pcap,tx_pcap=out.pcap")`; its port has the same name.
     ///
     /// # Errors
     /// [`DpdkError::NamedCall`] if the driver refuses (unknown driver, file not readable) or a port of this name exists (errno 17).

@@ -238,7 +238,6 @@ impl DpdkError {
         if wanted <= limit { Ok(()) } else { Err(Self::TooMuch { what, wanted, limit }) }
     }
 
-    /// Returns an error unless the call on a named object returned 0.
     #[inline]
     pub(crate) fn check_named(name: &str, call: &'static str, answer: i32) -> Result<(), Self> {
         if answer == 0 { Ok(()) } else { Err(Self::named(call, name, answer)) }

@@ -1,8 +1,7 @@
 //! DPDK's longest-prefix-match tables, for comparison with ours: `rte_fib`, `rte_fib6`, `rte_lpm`, `rte_lpm6`.
 //!
-//! A [`DpdkTable`] is the writer. Its [`Reader`]s look up on other threads while the table changes, as DPDK allows: one writer, any
-//! number of readers. A lookup *during* a change may return a next hop of neither the old nor the new table, because DPDK reuses a freed
-//! second-level group at once. Next hop 0 means "no route" here; DPDK's tables can hold it, but [`DpdkTable::add`] refuses it.
+//! A [`DpdkTable`] is the writer; its [`Reader`]s look up on other threads while it changes. A lookup *during* a change may return a next
+//! hop of neither table: DPDK reuses a freed second-level group at once. Next hop 0, no route, is refused by [`DpdkTable::add`].
 
 use std::ffi::CString;
 use std::ptr::NonNull;
@@ -17,8 +16,7 @@ pub use crate::fib_libraries::{
     EntryBytes, Library, LookupKind, RteFib, RteFib6, RteLpm, RteLpm6, Selectable, TableConfig,
 };
 
-/// The maximum length of a table's name. DPDK's limits are 64 (`rte_fib`) and 32 (`rte_lpm`) including the NUL, and it prepends up to 4
-/// characters to name the table's objects.
+/// DPDK's limits are 64 (`rte_fib`) and 32 (`rte_lpm`) including the NUL, and it prepends up to 4 characters to name the table's objects.
 const NAME_MAX: usize = 26;
 
 struct OwnedTable<L: Library> {
@@ -73,8 +71,7 @@ impl<L: Library> DpdkTable<L> {
     /// An empty table called `name` (at most 26 bytes, unique within the library).
     ///
     /// # Errors
-    /// [`DpdkError::TooMuch`] if a number exceeds the limits of an entry; [`DpdkError::NamedCall`] if memory is short (ENOMEM) or the
-    /// name is in use (EEXIST).
+    /// [`DpdkError::TooMuch`] beyond an entry's limits; [`DpdkError::NamedCall`] without memory (ENOMEM) or for a used name (EEXIST).
     pub fn new(eal: &Eal, name: &str, config: &TableConfig) -> Result<Self, DpdkError> {
         DpdkError::within("bytes of a table's name", name.len(), NAME_MAX)?;
         let c_name: CString = c_string("a table's name", name)?;
@@ -98,8 +95,7 @@ impl<L: Library> DpdkTable<L> {
     /// Sets the next hop of the route `address`/`len`; host bits are ignored.
     ///
     /// # Errors
-    /// [`DpdkError::TooMuch`] for a length or a next hop outside the library's limits; [`DpdkError::NamedCall`] without room for the
-    /// route or its groups (ENOSPC, ENOMEM).
+    /// [`DpdkError::TooMuch`] for a length or next hop outside the limits; [`DpdkError::NamedCall`] without room (ENOSPC, ENOMEM).
     pub fn add(&mut self, address: L::Key, len: u8, next_hop: u32) -> Result<(), DpdkError> {
         Self::checked_len(len)?;
         DpdkError::within("the next hop", next_hop as usize, self.next_hop_max as usize)?;
@@ -112,8 +108,7 @@ impl<L: Library> DpdkTable<L> {
     /// Removes the route `address`/`len`; returns `false` if it does not exist.
     ///
     /// # Errors
-    /// [`DpdkError::TooMuch`] for a length outside the library's limits; [`DpdkError::NamedCall`] if the entries of the route cannot be
-    /// rewritten (ENOSPC).
+    /// [`DpdkError::TooMuch`] for a length outside the limits; [`DpdkError::NamedCall`] if entries cannot be rewritten (ENOSPC).
     pub fn delete(&mut self, address: L::Key, len: u8) -> Result<bool, DpdkError> {
         /// The result of the `rte_fib` libraries and `rte_lpm6` for an unknown route.
         const ENOENT: i32 = -libc::ENOENT;
@@ -128,10 +123,7 @@ impl<L: Library> DpdkTable<L> {
         }
     }
 
-    /// Looks up `keys` into `answers`, which must have the same length.
-    ///
-    /// # Errors
-    /// [`DpdkError::TooMuch`] if the lengths differ.
+    /// Looks up `keys` into `answers`; [`DpdkError::TooMuch`] if their lengths differ.
     #[inline]
     pub fn lookup(&self, keys: &[L::Key], answers: &mut [L::Answer]) -> Result<(), DpdkError> {
         self.shared.lookup(keys, answers)
@@ -186,10 +178,7 @@ pub struct Reader<L: Library> {
 }
 
 impl<L: Library> Reader<L> {
-    /// Looks up `keys` into `answers`, which must have the same length.
-    ///
-    /// # Errors
-    /// [`DpdkError::TooMuch`] if the lengths differ.
+    /// Looks up `keys` into `answers`; [`DpdkError::TooMuch`] if their lengths differ.
     #[inline]
     pub fn lookup(&mut self, keys: &[L::Key], answers: &mut [L::Answer]) -> Result<(), DpdkError> {
         self.shared.lookup(keys, answers)

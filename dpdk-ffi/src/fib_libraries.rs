@@ -1,8 +1,5 @@
-//! The four lookup libraries of [`crate::fib::DpdkTable`]: their C functions and limits. `rte_lpm`'s lookup is an inline function, so it
-//! goes through the shim; the others are called directly.
-//!
-//! `rte_fib` and `rte_fib6` reserve one bit of an entry, so a 2-byte entry holds next hops and group numbers up to 2^15 - 1 and a 4-byte
-//! entry up to 2^31 - 1 (`get_max_nh` in DPDK's `lib/fib`).
+//! The lookup libraries of [`crate::fib::DpdkTable`]: C functions and limits. `rte_fib` and `rte_fib6` reserve one bit of an entry, so
+//! next hops and group numbers are below 2^15 (2 bytes) or 2^31 (`get_max_nh` in DPDK's `lib/fib`).
 
 use std::ffi::CStr;
 
@@ -52,8 +49,7 @@ pub enum LookupKind {
 pub struct TableConfig {
     /// The maximum number of routes. DPDK allocates their memory at once (in `rte_fib`, for twice as many nodes).
     pub routes_max: u32,
-    /// Second-level groups (`tbl8`) of 256 entries: one for each 24-bit block with longer prefixes, and in IPv6 one for each further
-    /// byte.
+    /// Second-level groups (`tbl8`) of 256 entries: one for each 24-bit block with longer prefixes, in IPv6 one for each further byte.
     pub groups: u32,
     /// Bytes per entry.
     pub entry: EntryBytes,
@@ -78,7 +74,6 @@ pub trait Library: sealed::SealedLibrary {
 
     #[doc(hidden)]
     type Raw;
-    /// The largest next hop, which is also the maximum number of second-level groups.
     #[doc(hidden)]
     fn entry_max(config: &TableConfig) -> u32 {
         config.entry.limit()
@@ -153,8 +148,7 @@ const fn fib_next_hop(answer: u64) -> u32 {
     answer as u32
 }
 
-/// [`Library::free`], [`Library::add`] and [`Library::delete`] by the three C functions of a library, which takes an address as
-/// `$passed`.
+/// By the three C functions of a library, which takes an address as `$passed`.
 macro_rules! changes {
     ($raw:ident, |$address:ident: $key:ty| $passed:expr, $free:ident, $add:ident, $delete:ident) => {
         unsafe fn free(table: *mut sys::$raw) {

@@ -1,4 +1,4 @@
-//! lcores: EAL's threads.
+//! lcores: EAL's threads. Calls with an lcore that EAL lacks fail with [`DpdkError::UnknownLcore`].
 
 use std::any::Any;
 use std::ffi::{c_int, c_void};
@@ -13,8 +13,7 @@ use crate::sys;
 /// Serializes launches: checking that an lcore is free and sending it the job must be one step.
 static LAUNCH: Mutex<()> = Mutex::new(());
 
-/// The outcome of a job: its value or its panic. Waiting for it sleeps, whereas `rte_eal_wait_lcore` spins and takes the CPU from an
-/// lcore that shares it.
+/// Waiting for the outcome sleeps, whereas `rte_eal_wait_lcore` spins and takes the CPU from an lcore that shares it.
 struct JobOutcome<T> {
     result: Mutex<Option<Result<T, Box<dyn Any + Send>>>>,
     set: Condvar,
@@ -50,9 +49,6 @@ impl Eal {
     }
 
     /// The NUMA node of an lcore.
-    ///
-    /// # Errors
-    /// [`DpdkError::UnknownLcore`].
     pub fn lcore_socket(&self, lcore: LcoreId) -> Result<SocketId, DpdkError> {
         self.known(lcore)?;
         // SAFETY: the lcore's number is in range.
@@ -61,9 +57,6 @@ impl Eal {
     }
 
     /// The CPUs that an lcore may run on. Two lcores that share one CPU must yield to each other.
-    ///
-    /// # Errors
-    /// [`DpdkError::UnknownLcore`].
     pub fn lcore_cpus(&self, lcore: LcoreId) -> Result<Vec<u16>, DpdkError> {
         self.known(lcore)?;
         let mut cpus = vec![0; 1024]; // CPU_SETSIZE: the most that a cpu_set_t can name
@@ -80,7 +73,7 @@ impl Eal {
     /// Runs `work` on a worker lcore. A panic in it is caught and returned by [`LcoreJob::wait`].
     ///
     /// # Errors
-    /// [`DpdkError::UnknownLcore`]; [`DpdkError::LcoreBusy`] if the lcore is running a job or is the main lcore.
+    /// [`DpdkError::LcoreBusy`] if the lcore is running a job or is the main lcore.
     pub fn launch<T, F>(&self, lcore: LcoreId, work: F) -> Result<LcoreJob<T>, DpdkError>
     where
         T: Send + 'static,
@@ -150,10 +143,7 @@ impl<T> LcoreJob<T> {
         self.outcome.result().is_some()
     }
 
-    /// Waits for it to finish and returns its value.
-    ///
-    /// # Errors
-    /// [`DpdkError::Panicked`] with the panic's message.
+    /// Waits for it to finish and returns its value, or [`DpdkError::Panicked`] with the panic's message.
     pub fn wait(mut self) -> Result<T, DpdkError> {
         self.join();
         let outcome = self.outcome.result().take();

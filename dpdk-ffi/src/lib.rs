@@ -1,30 +1,6 @@
 //! The part of DPDK that a forwarder needs, as a safe Rust interface.
 //!
-//! Three layers: `sys` (private) has the symbols of bindgen and the C shim; the modules below turn them into owned types with typed
-//! errors; users see only these types. No raw structure leaves this crate.
-//!
-//! | module | holds | DPDK's name |
-//! |---|---|---|
-//! | [`eal`] | [`Eal`]: the value required to use DPDK; virtual devices | `rte_eal`, `rte_vdev` |
-//! | [`lcore`] | lcores, [`Eal::launch`] | `rte_lcore`, `rte_launch` |
-//! | [`mempool`] | [`Mempool`] of packet buffers | `rte_mempool` |
-//! | [`mbuf`] | [`Mbuf`]: one owned packet | `rte_mbuf` |
-//! | [`burst`] | [`Burst`]: many owned packets, read and written without a C call | arrays of `rte_mbuf *` |
-//! | [`simd`], `vector` | the passes over a burst's headers, as vector kernels with scalar twins | |
-//! | [`port`], `shared_port`, [`port_config`], [`port_state`] | [`Port`]: configure, start, stop; granted offloads; link, counters | `rte_ethdev` |
-//! | [`port_life`] | resets and removals of devices | `rte_dev`, `rte_eth_dev_reset` |
-//! | [`queue`] | [`RxQueue`], [`TxQueue`]: one C call a burst | `rte_eth_rx_burst`, `rte_eth_tx_burst` |
-//! | [`ring`] | [`Ring`] of packets and ports made of rings | `rte_ring`, `net_ring` |
-//! | [`ready`] | prepared packets in mbufs, as a port's traffic | `rte_eth_add_rx_callback` |
-//! | [`fib`], `fib_libraries` | DPDK's lookup tables, for comparison with ours | `rte_fib`, `rte_fib6`, `rte_lpm`, `rte_lpm6` |
-//! | [`version`](mod@version) | the DPDK version compiled for and the running version | `rte_version` |
-//! | [`telemetry`] | commands on DPDK's telemetry socket | `rte_telemetry` |
-//! | [`tap`] | [`Tap`]: an interface of the kernel, without a DPDK port | |
-//! | [`cycles`] | time stamp counter | `rte_cycles` |
-//! | `ids` | [`PortId`], [`QueueId`], [`LcoreId`], [`SocketId`]: indices that cannot be mixed up | |
-//! | `device` | devices on their buses, the numbers of their ports, the lock of control calls | `rte_dev` |
-//! | `error`, `c_text` | [`DpdkError`]: every error of this crate | `rte_errno` |
-//! | `testing` | one EAL per test process, and malformed packets (feature `testing`) | |
+//! `sys` (private) has the symbols of bindgen and the C shim; the modules below turn them into owned types with typed errors.
 //!
 //! # Soundness
 //! - Bindings of one release of DPDK never run on another: [`Eal::init`] compares the two.

@@ -20,7 +20,6 @@ pub enum DpdkLogLevel {
 }
 
 impl DpdkLogLevel {
-    /// The level for `RTE_LOG_EMERG` (1) to `RTE_LOG_DEBUG` (8).
     const fn from_rte(level: u32) -> Self {
         match level {
             0..=4 => Self::Error,
@@ -31,7 +30,6 @@ impl DpdkLogLevel {
     }
 }
 
-/// Takes a line of DPDK's log, without its line end.
 type LogListener = fn(DpdkLogLevel, &str);
 
 static LISTENER: OnceLock<LogListener> = OnceLock::new();
@@ -45,12 +43,8 @@ static STARTED: Mutex<String> = Mutex::new(String::new());
 const LINE_BYTES_MAX: usize = 4096;
 
 /// Passes all lines of DPDK's log to `listener` from now on. Call it before [`Eal::init`](crate::Eal::init), which logs at once. The
-/// listener may be called on any thread, including an lcore's, so it must not block. Only the first call has an effect.
-///
-/// `at_end` is called when the process ends, to write lines that the listener has queued: EAL of DPDK 25.11 and newer ends the process
-/// after a line about a wrong argument.
-///
-/// The stream is never closed: threads of DPDK, and of its drivers, may log during and after EAL's cleanup.
+/// listener may be called on any thread, an lcore's too, and after EAL's cleanup; it must not block. Only the first call has an effect.
+/// `at_end` is called when the process ends, to write queued lines: EAL since DPDK 25.11 ends the process after a wrong argument.
 ///
 /// # Errors
 /// [`DpdkError::Call`] if memory for a stream is short; DPDK then logs to standard error.
@@ -70,7 +64,6 @@ unsafe extern "C" fn on_exit() {
     drop(catch_unwind(|| AT_END.get().map(|at_end| at_end())));
 }
 
-/// Receives `bytes` bytes of a message at `text`.
 unsafe extern "C" fn on_text(level: u32, text: *const std::ffi::c_char, bytes: usize) {
     // SAFETY: stdio gives its buffer, which holds this many bytes during this call.
     let text = unsafe { std::slice::from_raw_parts(text.cast::<u8>(), bytes) };

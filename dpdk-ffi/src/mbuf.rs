@@ -1,7 +1,7 @@
 //! One owned packet, and the mbuf layout that this crate reads.
 //!
-//! `Line0` is the first cache line of `rte_mbuf`. The shim asserts every offset against the installed headers at compile time, so Rust
-//! reads fields without a C call. Only C touches the second line, for chains.
+//! `Line0` is the first cache line of `rte_mbuf`, whose offsets the shim asserts at compile time, so Rust reads fields without a C call.
+//! Only C touches the second line, for chains.
 
 use std::mem::offset_of;
 use std::ops::Range;
@@ -51,8 +51,7 @@ const _: () = {
     assert!(offset_of!(Line0, pool) == 56);
 };
 
-/// A packet in a burst or an mbuf handle: a valid `rte_mbuf` with no other owner, as guaranteed by the maker of a `Raw` and relied on by
-/// every accessor.
+/// A valid `rte_mbuf` with no other owner, as guaranteed by the maker of a `Raw` and relied on by every accessor.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct Raw(pub(crate) *mut sys::rte_mbuf);
@@ -141,15 +140,12 @@ impl Raw {
         }
     }
 
-    /// Bytes from the start of the data to the end of the buffer.
     pub(crate) fn room(self) -> usize {
         let line = self.line0();
         // SAFETY: a valid mbuf (type invariant).
         unsafe { usize::from((*line).buf_len.saturating_sub((*line).data_off)) }
     }
 
-    /// The bytes of the first segment, with a lifetime of the caller's choice.
-    ///
     /// # Safety
     /// The caller must bound `'a` by a borrow of the packet's owner.
     #[inline(always)]
@@ -159,8 +155,6 @@ impl Raw {
         unsafe { std::slice::from_raw_parts(start, len) }
     }
 
-    /// The bytes of the first segment, mutable.
-    ///
     /// # Safety
     /// The caller must bound `'a` by a unique borrow of the packet's owner.
     #[inline(always)]
@@ -225,8 +219,7 @@ impl Raw {
         Ok(())
     }
 
-    /// A packet of `header`, then the bytes `range` of this one, padded to 60 bytes, from its pool and with its tag. `None` if the pool
-    /// has no mbufs, the header is longer than a headroom, or the range is empty or beyond the packet.
+    /// As `Mbuf::piece`.
     pub(crate) fn piece(self, header: &[u8], range: &Range<u32>) -> Option<Raw> {
         let bytes = range.end.checked_sub(range.start).filter(|bytes| *bytes > 0)?;
         let header_bytes = u16::try_from(header.len()).ok()?;
@@ -241,7 +234,6 @@ impl Raw {
         usize::from(unsafe { sys::dffi_mbuf_tailroom(self.0) })
     }
 
-    /// Appends bytes that fit in the last segment.
     fn append_here(self, bytes: &[u8]) {
         let Ok(count) = u16::try_from(bytes.len()) else {
             return; // unreachable: callers pass at most the tailroom, which is a u16
@@ -286,8 +278,6 @@ impl std::fmt::Debug for Mbuf {
 }
 
 impl Mbuf {
-    /// Takes ownership of a packet.
-    ///
     /// # Safety
     /// `raw` must be a valid packet without another owner.
     pub(crate) unsafe fn from_raw(raw: NonNull<sys::rte_mbuf>, token: Token) -> Self {
@@ -352,8 +342,8 @@ impl Mbuf {
         self.raw.append(bytes, pool)
     }
 
-    /// A packet of `header`, then the bytes `range` of this one, padded to 60 bytes, from its pool and with its tag. `None` if the pool
-    /// has no mbufs, the header is longer than a headroom of 128 bytes, or the range is empty or beyond the packet.
+    /// `header`, then the bytes `range` of this packet, padded to 60 bytes, from its pool and with its tag. `None` if the pool has no
+    /// mbufs, the header is longer than a headroom of 128 bytes, or the range is empty or beyond the packet.
     #[must_use]
     pub fn piece(&self, header: &[u8], range: &Range<u32>) -> Option<Mbuf> {
         let raw = NonNull::new(self.raw.piece(header, range)?.0)?;
@@ -382,10 +372,7 @@ impl Drop for Mbuf {
 }
 
 impl Mempool {
-    /// Allocates one empty mbuf.
-    ///
-    /// # Errors
-    /// [`DpdkError::Exhausted`].
+    /// Allocates one empty mbuf; [`DpdkError::Exhausted`] without one.
     pub fn alloc(&self) -> Result<Mbuf, DpdkError> {
         // SAFETY: the pool lives until EAL ends.
         let raw = unsafe { sys::dffi_mbuf_new(self.raw()) };

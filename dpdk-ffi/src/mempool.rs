@@ -1,13 +1,9 @@
-//! Pools of packet buffers.
+//! Pools of packet buffers. Lcores have a per-thread cache of the pool; other threads use the shared ring every time, at the cost of an
+//! atomic exchange a call. A pool lives until EAL ends: its mbufs may still be in a driver's queue or another thread's burst, and DPDK's
+//! counts cannot rule that out.
 //!
-//! Any thread may allocate and free mbufs. Lcores have a per-thread cache of the pool; other threads use the shared ring every time, at
-//! the cost of an atomic exchange a call.
-//!
-//! Huge pages matter most here: a burst of 128 packets touches more 4 KB pages than the TLB holds (`examples/burst_cost.rs` measures a
-//! pass over its headers). Transparent huge pages do not help, because EAL does not align that memory to 2 MB.
-//!
-//! A pool lives until EAL ends, even if all its handles are dropped: its mbufs may still be in a driver's queue or another thread's
-//! burst, and DPDK's counts cannot rule that out.
+//! Huge pages matter most here: a burst of 128 packets touches more 4 KB pages than the TLB holds. Transparent huge pages do not help,
+//! because EAL does not align that memory to 2 MB.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -29,13 +25,12 @@ pub struct MempoolConfig {
     pub mbufs: u32,
     /// The number of mbufs that each lcore caches, at most 512 and `mbufs / 1.5`; 0 for none.
     pub cache_mbufs: u32,
-    /// Packet bytes that one mbuf holds after its headroom of 128. The buffer has at least 64 bytes after the headroom, which the passes
-    /// over headers load.
+    /// Packet bytes that one mbuf holds after its headroom of 128; the buffer has at least the 64 that passes over headers load.
     pub data_room_bytes: u16,
     /// The NUMA node of the memory.
     pub socket: SocketId,
-    /// Whether threads that are no lcores use it too. With DPDK's default ring every thread waits for one that was preempted in the
-    /// middle of a call; with `ring_mt_rts` none waits, and a call costs one wider atomic exchange more.
+    /// Whether threads that are no lcores use it too. With DPDK's default ring every thread waits for one that was preempted in a call;
+    /// with `ring_mt_rts` none waits, and a call costs one wider atomic exchange more.
     pub is_preemptible: bool,
 }
 
@@ -92,8 +87,7 @@ impl Mempool {
     /// Creates a pool.
     ///
     /// # Errors
-    /// [`DpdkError::NamedCall`] if the name is taken or too long (25 bytes fit) or memory is short; [`DpdkError::TooMuch`] if data room
-    /// and headroom together exceed 65,535 bytes.
+    /// [`DpdkError::NamedCall`] if the name is taken or over 25 bytes or memory is short; [`DpdkError::TooMuch`] over 65,535 bytes.
     pub fn new(eal: &Eal, name: &str, config: &MempoolConfig) -> Result<Mempool, DpdkError> {
         let c_name = c_string("a mempool name", name)?;
         let room = u32::from(config.data_room_bytes.max(DATA_ROOM_MIN)) + sys::DFFI_MBUF_HEADROOM_BYTES;
@@ -156,8 +150,8 @@ impl Mempool {
         self.size().saturating_sub(self.available())
     }
 
-    /// Returns whether no mbuf is in use. DPDK counts mbufs twice while another thread moves them from its full cache to the pool, so the
-    /// count is taken twice; it is still wrong if that thread is preempted in between.
+    /// Whether no mbuf is in use. DPDK counts mbufs twice while another thread moves them from its full cache to the pool, so the count is
+    /// taken twice; it is still wrong if that thread is preempted in between.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.in_use() == 0 && self.in_use() == 0

@@ -1,7 +1,5 @@
-//! Ports: found by name or number, configured, started, stopped.
-//!
-//! States: stopped -> configured -> started. Queues are taken from a started port only, and a port with queues taken refuses to stop, so a
-//! queue handle can poll without a check.
+//! Ports: found by name or number, configured, started, stopped. Queues are taken from a started port only, and a port with queues taken
+//! refuses to stop, so a queue handle can poll without a check.
 
 use std::ffi::CString;
 use std::sync::atomic::AtomicU16;
@@ -20,8 +18,7 @@ use crate::sys;
 
 /// The default MTU of a port (`RTE_ETHER_MTU`).
 const MTU: u16 = 1500;
-/// Drivers of NICs that drop a frame with two VLAN tags and a packet of the MTU, because they count one tag. VFs are left out: a PF may
-/// refuse a longer frame.
+/// NICs that count one VLAN tag, and drop a frame with two and a packet of the MTU. VFs are left out: a PF may refuse a longer frame.
 const DRIVERS_OF_ONE_TAG: [&str; 3] = ["net_e1000_em", "net_e1000_igb", "net_igc"];
 const TAG_BYTES: u16 = 4;
 
@@ -30,9 +27,7 @@ fn tag_room(driver: &str, max_mtu: u16, mtu: u16) -> u16 {
     if DRIVERS_OF_ONE_TAG.contains(&driver) { TAG_BYTES.min(max_mtu.saturating_sub(mtu)) } else { 0 }
 }
 
-/// A port. Cloning clones the handle. Any thread may make control calls; they are serialized.
-///
-/// Dropping the last handle stops the port and keeps the device; [`Port::close`] releases the device.
+/// A port. Any thread may make control calls; they are serialized. Dropping the last handle stops it; [`Port::close`] releases the device.
 #[derive(Clone)]
 pub struct Port {
     pub(crate) inner: Arc<SharedPort>,
@@ -45,19 +40,13 @@ impl std::fmt::Debug for Port {
 }
 
 impl Port {
-    /// The port with this number.
-    ///
-    /// # Errors
-    /// [`DpdkError::UnknownPort`], with the names of the existing ports.
+    /// The port with this number, or [`DpdkError::UnknownPort`] with the names of the existing ports.
     pub fn open(eal: &Eal, id: PortId) -> Result<Port, DpdkError> {
         let _control = control();
         Self::open_locked(eal, id)
     }
 
-    /// The port with this name, e.g. `net_pcap0` or a PCI address.
-    ///
-    /// # Errors
-    /// [`DpdkError::UnknownPort`], with the names of the existing ports.
+    /// The port with this name, e.g. `net_pcap0` or a PCI address, or [`DpdkError::UnknownPort`] with the names of the existing ports.
     pub fn by_name(eal: &Eal, name: &str) -> Result<Port, DpdkError> {
         let _control = control();
         let ports = existing();
@@ -94,7 +83,6 @@ impl Port {
         Ok(Port { inner })
     }
 
-    /// Opens a `net_ring` port and makes it the owner of its rings. The caller holds the control lock.
     pub(crate) fn open_for_rings(
         eal: &Eal,
         id: PortId,
@@ -106,8 +94,7 @@ impl Port {
         Ok(port)
     }
 
-    /// Keeps the result of `make` until nothing polls the port any more. `make` attaches a callback to a queue of the port, which must be
-    /// configured and not started.
+    /// Keeps the result of `make`, a callback of a queue, until nothing polls the port, which must be configured and not started.
     pub(crate) fn attach<A: Send + 'static>(
         &self,
         make: impl FnOnce() -> Result<A, DpdkError>,
@@ -159,17 +146,14 @@ impl Port {
         self.inner.state().granted.clone()
     }
 
-    /// Locks control calls; an error if the port was closed.
     pub(crate) fn controlled(&self) -> Result<MutexGuard<'static, ()>, DpdkError> {
         self.open_under(control())
     }
 
-    /// As [`Self::controlled`], without waiting for a driver.
     pub(crate) fn controlled_soon(&self) -> Result<MutexGuard<'static, ()>, DpdkError> {
         self.open_under(control_soon().ok_or(DpdkError::Busy)?)
     }
 
-    /// Returns `control`, or an error if the port was closed.
     pub(crate) fn open_under<C>(&self, control: C) -> Result<C, DpdkError> {
         self.inner.state().not_closed(self.id())?;
         Ok(control)
@@ -197,8 +181,7 @@ impl Port {
         Ok(mtu - tag_room.min(mtu))
     }
 
-    /// Configures a stopped port and sets up its queues; RX queue `q` takes its mbufs from `pools[q % pools.len()]`. Returns the part of
-    /// the request that was granted.
+    /// Configures a stopped port and sets up its queues; RX queue `q` gets mbufs from `pools[q % pools.len()]`. Returns the granted part.
     ///
     /// # Errors
     /// [`DpdkError::PortState`] if the port is started or closed; [`DpdkError::TooMuch`] for more queues than the device has or RX queues
@@ -350,8 +333,8 @@ impl Port {
         Ok(())
     }
 
-    /// Stops the port and releases the device; the port's number is then free (the name of a virtual device only after [`Port::remove`]).
-    /// Calls on other handles of the port then return [`DpdkError::PortState`], and the rings of a ring port are released.
+    /// Stops the port and releases the device and its number (the name of a virtual device only after [`Port::remove`]). Calls on other
+    /// handles of the port then return [`DpdkError::PortState`], and the rings of a ring port are released.
     ///
     /// # Errors
     /// [`DpdkError::QueuesInUse`] while queue handles are held; [`DpdkError::PortCall`], for a ring port [`DpdkError::NamedCall`].
@@ -414,10 +397,7 @@ impl Port {
         Ok(RxQueue::new(Arc::clone(&self.inner), queue))
     }
 
-    /// Takes a TX queue of a started port; dropping the handle releases it.
-    ///
-    /// # Errors
-    /// As [`Port::take_rx_queue`].
+    /// Takes a TX queue of a started port, as [`Port::take_rx_queue`].
     pub fn take_tx_queue(&self, queue: QueueId) -> Result<TxQueue, DpdkError> {
         self.take_queue(QueueDirection::Tx, queue)?;
         Ok(TxQueue::new(Arc::clone(&self.inner), queue))

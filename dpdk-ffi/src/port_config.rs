@@ -23,8 +23,7 @@ bitflags::bitflags! {
 }
 
 bitflags::bitflags! {
-    /// Work on transmission that hardware can take over. `MBUF_FAST_FREE` is left out: it frees to one pool without checking, and nothing
-    /// here can guarantee that all packets of a queue came from that pool without an attached driver buffer.
+    /// Work on transmission that hardware can take over, without `MBUF_FAST_FREE`: a queue's packets may come from several pools.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct TxOffloads: u64 {
         /// The IPv4 header checksum is filled in.
@@ -121,8 +120,7 @@ pub struct Granted {
     pub promiscuous: bool,
 }
 
-/// The types of `wanted` that the device supports at least in part. [`Granted`] reports these types; the device gets the
-/// exact bits.
+/// The types of `wanted` that the device supports at least in part, as [`Granted`] reports them; the device gets the exact bits.
 pub(crate) fn rss_subset(wanted: RssTypes, capability: u64) -> RssTypes {
     wanted.iter().filter(|types| types.bits() & capability != 0).collect()
 }
@@ -131,7 +129,6 @@ pub(crate) fn rss_subset(wanted: RssTypes, capability: u64) -> RssTypes {
 mod tests {
     use super::*;
 
-    /// The constants come through C and bindgen; a wrong one shows as an empty or duplicated flag.
     #[test]
     fn every_flag_is_there_and_its_own() {
         fn distinct<F: bitflags::Flags<Bits = u64>>() {

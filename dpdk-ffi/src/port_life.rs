@@ -1,7 +1,5 @@
-//! Events of a device: it is reset, it is removed, it comes back.
-//!
-//! Drivers and the kernel report them on EAL's interrupt thread, which sets a flag; the program polls the flags. A port must have no
-//! queue taken when it is reset or removed, as for a stop.
+//! Events of a device: it is reset, it is removed, it comes back. Drivers and the kernel report them on EAL's interrupt thread, which sets
+//! flags that the program polls. A port must have no queue taken when it is reset or removed, as for a stop.
 
 use crate::device::{ADD, DeviceName, control, hotplug_remove, name_of, unowned};
 use crate::error::DpdkError;
@@ -102,8 +100,8 @@ impl Port {
         hotplug_remove(bus, name)
     }
 
-    /// Opens the port again after [`Port::remove`] if its device is back; it must be configured then. Returns whether the device is back:
-    /// a PCI device once it is bound to a driver for DPDK, any other once it was created.
+    /// Opens the port again after [`Port::remove`]; it must be configured then. Returns whether its device is back: a PCI device once it
+    /// is bound to a driver for DPDK, any other once it was created.
     ///
     /// # Errors
     /// [`DpdkError::NamedCall`] if the driver refuses the device.
@@ -131,10 +129,7 @@ impl Port {
         Ok(id.is_some())
     }
 
-    /// Sets the MAC address of the device.
-    ///
-    /// # Errors
-    /// [`DpdkError::PortCall`], with errno 95 (`ENOTSUP`) if it is fixed.
+    /// Sets the MAC address of the device; [`DpdkError::PortCall`] with errno 95 (`ENOTSUP`) if it is fixed.
     pub fn set_mac_addr(&self, mac: [u8; 6]) -> Result<(), DpdkError> {
         let _control = self.controlled()?;
         let mut raw = sys::rte_ether_addr { addr_bytes: mac };
@@ -143,10 +138,7 @@ impl Port {
         DpdkError::check_port(self.id(), "rte_eth_dev_default_mac_addr_set", answer).map(drop)
     }
 
-    /// Receives frames of these VLANs, for devices that filter VLANs.
-    ///
-    /// # Errors
-    /// [`DpdkError::PortCall`], with errno 95 (`ENOTSUP`) if the device does not filter.
+    /// Receives frames of these VLANs; [`DpdkError::PortCall`] with errno 95 (`ENOTSUP`) if the device does not filter VLANs.
     pub fn receive_vlans(&self, vlans: impl IntoIterator<Item = u16>) -> Result<(), DpdkError> {
         let _control = self.controlled()?;
         // SAFETY: takes a number; DPDK checks it.

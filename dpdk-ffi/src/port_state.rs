@@ -1,4 +1,6 @@
-//! A port's state: the device, its link, its counters.
+//! A port's state: the device, its link, its counters. Each call that returns a result may fail with [`DpdkError::PortCall`]. While
+//! another thread makes a control call, of this port or another, `try_` calls fail with [`DpdkError::Busy`] at once; `set_` and `reset_`
+//! calls and `Port::xstats` do so after a short wait; other calls wait for its end.
 
 use std::ptr;
 use std::sync::MutexGuard;
@@ -79,17 +81,11 @@ macro_rules! call {
 
 impl Port {
     /// The identity and the capabilities of the device.
-    ///
-    /// # Errors
-    /// [`DpdkError::PortCall`].
     pub fn device_info(&self) -> Result<DeviceInfo, DpdkError> {
         self.device_info_under(control())
     }
 
     /// [`Self::device_info`] without waiting.
-    ///
-    /// # Errors
-    /// As [`Self::device_info`]; [`DpdkError::Busy`] while another thread makes a control call, of this port or another.
     pub fn try_device_info(&self) -> Result<DeviceInfo, DpdkError> {
         self.device_info_under(try_control().ok_or(DpdkError::Busy)?)
     }
@@ -115,19 +111,12 @@ impl Port {
         })
     }
 
-    /// The current state of the link. The driver reads it, which takes up to milliseconds if it queries a PHY or firmware, but it does
-    /// not wait for a link to come up.
-    ///
-    /// # Errors
-    /// [`DpdkError::PortCall`].
+    /// The current state of the link. The driver reads it, which takes up to milliseconds if it queries a PHY or firmware.
     pub fn link(&self) -> Result<LinkState, DpdkError> {
         self.link_under(control())
     }
 
     /// [`Self::link`] without waiting.
-    ///
-    /// # Errors
-    /// As [`Self::link`]; [`DpdkError::Busy`] while another thread makes a control call, of this port or another.
     pub fn try_link(&self) -> Result<LinkState, DpdkError> {
         self.link_under(try_control().ok_or(DpdkError::Busy)?)
     }
@@ -153,9 +142,6 @@ impl Port {
     }
 
     /// Waits for the link to come up, at most `limit`; returns its last state.
-    ///
-    /// # Errors
-    /// [`DpdkError::PortCall`].
     pub fn wait_link(&self, limit: Duration) -> Result<LinkState, DpdkError> {
         let end = Instant::now() + limit;
         loop {
@@ -169,9 +155,6 @@ impl Port {
     }
 
     /// The MAC address.
-    ///
-    /// # Errors
-    /// [`DpdkError::PortCall`].
     pub fn mac_addr(&self) -> Result<[u8; 6], DpdkError> {
         let _control = self.controlled()?;
         let mut mac = sys::rte_ether_addr::default();
@@ -182,9 +165,6 @@ impl Port {
     }
 
     /// The MTU in bytes: the longest IP packet, whose frame may have two VLAN tags.
-    ///
-    /// # Errors
-    /// [`DpdkError::PortCall`].
     pub fn mtu(&self) -> Result<u16, DpdkError> {
         let _control = self.controlled()?;
         let room = self.inner.state().tag_room;
@@ -206,18 +186,12 @@ impl Port {
         Ok(())
     }
 
-    /// Receives every frame (`true`) or only frames for this port's MAC address.
-    ///
-    /// # Errors
-    /// [`DpdkError::PortCall`], with errno 95 (`ENOTSUP`) if the device has no choice; [`DpdkError::Busy`].
+    /// Receives every frame (`true`) or only frames for this port's MAC address; errno 95 (`ENOTSUP`) if the device has no choice.
     pub fn set_promiscuous(&self, on: bool) -> Result<(), DpdkError> {
         if on { call!(self.rte_eth_promiscuous_enable) } else { call!(self.rte_eth_promiscuous_disable) }
     }
 
-    /// Receives the frames of all multicast groups too.
-    ///
-    /// # Errors
-    /// [`DpdkError::PortCall`], with errno 95 (`ENOTSUP`) if the device has no choice.
+    /// Receives the frames of all multicast groups too; errno 95 (`ENOTSUP`) if the device has no choice.
     pub fn receive_all_groups(&self) -> Result<(), DpdkError> {
         call!(self.rte_eth_allmulticast_enable, self.controlled()?)
     }
@@ -229,34 +203,22 @@ impl Port {
         unsafe { sys::rte_eth_promiscuous_get(self.id().0) == 1 }
     }
 
-    /// Switches the link on or off at this end.
-    ///
-    /// # Errors
-    /// [`DpdkError::PortCall`], with errno 95 (`ENOTSUP`) if the device cannot; [`DpdkError::Busy`].
+    /// Switches the link on or off at this end; errno 95 (`ENOTSUP`) if the device cannot.
     pub fn set_link(&self, up: bool) -> Result<(), DpdkError> {
         if up { call!(self.rte_eth_dev_set_link_up) } else { call!(self.rte_eth_dev_set_link_down) }
     }
 
     /// Sets the counters of [`Self::stats`] to 0.
-    ///
-    /// # Errors
-    /// [`DpdkError::PortCall`], [`DpdkError::Busy`].
     pub fn reset_stats(&self) -> Result<(), DpdkError> {
         call!(self.rte_eth_stats_reset)
     }
 
     /// Sets the counters of [`Self::xstats`] to 0.
-    ///
-    /// # Errors
-    /// [`DpdkError::PortCall`], [`DpdkError::Busy`].
     pub fn reset_xstats(&self) -> Result<(), DpdkError> {
         call!(self.rte_eth_xstats_reset)
     }
 
     /// All counters of the device, by the driver's names.
-    ///
-    /// # Errors
-    /// [`DpdkError::PortCall`], [`DpdkError::Busy`].
     pub fn xstats(&self) -> Result<Vec<(String, u64)>, DpdkError> {
         let _control = self.controlled_soon()?;
         let port = self.id().0;
@@ -283,17 +245,11 @@ impl Port {
     }
 
     /// The counters.
-    ///
-    /// # Errors
-    /// [`DpdkError::PortCall`].
     pub fn stats(&self) -> Result<PortStats, DpdkError> {
         self.stats_under(control())
     }
 
     /// [`Self::stats`] without waiting.
-    ///
-    /// # Errors
-    /// As [`Self::stats`]; [`DpdkError::Busy`] while another thread makes a control call, of this port or another.
     pub fn try_stats(&self) -> Result<PortStats, DpdkError> {
         self.stats_under(try_control().ok_or(DpdkError::Busy)?)
     }

@@ -64,8 +64,8 @@ queue! {
 }
 
 impl RxQueue {
-    /// Receives packets into the free room of `burst`, after its packets; returns the number received. Some drivers return nothing for
-    /// room below 4 or round it down to a multiple of 8: keep it a multiple of 8.
+    /// Receives packets into the free room of `burst`, after its packets; returns their number. Keep the room a multiple of 8: some
+    /// drivers round it down, or return nothing below 4.
     #[inline(always)]
     pub fn rx_burst(&mut self, burst: &mut Burst) -> usize {
         let room = u16::try_from(burst.room()).unwrap_or(u16::MAX);
@@ -92,17 +92,15 @@ impl RxQueue {
 }
 
 impl TxQueue {
-    /// Whether the port was granted [`TxOffloads::MULTI_SEGS`](crate::TxOffloads::MULTI_SEGS), so that it sends chains. Drivers of other
-    /// ports may send only the first segment, or leak the rest; linearize chains first
-    /// ([`Burst::linearize_or_free`](crate::Burst::linearize_or_free)).
+    /// Whether the port sends chains ([`TxOffloads::MULTI_SEGS`](crate::TxOffloads::MULTI_SEGS)). Other drivers may send only the first
+    /// segment, or leak the rest; linearize chains first ([`Burst::linearize_or_free`](crate::Burst::linearize_or_free)).
     #[inline(always)]
     #[must_use]
     pub fn takes_chains(&self) -> bool {
         self.taken.takes_chains
     }
 
-    /// Sends packets from the front of `burst`; packets that the driver does not accept stay in it, in order. Returns the number
-    /// accepted.
+    /// Sends packets from the front of `burst`; those that the driver does not accept stay, in order. Returns the number accepted.
     #[inline(always)]
     pub fn tx_burst(&mut self, burst: &mut Burst) -> usize {
         let count = u16::try_from(burst.len()).unwrap_or(u16::MAX);
@@ -113,8 +111,7 @@ impl TxQueue {
         taken
     }
 
-    /// Makes the driver free packets that were sent and that it keeps until it needs their descriptors. Returns their number; `None` if
-    /// the driver does not support it.
+    /// Makes the driver free sent packets that it keeps for their descriptors. Returns their number; `None` if it does not support it.
     pub fn free_sent(&mut self) -> Option<u32> {
         // SAFETY: the queue exists and its port stays started while this handle lives, and no other thread uses it.
         let freed = unsafe { sys::rte_eth_tx_done_cleanup(self.port, self.queue, 0) };

@@ -1,12 +1,9 @@
 //! Prepared packets in mbufs that are received again and again, to measure a forwarder without the cost of a packet generator.
+//! [`Port::receive_ready`] gives an RX queue a table of packets. A callback of the queue hands them out in turn; it restores only the
+//! first 64 bytes of a frame. [`Port::discard_sent`] makes a TX queue count its packets and discard them.
 //!
-//! [`Port::receive_ready`] gives an RX queue a table of packets. A callback of the queue hands them out in order and wraps around; it
-//! copies only the first 64 bytes of a frame, which a forwarder may have changed. [`Port::discard_sent`] makes a TX queue count its
-//! packets and discard them.
-//!
-//! The table keeps a reference of each mbuf, and the forwarder gets a second one. One reference remains on every way out of the
-//! forwarder: `rte_pktmbuf_free` drops the other for a dropped packet, the callback of the TX queue for a sent one. An mbuf with two
-//! references is still inside, and is not handed out until it has left.
+//! The table keeps a reference of each mbuf, and the forwarder gets a second one, which is dropped by `rte_pktmbuf_free` or the callback
+//! of the TX queue. An mbuf with two references is not handed out until it has left.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -25,13 +22,11 @@ use crate::sys;
 const HEADER_BYTES: usize = 64;
 const AHEAD: usize = 8;
 
-/// Counters shared by the receiving lcore and the handle.
 #[derive(Debug)]
 struct ReadyCounters {
     /// The number of packets handed out, and their bytes; only the lcore writes them.
     packets: AtomicU64,
     bytes: AtomicU64,
-    /// The total number of packets to hand out.
     limit: AtomicU64,
 }
 
@@ -59,12 +54,11 @@ struct ReadyTable {
     next: usize,
     /// A power of two that the room for packets is rounded down to.
     multiple: u16,
-    /// The value of the mbufs' fields from `data_off` to `port`.
     rearm: u64,
     shared: Arc<ReadyCounters>,
 }
 
-/// The callback of an RX queue: fills `out`, which already has `filled` packets, up to `room`.
+/// Fills `out`, which already has `filled` packets, up to `room`.
 ///
 /// # Safety
 /// `argument` must be a [`ReadyTable`] without other users; `out` must have space for `room` pointers.
@@ -117,8 +111,7 @@ struct Outlet {
     capacity: u16,
 }
 
-/// The callback of a TX queue, called before its driver gets the packets: drops the second reference of the packets that the ring will
-/// accept, and empties the ring of earlier packets.
+/// Called before the driver gets the packets: drops the second reference of those that the ring will accept, and empties the ring.
 ///
 /// # Safety
 /// `argument` must be an [`Outlet`], and `packets` must be `count` packets of tables, owned by the caller.
@@ -212,9 +205,7 @@ impl Drop for Attached {
 }
 
 impl Port {
-    /// Makes RX queue `queue` of a configured port hand out `packets` in turn, `count` in all, after the packets that its driver
-    /// receives; a `net_ring` port with an empty ring receives none.
-    ///
+    /// Makes RX queue `queue` of a configured port hand out `packets` in turn, `count` in all, after the packets that its driver receives.
     /// Every packet that the receiver gets must be dropped, or sent on a queue with [`Port::discard_sent`].
     ///
     /// # Errors
@@ -263,11 +254,8 @@ impl Port {
         Ok(ReadyPackets(shared))
     }
 
-    /// Makes TX queue `queue` of a configured `net_ring` port discard its packets; `ring` is the other end of the ring that it fills.
-    /// Every packet sent there must come from [`Port::receive_ready`].
-    ///
-    /// # Errors
-    /// As [`Port::receive_ready`].
+    /// Makes TX queue `queue` of a configured `net_ring` port discard its packets, all from [`Port::receive_ready`], and fails like it.
+    /// `ring` is the other end of the ring that it fills.
     pub fn discard_sent(&self, queue: QueueId, ring: RingConsumer) -> Result<(), DpdkError> {
         let capacity = u16::try_from(ring.capacity()).unwrap_or(u16::MAX);
         let outlet = Box::new(Outlet { ring, capacity });

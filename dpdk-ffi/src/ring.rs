@@ -1,7 +1,5 @@
-//! Rings of packets between threads, and ports made of rings.
-//!
-//! A ring with a single producer or consumer hands out that end only once, so that two threads cannot use it by mistake; `net_ring` ports
-//! take the ends they use.
+//! Rings of packets between threads, and ports made of rings. A ring with a single producer or consumer hands out that end only once, so
+//! that two threads cannot use it by mistake; `net_ring` ports take the ends they use.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -132,18 +130,12 @@ impl Ring {
         self.inner.capacity()
     }
 
-    /// The end that enqueues packets.
-    ///
-    /// # Errors
-    /// [`DpdkError::RingEndTaken`] if the ring has a single producer and that end is taken.
+    /// The end that enqueues packets; [`DpdkError::RingEndTaken`] if the ring has a single producer and that end is taken.
     pub fn producer(&self) -> Result<RingProducer, DpdkError> {
         Ok(RingProducer { end: RingEnd::claim(self, RingRole::Producer)? })
     }
 
-    /// The end that dequeues packets.
-    ///
-    /// # Errors
-    /// [`DpdkError::RingEndTaken`] if the ring has a single consumer and that end is taken.
+    /// The end that dequeues packets; [`DpdkError::RingEndTaken`] if the ring has a single consumer and that end is taken.
     pub fn consumer(&self) -> Result<RingConsumer, DpdkError> {
         Ok(RingConsumer { end: RingEnd::claim(self, RingRole::Consumer)? })
     }
@@ -155,7 +147,6 @@ enum RingRole {
     Consumer,
 }
 
-/// An end of a ring, released when dropped.
 struct RingEnd {
     ring: Arc<OwnedRing>,
     end: RingRole,
@@ -242,16 +233,14 @@ impl RingConsumer {
     }
 }
 
-/// Ports made of rings: the port receives packets enqueued in its RX rings, and enqueues its sent packets in its TX rings. Private to the
-/// process; the driver is `net_ring`.
+/// Ports made of rings, private to the process: RX queues dequeue from rings, TX queues enqueue to rings. The driver is `net_ring`.
 pub struct RingPort {
     _not_made: (),
 }
 
 impl RingPort {
-    /// Creates a port called `net_ring_NAME` whose RX queue `q` empties `rx[q]` and whose TX queue `q` fills `tx[q]`. The port takes
-    /// those ends of the rings until it is closed or its last handle is dropped, which removes the device. The driver needs at least one
-    /// ring each way, and returns errno 22 otherwise.
+    /// Creates a port called `net_ring_NAME` whose RX queue `q` empties `rx[q]` and whose TX queue `q` fills `tx[q]`, at least one each
+    /// way. The port takes those ends until it is closed or its last handle is dropped, which removes the device.
     ///
     /// # Errors
     /// [`DpdkError::RingEndTaken`] if a single-producer or single-consumer end that it needs is taken; [`DpdkError::TooMuch`] beyond

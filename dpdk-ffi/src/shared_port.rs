@@ -12,8 +12,8 @@ use crate::ids::{PortId, QueueId};
 use crate::port_config::{Granted, TxOffloads};
 use crate::sys;
 
-/// Every port with a live handle. Lock order: control, state, HELD. An entry lives until its [`SharedPort`] is closed or fully dropped,
-/// so a dead `Weak` means that another thread is dropping it right now.
+/// Lock order: control, state, HELD. An entry lives until its [`SharedPort`] is closed or fully dropped, so a dead `Weak` means that
+/// another thread is dropping it right now.
 static HELD: Mutex<BTreeMap<PortId, Weak<SharedPort>>> = Mutex::new(BTreeMap::new());
 
 pub(crate) fn held() -> MutexGuard<'static, BTreeMap<PortId, Weak<SharedPort>>> {
@@ -27,13 +27,11 @@ pub(crate) enum QueueDirection {
 }
 
 pub(crate) struct SharedPort {
-    /// The port's number. A device that was removed and comes back may get another; the number changes only while the port is closed and
-    /// no queue is taken.
+    /// A device that was removed and comes back may get another number, but only while the port is closed and no queue is taken.
     pub(crate) id: AtomicU16,
     pub(crate) name: String,
     /// The user's name for the port; if unset, the device's name is used.
     pub(crate) label: OnceLock<String>,
-    /// The device, for removing and re-adding it.
     pub(crate) device: Option<DeviceName>,
     pub(crate) state: Mutex<PortStatus>,
     pub(crate) _token: Token,
@@ -45,7 +43,6 @@ pub(crate) struct PortStatus {
     /// The difference of the device's MTU and the port's.
     pub(crate) tag_room: u16,
     pub(crate) started: bool,
-    /// The queues with a handle, by direction.
     pub(crate) rx_taken: Vec<bool>,
     pub(crate) tx_taken: Vec<bool>,
     pub(crate) closed: bool,
@@ -110,7 +107,6 @@ impl SharedPort {
         self.state().granted.as_ref().is_some_and(granted)
     }
 
-    /// Releases a queue whose handle was dropped.
     pub(crate) fn release_queue(&self, direction: QueueDirection, queue: QueueId) {
         if let Some(taken) = self.state().taken(direction).get_mut(usize::from(queue.0)) {
             *taken = false;

@@ -1,5 +1,5 @@
-//! TAP devices: kernel interfaces whose frames this process reads and writes. No DPDK driver is involved: a port of `net_tap` would be
-//! one more port to forward to, and shift the indices of others.
+//! TAP devices: kernel interfaces whose frames this process reads and writes. A port of `net_tap` would be one more port to forward to,
+//! and shift the indices of others. Calls fail if the device is gone.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -12,7 +12,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 pub struct Tap(File);
 
 impl Tap {
-    /// Creates the device `name` in the network namespace of the calling thread. It is down; its frames have no TUN header and complete
+    /// Creates the device `name` in the calling thread's network namespace. It is down; its frames have no TUN header and complete
     /// checksums. Calls on it do not block, and work from every namespace.
     ///
     /// # Errors
@@ -53,26 +53,17 @@ impl Tap {
         Ok(Self(open))
     }
 
-    /// Reads one frame into `buffer`, and returns its length.
-    ///
-    /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] without a frame, others if the device is gone.
+    /// Reads one frame into `buffer`, and returns its length; [`io::ErrorKind::WouldBlock`] without a frame.
     pub fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
         (&self.0).read(buffer)
     }
 
-    /// Sends a frame to the kernel.
-    ///
-    /// # Errors
-    /// `EIO` if the device is down, [`io::ErrorKind::WouldBlock`] without room, others if the device is gone.
+    /// Sends a frame to the kernel: `EIO` if the device is down, [`io::ErrorKind::WouldBlock`] without room.
     pub fn send(&self, frame: &[u8]) -> io::Result<()> {
         (&self.0).write(frame).map(drop)
     }
 
-    /// Sets whether the device has a carrier.
-    ///
-    /// # Errors
-    /// If the device is gone, or the kernel is older than 5.0.
+    /// Sets whether the device has a carrier, from Linux 5.0 on.
     pub fn set_carrier(&self, has_carrier: bool) -> io::Result<()> {
         let value = libc::c_int::from(has_carrier);
         // SAFETY: the descriptor is open, and TUNSETCARRIER reads one `int`, which lives until the call returns.
@@ -81,9 +72,6 @@ impl Tap {
     }
 
     /// Sets the owner to the user `uid`, who may attach without privileges.
-    ///
-    /// # Errors
-    /// If the device is gone.
     pub fn set_owner(&self, uid: u32) -> io::Result<()> {
         // SAFETY: the descriptor is open, and TUNSETOWNER takes a number.
         let result = unsafe { libc::ioctl(self.0.as_raw_fd(), libc::TUNSETOWNER, libc::c_ulong::from(uid)) };
@@ -91,9 +79,6 @@ impl Tap {
     }
 
     /// Sets whether the device persists, without a carrier, after this value is dropped or the process ends.
-    ///
-    /// # Errors
-    /// If the device is gone.
     pub fn set_persistent(&self, persists: bool) -> io::Result<()> {
         let value = libc::c_ulong::from(persists);
         // SAFETY: the descriptor is open, and TUNSETPERSIST takes a number.

@@ -1,5 +1,4 @@
-//! The program's commands on DPDK's telemetry socket (`dpdk-telemetry.py`). A handler returns JSON, which becomes DPDK's tree of
-//! dictionaries and arrays, or a single string if that tree cannot hold it.
+//! The program's commands on DPDK's telemetry socket. A handler's JSON becomes DPDK's tree, or a string if the tree cannot hold it.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_char, c_int};
@@ -39,11 +38,10 @@ fn handlers() -> std::sync::MutexGuard<'static, BTreeMap<String, Option<Handler>
 }
 
 /// Registers `command`, e.g. `/fwd/stats`, with one line of help. `answer` runs on DPDK's telemetry thread; it must not register or
-/// unregister commands. Registration also works with `--no-telemetry`, where no request can arrive.
+/// unregister commands.
 ///
 /// # Errors
-/// [`DpdkError::NamedCall`] if the name is taken, too long (55 bytes fit) or does not start with `/`, or the help is too long (127 bytes
-/// fit).
+/// [`DpdkError::NamedCall`] if the name is taken, longer than 55 bytes or does not start with `/`, or the help exceeds 127 bytes.
 pub fn register<F>(_eal: &Eal, command: &str, help: &str, answer: F) -> Result<Registration, DpdkError>
 where
     F: Fn(&str) -> Value + Send + 'static,
@@ -175,7 +173,6 @@ impl Tree {
     }
 }
 
-/// A subtree that its parent does not own yet.
 struct Child {
     raw: NonNull<sys::rte_tel_data>,
 }

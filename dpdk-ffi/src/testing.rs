@@ -35,20 +35,14 @@ fn ended(process: u32) -> bool {
     !std::path::Path::new(&format!("/proc/{process}")).exists()
 }
 
-/// The process's EAL: 256 MB without huge pages, no PCI, four lcores on the available CPUs. `None`, after printing `SKIPPED` with the
-/// reason, if EAL does not start on this machine.
-///
-/// # Panics
-/// If EAL does not start and the environment's `FWD_REQUIRE` (a comma list) names `dpdk`.
+/// The process's EAL: 256 MB without huge pages, no PCI, four lcores. `None`, after printing `SKIPPED` with the reason, if EAL does not
+/// start on this machine; a panic then if the environment's `FWD_REQUIRE` (a comma list) names `dpdk`.
 #[must_use]
 pub fn eal() -> Option<&'static Eal> {
     eal_with(&["--no-telemetry"])
 }
 
 /// [`eal`] with the telemetry socket and further EAL arguments. Only the first call in a process has an effect.
-///
-/// # Panics
-/// As [`eal`].
 #[must_use]
 pub fn eal_with(extra: &[&str]) -> Option<&'static Eal> {
     static EAL: OnceLock<Result<Eal, String>> = OnceLock::new();
@@ -71,10 +65,7 @@ pub fn eal_with(extra: &[&str]) -> Option<&'static Eal> {
     }
 }
 
-/// Prints that a test is skipped, and why.
-///
-/// # Panics
-/// If the environment's `FWD_REQUIRE` (a comma list) names `missing`.
+/// Prints that a test is skipped, and why. Panics if the environment's `FWD_REQUIRE` (a comma list) names `missing`.
 pub fn skip(missing: &str, why: impl std::fmt::Display) {
     let required = std::env::var("FWD_REQUIRE").unwrap_or_default();
     assert!(!required.split(',').any(|word| word.trim() == missing), "FWD_REQUIRE names {missing}: {why}");
@@ -82,9 +73,6 @@ pub fn skip(missing: &str, why: impl std::fmt::Display) {
 }
 
 /// A pool of `mbufs` packets without caches, whose count of packets in use is always exact.
-///
-/// # Panics
-/// If it cannot be made.
 #[must_use]
 #[expect(clippy::unwrap_used, reason = "a test fails loudly")]
 pub fn pool(eal: &Eal, name: &str, mbufs: u32) -> Mempool {
@@ -92,10 +80,7 @@ pub fn pool(eal: &Eal, name: &str, mbufs: u32) -> Mempool {
     Mempool::new(eal, name, &config).unwrap()
 }
 
-/// Starts the port; returns its pool of 2,047 packets.
-///
-/// # Panics
-/// If it does not start.
+/// Starts the port, or panics; returns its pool of 2,047 packets.
 #[must_use]
 #[expect(clippy::unwrap_used, reason = "a test fails loudly")]
 pub fn start(eal: &Eal, port: &Port) -> Mempool {
@@ -106,9 +91,6 @@ pub fn start(eal: &Eal, port: &Port) -> Mempool {
 }
 
 /// Chains the segments of `tail` after `head`, even if `head` has room left, like a driver that splits headers from payload.
-///
-/// # Panics
-/// If the chain exceeds the maximum number of segments.
 pub fn chain(head: &mut Mbuf, tail: Mbuf) {
     head.chain(tail);
 }
@@ -128,12 +110,7 @@ pub fn report(port: &Port, events: PortEvents) {
 }
 
 /// Adds the device of a removed port again with its previous arguments, as [`Port::reopen`] does once it is bound to a driver for DPDK.
-///
-/// # Errors
-/// [`DpdkError::NamedCall`] if the bus refuses it, but not if its driver does.
-///
-/// # Panics
-/// If the driver of the port does not name its device.
+/// Fails if the bus refuses it, but not if its driver does.
 #[expect(clippy::unwrap_used, reason = "a test fails loudly")]
 pub fn add_device(port: &Port) -> Result<(), DpdkError> {
     let _control = control();
@@ -141,9 +118,6 @@ pub fn add_device(port: &Port) -> Result<(), DpdkError> {
 }
 
 /// [`Port::receive_ready`] with a driver that rounds the room down to `multiple`, a power of two, as vector functions do.
-///
-/// # Errors
-/// As [`Port::receive_ready`].
 pub fn receive_rounding_down(
     port: &Port,
     queue: QueueId,
@@ -161,10 +135,7 @@ pub struct NoInterrupts {
 }
 
 impl NoInterrupts {
-    /// Blocks the thread.
-    ///
-    /// # Errors
-    /// [`DpdkError::Call`] if EAL refuses the alarm that occupies its thread.
+    /// Blocks the thread; [`DpdkError::Call`] if EAL refuses the alarm that occupies it.
     pub fn new(_eal: &Eal) -> Result<Self, DpdkError> {
         let ((held, is_held), (until_dropped, release)) = (channel::<()>(), channel::<()>());
         let gate = Box::into_raw(Box::new((held, release)));
@@ -181,8 +152,6 @@ impl NoInterrupts {
     }
 }
 
-/// Occupies the calling thread.
-///
 /// # Safety
 /// `gate` must be a box without another owner.
 unsafe extern "C" fn hold(gate: *mut c_void) {

@@ -67,7 +67,6 @@ impl Level {
         self.checked().0
     }
 
-    /// [`Self::available`], with the proof.
     pub(crate) fn checked(self) -> CheckedLevel {
         #[cfg(target_arch = "x86_64")]
         {

@@ -1,14 +1,10 @@
 //! The DPDK version this crate was compiled for, the running version, and whether the two are compatible.
 //!
-//! Structure layouts, constants and inline functions come from the headers at compile time; the library is loaded when the program
-//! starts. If their releases differ, a call may write past one of our structures: `rte_fib_conf` has been 32 and 40 bytes long,
-//! `rte_eth_stats` 704 and 64. DPDK keeps the ABI of a release through its stable updates (22.11.1, 22.11.2, ..), so those are
-//! compatible. [`Eal::init`](crate::Eal::init) refuses all other combinations.
-//!
-//! The libraries' SONAME (`librte_eal.so.23`) is a weaker guard. The loader does not start a program that was linked against another
-//! SONAME, but 22.11, 23.03 and 23.07 share one; and a program that is relinked after an upgrade gets the new SONAME with bindings of the
-//! old DPDK. So the build script reruns when DPDK's header folders change, and this module compares the compiled version with the running
-//! one.
+//! Structure layouts, constants and inline functions come from the headers at compile time. If the library's release differs, a call may
+//! write past one of our structures: `rte_fib_conf` has been 32 and 40 bytes long, `rte_eth_stats` 704 and 64. DPDK keeps the ABI of a
+//! release through its stable updates (22.11.1, 22.11.2, ..). [`Eal::init`](crate::Eal::init) refuses all other combinations. The
+//! libraries' SONAME (`librte_eal.so.23`) is a weaker guard: 22.11, 23.03 and 23.07 share one, and a program that is relinked after an
+//! upgrade gets the new SONAME with bindings of the old DPDK. So the build script also reruns when DPDK's header folders change.
 
 use std::ffi::CStr;
 
@@ -39,8 +35,7 @@ impl<'a> Version<'a> {
         Some(Self { release: (number(year)?, number(month)?), minor: number(minor)?, suffix })
     }
 
-    /// Returns whether code compiled for one may run on the other: both must be of the same release, with any stable updates. The
-    /// interface still changes before a release, so a release candidate is compatible only with itself.
+    /// Code of one release runs on any of its stable updates. A release candidate, whose interface may still change, needs itself.
     fn is_compatible(&self, other: &Self) -> bool {
         let released = self.suffix.is_empty() && other.suffix.is_empty();
         self == other || released && self.release == other.release

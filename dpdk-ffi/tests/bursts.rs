@@ -93,7 +93,6 @@ fn long_frames_become_chains_and_read_back_whole() {
     }
 }
 
-/// For ports that cannot send chains: a chain that fits becomes one segment, others are freed, and the order stays.
 #[test]
 fn chains_become_one_segment_or_are_freed() {
     let Some(eal) = testing::eal() else { return };
@@ -218,7 +217,6 @@ fn steps() -> impl Strategy<Value = Vec<BurstStep>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// After every step the pool's count of mbufs in use is the sum over the bursts.
     #[test]
     fn mbufs_are_conserved(steps in steps()) {
         let Some(eal) = testing::eal() else { return Ok(()) };

@@ -22,7 +22,6 @@ const ROUTES: [(u128, u8, u32); 8] = [
     (0xc000 << 112, 2, 8),
 ];
 
-/// The next hop of the longest of `routes` that contains `key`; 0 without one.
 fn longest(routes: &[(u128, u8, u32)], key: u128) -> u32 {
     let holds = |(address, len): (u128, u8)| len == 0 || (key ^ address) >> (128 - u32::from(len)) == 0;
     let best = routes.iter().filter(|route| holds((route.0, route.1))).max_by_key(|route| route.1);
@@ -39,7 +38,6 @@ fn boundary_keys() -> Vec<u128> {
     keys
 }
 
-/// Fills, looks up, deletes and looks up again, while a reader looks up on another thread.
 fn conforms<L: Library>(mut table: DpdkTable<L>, key_of: impl Fn(u128) -> L::Key)
 where
     L::Key: Send + Sync,

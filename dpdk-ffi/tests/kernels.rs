@@ -113,7 +113,6 @@ struct Results {
     scattered: Vec<Vec<u64>>,
 }
 
-/// Runs all passes over the frames, which arrive in two parts.
 fn run(
     level: Level,
     recipes: &[HeaderRecipe],
@@ -210,8 +209,8 @@ proptest! {
             let found = run(level, &recipes, cut, &table, &indices, outs).unwrap();
             prop_assert_eq!(&found, &wanted, "{:?}", level.available());
         }
-        // The twins: each packet has its result, and the entry at its index; packets that passed are correct after the hop, and other
-        // kinds get only their MACs.
+        // Each packet has its result, and the entry at its index; packets that passed are correct after the hop, others get only their
+        // MACs.
         let found = wanted.v4.iter().map(|(key, place)| (*key, *place));
         let found = found.chain(wanted.v6.iter().map(|(_, lo, place)| (*lo as u32, *place)));
         for (word, place) in found {
@@ -238,7 +237,6 @@ proptest! {
     }
 }
 
-/// No port yields the code of a packet that is too long, and it replaces no other code.
 #[test]
 fn a_packet_that_is_too_long_has_a_code_of_its_own() {
     let Some(eal) = testing::eal() else { return };

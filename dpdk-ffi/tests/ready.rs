@@ -11,7 +11,6 @@ use dpdk_ffi::{
 
 const PACKETS: usize = 24;
 
-/// A port that receives prepared packets, and discards sent ones.
 struct ReadyRig {
     pool: Mempool,
     port: Port,

@@ -1,5 +1,4 @@
-//! Grouping by egress port with one pointer a port: for more ports than comparing every packet with each port pays for, and for CPUs
-//! without AVX-512.
+//! Grouping by egress port with one pointer a port: for many ports, and for CPUs without AVX-512.
 
 use crate::burst::{Burst, DROP};
 use crate::mbuf::Raw;

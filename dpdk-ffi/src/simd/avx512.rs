@@ -1,8 +1,8 @@
 //! The passes with AVX-512 F, BW, DQ and VL: 16 packets at a time, 32 in [`scatter`].
 //!
-//! Parse transposes frame bytes 10 to 33 of 16 packets to six columns: column `w` has bytes `10 + 4 w` to `13 + 4 w` of each packet, as a
-//! little-endian number. A rule is a comparison of columns that clears bits of a mask. Both families are checked if both occur, and the
-//! packets that pass are compressed into their lane, so pure and mixed bursts take one path.
+//! Parse transposes frame bytes 10 to 33 of 16 packets to six columns: column `w` has bytes `10 + 4 w` to `13 + 4 w`, as a little-endian
+//! number. A rule is a comparison of columns that clears bits of a mask. Both families are checked if both occur, and the packets that
+//! pass are compressed into their lane.
 
 use super::{
     Entry, IP_AT, IPV4_BYTES, IPV6_BYTES, Indexed, Kind, LaneV4, LaneV6, PORTS_BY_VECTOR, Parsed,
@@ -18,8 +18,6 @@ type HeaderColumns = [__m512i; 6];
 /// The byte at which the columns start, so that a header without options ends within 32 bytes.
 const COLUMNS_AT: usize = 10;
 
-/// [`scalar::parse`](super::scalar::parse) with AVX-512.
-///
 /// # Safety
 /// As for `scalar::parse`; the CPU must have the instructions; the lanes must have room for the packets, and the other arrays for index
 /// `range.end`, each with [`PAD`](super::PAD) more entries.
@@ -120,8 +118,7 @@ fn check_v4(candidates: __mmask16, columns: &HeaderColumns, there: __m512i) -> (
     (good, total)
 }
 
-/// The packets of `candidates` that meet the rules for IPv6, and the lengths of the IP packets; `his` are the first halves of the destinations,
-/// host order.
+/// As `check_v4`; `his` are the first halves of the destinations, host order.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn check_v6(
     candidates: __mmask16,
@@ -143,8 +140,6 @@ fn check_v6(
     (good & (u16::from(low) | u16::from(high) << 8), total)
 }
 
-/// Frame bytes 10 to 33 of 16 packets as columns.
-///
 /// # Safety
 /// At each head [`START_BYTES`] bytes must be readable.
 #[target_feature(enable = "avx512f")]
@@ -199,10 +194,8 @@ unsafe fn destinations_v6(heads: &[*mut u8; LANES]) -> ([__m512i; 2], [__m512i; 
     (pick(first), pick(last))
 }
 
-/// Appends the packets of `good` to the lane.
-///
 /// # Safety
-/// The lane must have room for them and 16 more entries.
+/// The lane must have room for the packets of `good` and 16 more entries.
 #[target_feature(enable = "avx512f,avx512vl,popcnt")]
 unsafe fn append_v4(lane: &mut LaneV4<'_>, good: __mmask16, keys: __m512i, places: __m512i) {
     let places = _mm512_cvtepi32_epi16(_mm512_maskz_compress_epi32(good, places));
@@ -215,10 +208,10 @@ unsafe fn append_v4(lane: &mut LaneV4<'_>, good: __mmask16, keys: __m512i, place
     lane.len += good.count_ones() as usize;
 }
 
-/// Appends the packets of `good` to the lane; `his` and `los` have packets 0 to 7 and 8 to 15.
+/// `his` and `los` have packets 0 to 7 and 8 to 15.
 ///
 /// # Safety
-/// The lane must have room for them and 16 more entries.
+/// The lane must have room for the packets of `good` and 16 more entries.
 #[target_feature(enable = "avx512f,avx512vl,popcnt")]
 unsafe fn append_v6(
     lane: &mut LaneV6<'_>,
@@ -264,8 +257,6 @@ pub(super) fn merge<T: Copy + Into<u32>>(kinds: &[Kind], lanes: [&[T]; 2], words
     }
 }
 
-/// [`scalar::verdict`](super::scalar::verdict) with AVX-512: four entries a vector.
-///
 /// # Safety
 /// The CPU must have the instructions, each array [`PAD`](super::PAD) more entries than `count`, and the table at least one entry.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
@@ -314,8 +305,7 @@ pub(super) unsafe fn verdict(
     any != 0
 }
 
-/// [`scalar::with_code`](super::scalar::with_code) with AVX-512: 16 ports a vector, as [`verdict`] has just stored them. A longer load
-/// would wait until two stores are in the cache.
+/// 16 ports a vector, as [`verdict`] has just stored them: a longer load would wait until two stores are in the cache.
 ///
 /// # Safety
 /// The CPU must have the instructions, `range` at most 64 ports, and the array [`PAD`](super::PAD) entries after it.
@@ -335,8 +325,7 @@ pub(super) unsafe fn with_code(ports: &[u16], range: Range<usize>, code: u16) ->
     [these, all & !these]
 }
 
-/// [`scalar::scatter`](super::scalar::scatter) with AVX-512: 32 packets at a time are compressed by port to the ends of the bursts.
-/// Dropped packets, and those with an unknown target, are moved one at a time.
+/// 32 packets at a time are compressed by port to the ends of the bursts; dropped packets and unknown targets follow singly.
 ///
 /// # Safety
 /// The CPU must have the instructions; there must be at most [`PORTS_BY_VECTOR`] targets, and each burst must have room for all packets.
@@ -400,7 +389,6 @@ fn all(value: u32) -> __m512i {
     _mm512_set1_epi32(value.cast_signed())
 }
 
-/// The first `count` of 16 packets, or all if `count` is larger.
 #[inline(always)]
 fn first(count: usize) -> __mmask16 {
     if count < LANES { (1 << count) - 1 } else { u16::MAX }

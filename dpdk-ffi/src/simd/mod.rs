@@ -2,17 +2,13 @@
 //!
 //! A pass is one call a burst over plain arrays. In order: [`Burst::parse`] checks headers and collects destinations by family,
 //! [`Burst::merge`] puts the lookup results in the order of the packets, [`Burst::verdict`] copies the entry of each packet,
-//! [`Burst::rewrite`] writes the headers, [`Burst::scatter`] groups packets by egress port. A pass over headers first caches the data
-//! pointers and lengths of new packets, and reads only the first cache line of an mbuf for that.
+//! [`Burst::rewrite`] writes the headers, [`Burst::scatter`] groups packets by egress port. `scalar` defines each pass; `avx2` and
+//! `avx512` have kernels with the same signature and result, chosen by the burst's [`Level`]. Kernels read and write whole vectors, so a
+//! pass panics unless its arrays have [`PAD`] more entries than packets; entries past the packets have no defined value.
 //!
-//! `scalar` defines each pass. `avx2` and `avx512` have kernels with the same signature and result where they are faster; a burst runs
-//! the kernels of its [`Level`]. Arrays have [`PAD`] more entries than packets, because kernels read and write whole vectors; entries
-//! past the packets have no defined value.
-//!
-//! Two invariants make whole vectors safe. In the cache of a burst the last data pointer is repeated 16 times. And the [`START_BYTES`]
-//! bytes from the start of a packet's data lie in its buffer: [`Mempool`](crate::Mempool) makes no smaller one, and drivers write a
-//! packet directly after the headroom. So kernels load headers before they know the length, and read past a shorter frame, but inside its
-//! buffer.
+//! Two invariants make whole vectors safe. In the cache of a burst, which a pass fills for new packets, the last data pointer is repeated
+//! 16 times. And the [`START_BYTES`] bytes from the start of a packet's data lie in its buffer: [`Mempool`](crate::Mempool) makes no
+//! smaller one, and drivers write a packet directly after the headroom. So kernels load headers before they know the length.
 
 use crate::burst::{Burst, Starts};
 use crate::mbuf::Raw;
@@ -95,10 +91,7 @@ impl LengthOrMark {
         Self(Self::MARKS | mark as u32)
     }
 
-    /// The length in bytes.
-    ///
-    /// # Errors
-    /// The mark, if it is one.
+    /// The length in bytes, or the mark.
     #[inline(always)]
     pub const fn get(self) -> Result<u32, u8> {
         match self.0 < Self::MARKS {
@@ -222,9 +215,6 @@ impl Burst {
     }
 
     /// Assigns each packet, by its kind, the next value of its lane: IPv4, then IPv6. Other packets get 0.
-    ///
-    /// # Panics
-    /// If an array lacks room for the packets and [`PAD`] more entries.
     #[inline]
     pub fn merge<T: Copy + Into<u32>>(&self, kinds: &[Kind], lanes: [&[T]; 2], words: &mut [u32]) {
         let count = self.len();
@@ -264,11 +254,7 @@ impl Burst {
         }
     }
 
-    /// Masks of the 64 packets from index `at` on: packets whose port is `code`, and packets whose port is another code from
-    /// [`Entry::CODES`] on.
-    ///
-    /// # Panics
-    /// If `ports` lacks room for the packets and [`PAD`] more entries.
+    /// Masks of the 64 packets from index `at` on: those whose port is `code`, and those with another code from [`Entry::CODES`] on.
     #[inline]
     #[must_use]
     pub fn with_code(&self, ports: &[u16], at: usize, code: u16) -> [u64; 2] {
@@ -297,11 +283,8 @@ impl Burst {
         unsafe { std::slice::from_raw_parts(heads[i], head_bytes) }
     }
 
-    /// Rewrites each packet's header by its entry: MACs, and by its kind TTL and checksum, or hop limit. Packets that will not leave are
-    /// written too, so that no packet needs a branch; TTL and hop limit of those that leave must be at least 2.
-    ///
-    /// # Panics
-    /// If an array lacks room for the packets and [`PAD`] more entries.
+    /// Rewrites each packet's header by its entry: MACs, and by its kind TTL and checksum, or hop limit, which must be at least 2 in
+    /// packets that will leave. Others are written too, so that no packet needs a branch.
     #[inline]
     pub fn rewrite(&mut self, kinds: &[Kind], entries: &[Entry]) {
         let (level, packets, starts) = self.parts();

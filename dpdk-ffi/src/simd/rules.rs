@@ -1,6 +1,5 @@
-//! The rules for headers, shared by the parse pass and a check of single packets, each as a branch-free function of header fields in host
-//! order unless a function says otherwise. [`surely_unicast_v6`] is stricter than the RFC: it reads half an address, and callers must
-//! check the addresses that this half does not decide.
+//! The rules for headers, each as a branch-free function of header fields in host order unless a function says otherwise.
+//! [`surely_unicast_v6`] reads half an address: callers must check the addresses that this half does not decide.
 
 /// RFC 1812 5.2.2: "(5) The IP total length field must be large enough to hold the IP datagram header". The frame must also hold the
 /// datagram; `there` is the frame's length from the header on.
@@ -51,10 +50,9 @@ pub const fn surely_unicast_v6(first_half: u64) -> bool {
     first_half.wrapping_sub(1) < 0xfe00_0000_0000_0000 - 1
 }
 
-/// An IPv4 checksum after the TTL was decremented, both in network byte order.
-///
-/// RFC 1624 equation 3, `HC' = ~(~HC + ~m + m')`, where `m` is the word of TTL and protocol: decrementing the TTL makes `~m + m' =
-/// 0xfeff` for every `m`, so the sum grows by 0x0100 with an end-around carry from 0xfeff on.
+/// An IPv4 checksum after the TTL was decremented, both in network byte order. RFC 1624 equation 3, `HC' = ~(~HC + ~m + m')`, where `m` is
+/// the word of TTL and protocol: decrementing the TTL makes `~m + m' = 0xfeff`, so the sum grows by 0x0100 with an end-around carry from
+/// 0xfeff on.
 #[inline(always)]
 #[must_use]
 pub const fn checksum_after_hop(checksum: [u8; 2]) -> [u8; 2] {

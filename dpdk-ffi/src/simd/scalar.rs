@@ -8,8 +8,6 @@ use super::{Entry, IP_AT, IPV4_BYTES, IPV6_BYTES, Indexed, Kind, LengthOrMark, P
 use crate::burst::{Burst, DROP};
 use std::ops::Range;
 
-/// [`Burst::parse`] of the packets of `range`.
-///
 /// # Safety
 /// The pointers of the packets of `range` must be cached.
 #[expect(clippy::cast_possible_truncation, reason = "fields of a word, and indices below 65,536")]
@@ -111,8 +109,6 @@ pub(super) fn verdict(
     any
 }
 
-/// [`Burst::rewrite`] of the packets that start at `heads`.
-///
 /// # Safety
 /// The pointers must be cached, of packets that are borrowed uniquely.
 pub(super) unsafe fn rewrite(heads: &[*mut u8], kinds: &[Kind], entries: &[Entry]) {

@@ -1,5 +1,4 @@
-//! Parse with AVX2: the algorithm of `avx512` with eight packets at a time. Frame bytes 10 to 33 are transposed to columns, and rules are
-//! comparisons of columns. AVX2 has no compress: eight good packets of one family are appended at once, others one at a time.
+//! Parse with AVX2: the algorithm of `avx512`, eight packets at a time. Without a compress, mixed groups are appended one at a time.
 
 use super::super::rules::surely_unicast_v6;
 use super::super::{IP_AT, IPV4_BYTES, IPV6_BYTES, LaneV4, LaneV6, Parsed, START_BYTES, Tally, scalar};
@@ -11,8 +10,6 @@ type HeaderColumns = [__m256i; 6];
 /// The byte at which the columns start, so that a header without options ends within 32 bytes.
 const COLUMNS_AT: usize = 10;
 
-/// [`scalar::parse`] with AVX2.
-///
 /// # Safety
 /// As for [`scalar::parse`]; the CPU must have the instructions; the lanes must have room for the packets, and the other arrays for index
 /// `range.end`, each with [`PAD`](super::super::PAD) more entries.
@@ -126,8 +123,6 @@ fn check_v6(candidates: __m256i, columns: &HeaderColumns, there: __m256i) -> (__
     (good, total)
 }
 
-/// Frame bytes 10 to 33 of eight packets as columns.
-///
 /// # Safety
 /// At each head [`START_BYTES`] bytes must be readable.
 #[target_feature(enable = "avx2")]
@@ -152,7 +147,7 @@ unsafe fn columns(heads: &[*mut u8; EIGHT]) -> HeaderColumns {
     [first(0), first(1), first(2), first(3), second(0), second(1)]
 }
 
-/// Appends the packets of `good` to the lane; the first of the eight has index `at` in the burst.
+/// The first of the eight packets has index `at` in the burst.
 ///
 /// # Safety
 /// The lane must have room for eight packets.
@@ -182,8 +177,7 @@ unsafe fn append_v4(lane: &mut LaneV4<'_>, good: u32, keys: __m256i, at: usize) 
     }
 }
 
-/// Appends the packets of `good` with a destination that may be forwarded to, and returns their mask; the first of the eight has index
-/// `at` in the burst.
+/// Returns the mask of the packets whose destination may be forwarded to; the first of the eight has index `at` in the burst.
 ///
 /// # Safety
 /// At each head [`START_BYTES`] bytes must be readable, and the lane must have room for eight packets.
@@ -236,14 +230,12 @@ fn mask(lanes: __m256i) -> u32 {
     _mm256_movemask_ps(_mm256_castsi256_ps(lanes)).cast_unsigned()
 }
 
-/// The lanes with `a <= b`, unsigned.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn is_at_most(a: __m256i, b: __m256i) -> __m256i {
     _mm256_cmpeq_epi32(_mm256_max_epu32(a, b), b)
 }
 
-/// Every second 32-bit word of two vectors: the first or the second of each 64 bits.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn every_second<const WHICH: i32>(low: __m256i, high: __m256i) -> __m256i {

@@ -4,10 +4,9 @@ use super::super::{Entry, Kind};
 use crate::vector::LANES;
 use std::arch::x86_64::*;
 
-/// By [`Kind`], the addend of the 16-bit words of frame bytes 0 to 31.
-///
-/// Words are little-endian and frames are big-endian, so the checksum's addend has its bytes swapped; one's complement sums are the same
-/// in either byte order (RFC 1071 2 B). TTL and hop limit are at least 2, so the byte above lends no borrow.
+/// By [`Kind`], the addend of the 16-bit words of frame bytes 0 to 31. Words are little-endian and frames are big-endian, so the
+/// checksum's addend has its bytes swapped; one's complement sums are the same in either byte order (RFC 1071 2 B). TTL and hop limit are
+/// at least 2, so the byte above lends no borrow.
 static HOP: [[u16; 16]; 3] = {
     let none = [0; 16];
     let (mut v4, mut v6) = (none, none);
@@ -25,8 +24,7 @@ static LIMIT: [u16; 16] = {
     limit
 };
 
-/// [`scalar::rewrite`](super::super::scalar::rewrite) with AVX2: a load, a blend, two additions and a store a packet, without a branch.
-/// While 16 packets are of one kind, the addend stays in registers.
+/// A load, a blend, two additions and a store a packet, without a branch. While 16 packets are of one kind, the addend stays in registers.
 ///
 /// # Safety
 /// As for `scalar::rewrite`; the CPU must have AVX2; `kinds` and `entries` must have as many entries as `heads`.
@@ -53,8 +51,6 @@ pub(in super::super) unsafe fn rewrite(heads: &[*mut u8], kinds: &[Kind], entrie
     }
 }
 
-/// Rewrites a packet of this kind.
-///
 /// # Safety
 /// `head` must be a cached pointer of a packet that is borrowed uniquely, and `entry` be readable.
 #[target_feature(enable = "avx2")]
