@@ -43,6 +43,7 @@ pub fn make(options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineErro
 /// The routes of a family, longest prefixes first.
 type Scan<K> = Vec<(Prefix<K>, NextHopId)>;
 
+/// The next hop of the first prefix that contains `key`.
 fn scan<K: Key>(routes: &Scan<K>, key: K) -> NextHopId {
     routes.iter().find(|(prefix, _)| prefix.contains(key)).map_or(NextHopId::NONE, |(_, next_hop)| *next_hop)
 }
