@@ -37,8 +37,7 @@ fn handlers() -> std::sync::MutexGuard<'static, BTreeMap<String, Option<Handler>
     HANDLERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Registers `command`, e.g. `/fwd/stats`, with one line of help. `answer` runs on DPDK's telemetry thread; it must not register or
-/// unregister commands.
+/// Registers `command`, e.g. `/fwd/stats`, with one line of help. `answer` runs on DPDK's telemetry thread; it must not (un)register.
 ///
 /// # Errors
 /// [`DpdkError::NamedCall`] if the name is taken, longer than 55 bytes or does not start with `/`, or the help exceeds 127 bytes.

@@ -209,8 +209,7 @@ proptest! {
             let found = run(level, &recipes, cut, &table, &indices, outs).unwrap();
             prop_assert_eq!(&found, &wanted, "{:?}", level.available());
         }
-        // Each packet has its result, and the entry at its index; packets that passed are correct after the hop, others get only their
-        // MACs.
+        // Each packet has its result, and the entry at its index; packets that passed are correct after the hop, others get MACs.
         let found = wanted.v4.iter().map(|(key, place)| (*key, *place));
         let found = found.chain(wanted.v6.iter().map(|(_, lo, place)| (*lo as u32, *place)));
         for (word, place) in found {

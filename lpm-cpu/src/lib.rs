@@ -2,8 +2,7 @@
 //!
 //! SAIL follows the paper "Guarantee IP Lookup Performance with FIB Explosion". It splits a lookup twice: the length of the longest match
 //! (bit maps on chip) from its next hop (arrays off chip), and lengths up to 24 from longer ones. Each module names the section it
-//! implements. Our copy of the paper begins within section 4.1; earlier parts are marked "as published". The SAIL engines refuse IPv6
-//! routes.
+//! implements. Our copy of the paper begins within section 4.1; earlier parts are marked "as published". SAIL refuses IPv6 routes.
 //!
 //! Unsafe code lives only in `kernel`, `host::v4::kernel` and `host::v6::kernel`.
 

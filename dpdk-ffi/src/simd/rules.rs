@@ -51,8 +51,7 @@ pub const fn surely_unicast_v6(first_half: u64) -> bool {
 }
 
 /// An IPv4 checksum after the TTL was decremented, both in network byte order. RFC 1624 equation 3, `HC' = ~(~HC + ~m + m')`, where `m` is
-/// the word of TTL and protocol: decrementing the TTL makes `~m + m' = 0xfeff`, so the sum grows by 0x0100 with an end-around carry from
-/// 0xfeff on.
+/// the word of TTL and protocol: decrementing the TTL makes `~m + m' = 0xfeff`, so the sum grows by 0x0100, with an end-around carry.
 #[inline(always)]
 #[must_use]
 pub const fn checksum_after_hop(checksum: [u8; 2]) -> [u8; 2] {

@@ -36,8 +36,7 @@ fn bit_maps_have_the_sizes_that_the_paper_says() {
     assert_eq!((EveryLevel::NODES / 8, EverySixthLevel::NODES / 8), ((1 << 22) + 40, 2_130_440));
 }
 
-/// The paper's FPGA (section 5.1): 1,880 block RAMs of 36 Kb, 8.26 MiB. Each level is a pipeline stage with its memory in whole block
-/// RAMs.
+/// The paper's FPGA (section 5.1): 1,880 block RAMs of 36 Kb, 8.26 MiB. Each level is a pipeline stage in whole block RAMs.
 #[test]
 fn any_table_fits_the_paper_s_fpga() {
     const BLOCK_RAM_BITS: u64 = 36 << 10;

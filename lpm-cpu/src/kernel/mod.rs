@@ -1,7 +1,7 @@
 //! Lookup kernels: one file an instruction set, all with the signature of the scalar one, one `match` a batch. `sail` has the vector
-//! kernels of `sail-l` and `sail-m`. They take [`PIECE`] keys through one level before the next, so that its loads are independent: BCN
-//! for all keys, then BN24 for keys with a chunk, then N32 for the few whose /24 has one. `sail-b` and `sail-u` have only a scalar kernel:
-//! the number of bit maps that a lookup reads differs from lane to lane.
+//! kernels of `sail-l` and `sail-m`. They take [`PIECE`] keys through one level before the next, so that its loads are independent: in
+//! `sail-l` BCN for all keys, then BN24 for keys with a chunk, then N32 for the few whose /24 has one. `sail-b` and `sail-u` have
+//! only a scalar kernel: the number of bit maps that a lookup reads differs from lane to lane.
 
 #[cfg(target_arch = "x86_64")]
 #[macro_use]

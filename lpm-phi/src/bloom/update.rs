@@ -72,8 +72,7 @@ pub(crate) trait Store<K: Key> {
         added
     }
 
-    /// Assigns the entries of `prefix` to `heir`. Without an heir they are added to `deletions`; group 0 always has one (length 0, no
-    /// route).
+    /// Assigns the entries of `prefix` to `heir`. Without an heir they are added to `deletions`; group 0 always has one.
     fn withdraw(
         &mut self,
         group: usize,

@@ -7,8 +7,7 @@
 //!
 //! **The first half** is a device engine, a CPU engine on helper threads, or a [`First::Group`]: helper threads over the second half's
 //! table, with one update for both. Keys submitted to a group through slots are copied; keys of a lookup that the caller waits for are
-//! not, so use [`EngineReader::lookup`] with a group, some ten thousand keys at a time: the handover costs as much as some hundred
-//! lookups.
+//! not, so use [`EngineReader::lookup`] with a group, some ten thousand keys at a time: the handover costs some hundred lookups.
 //!
 //! **A delta** goes to the engine with less room first: if it refuses, neither engine has changed. When `apply` returns, every half in
 //! service has the delta, so each answer belongs to a generation between submit and collect.

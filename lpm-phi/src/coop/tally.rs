@@ -77,8 +77,7 @@ impl Tallies {
         tally
     }
 
-    /// Keys by half over all readers, the newest reader's shares, and for each half 0 or the [`number`] of the reason it is out of
-    /// service.
+    /// Keys by half over all readers, the newest reader's shares, and for each half 0 or the [`number`] of its failure.
     #[expect(clippy::cast_precision_loss, reason = "a share of 65536")]
     pub(super) fn details(&self, service: &Service) -> Details {
         #[derive(Serialize)]

@@ -117,8 +117,7 @@ pub(super) struct Chunks6 {
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct List6 {
-    /// Position within the piece; from bit [`CHUNK_SHIFT`] the chunk's number; from bit [`MASK_SHIFT`] the levels left, as in chunk
-    /// entries.
+    /// Position within the piece; from bit [`CHUNK_SHIFT`] the chunk's number; from bit [`MASK_SHIFT`] the mask of levels left.
     pub(super) item: [u32; LIST],
     /// The address's bits 16..64, as [`crate::bloom::v6::rest`] returns them.
     pub(super) key: [u64; LIST],

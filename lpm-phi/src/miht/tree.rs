@@ -1,9 +1,9 @@
 //! The index tree: a B+ tree of order `m` that maps the first `k` bits of the longer routes to their priority tries.
 //!
 //! A node is whole cache lines of keys (one line for the paper's 16 keys of 32 bits, section 5.1) and as many pointers in a second array.
-//! In a leaf, pointer `i` is the trie of key `i`. In an internal node, key `i` bounds child `i` from above, and every key below child `i +
-//! 1` is larger; the last child has no bound. Unused places hold the largest key, so the number of keys that are less selects the child or
-//! the place.
+//! In a leaf, pointer `i` is the trie of key `i`. In an internal node, key `i` bounds child `i` from above, and every key below the
+//! next child is larger; the last child has no bound. Unused places hold the largest key, so the number of keys that are less selects the
+//! child or the place.
 //!
 //! Invariant: all leaves are equally deep; a node except the root has at least half of `m` entries, rounded up, and no node more than `m`;
 //! an internal root has at least two. Lookups read a [`TreeStore`]. A [`TreeWriter`] changes a store that no lookup reads.

@@ -90,8 +90,7 @@ impl AsRef<Common> for VariantParams {
 impl VariantParams {
     /// Reads `fpr` (0.01..0.9), `filter-hash`, `table-hash` or both as `hash` (`murmur`, `knuth`, `h2`, `rand`), `filters` (`exact`,
     /// `paper`), `buckets` (`odd`, `even`) and, for `bloom-baseline`, `levels` (`auto`, 1..64) and `dpcpe` (`optimum`, `greedy`). By
-    /// default `bloom-naive` hashes by H2 and runs on the best instruction set; `bloom-baseline` hashes by `rand` and is scalar, as in the
-    /// paper.
+    /// default `bloom-naive` hashes by H2 and runs on the best instruction set; `bloom-baseline` hashes by `rand` and is scalar.
     ///
     /// # Errors
     /// [`EngineError::Parameter`] for an unknown parameter or value, and for `rand` with a vector instruction set; [`EngineError::Isa`]

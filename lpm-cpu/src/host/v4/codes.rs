@@ -2,8 +2,7 @@
 //!
 //! A code has 8, 16 or 32 bits, the same in a whole table. If every id is small enough, codes are the ids; otherwise next hops are
 //! numbered ([`HopCodes`]), and a lookup ends with one more load, from an array of ids by code. The forwarder numbers its next hops from
-//! 1, so codes are usually ids of 8 or 16 bits. A table that runs out of codes is rebuilt; codes become narrower only with a rebuild for
-//! another reason.
+//! 1, so codes are usually ids of 8 or 16 bits. A table that runs out of codes is rebuilt; no table is rebuilt for narrower codes.
 
 use crate::codes::HopCodes;
 use fib::{NextHopId, Prefix4};
@@ -45,8 +44,7 @@ pub(crate) struct Form {
 }
 
 impl Form {
-    /// With codes of at least `width_min`: ids of 8 or 16 bits if they fit, else indices, whose extra load costs as much as wider cells of
-    /// ids.
+    /// With codes of at least `width_min`: ids of 8 or 16 bits if they fit, else indices: their extra load costs as much as wider ids.
     pub(super) fn for_routes(routes: &[(Prefix4, NextHopId)], width_min: Width) -> Self {
         let narrow = [Width::Bits8, Width::Bits16].into_iter().filter(|width| *width >= width_min);
         let id_max = routes.iter().map(|(_, next_hop)| next_hop.get()).max().unwrap_or(0);

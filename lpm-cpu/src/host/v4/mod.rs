@@ -28,12 +28,10 @@
 //!
 //! A /24 that gets its first longer route gets its block, with records, cells and links, before the escape code appears in its cell. A /24
 //! that loses its longer routes gets a next hop instead of the escape; its block, and the chunk of a /16 without blocks, retire at the end
-//! of the delta. The links stay for lookups that have read the escape. The next delta could change them, so it waits for a grace period
-//! first.
+//! of the delta. The links stay for lookups that have read the escape. The next delta waits for a grace period.
 //!
 //! A delta that changes the default route and others is painted up to twice. First, addresses get their new routes, while addresses that
-//! lose theirs keep the old ones (`Coverings`). Then the default route is stored, a grace period passes, and addresses without a route get
-//! code 0.
+//! lose theirs keep the old ones (`Coverings`). Then the default route is stored, a grace period passes, and these get code 0.
 
 pub(crate) mod codes;
 #[expect(unsafe_code, reason = "gathers take raw pointers")]

@@ -15,8 +15,7 @@
 //! Routes are pushed to leaves: an entry has the answer of the longest route that covers its addresses, and the writer keeps that route's
 //! length, its owner. So exactly one entry answers a key. Entries that say "no route here" would save repainting, but lookups would
 //! combine entries of different generations: if a /32 changes and then a /48 in it is withdrawn, a lookup could read the /32 before both
-//! and the /48 after both. Only the default route, which may own 4 million entries, is not pushed: its entries have code 0, see the parent
-//! module.
+//! and the /48 after both. Only the default route, which may own 4 million entries, is not pushed: its entries have code 0.
 //!
 //! After each store, every lookup in flight gets an old or a new answer:
 //!

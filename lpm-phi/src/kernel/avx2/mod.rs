@@ -1,8 +1,7 @@
 //! The AVX2 kernels, for CPUs without AVX-512: the stages of `avx512f`, key by key.
 //!
 //! An AVX2 gather is no faster than eight loads, and AVX2 cannot compress the lanes of a mask. So keys are loaded and listed one at a
-//! time, without a branch on the value loaded; only hashes and the slots of a line use vectors. Independent loads within a stage give the
-//! gain.
+//! time, without a branch on the value loaded; only hashes and the slots of a line use vectors. The gain is the stage's independent loads.
 
 mod v4;
 mod v6;

@@ -8,8 +8,7 @@ use lpm_core::lanes::Lanes;
 use lpm_core::prefetch;
 
 pub(super) trait Listed: Lanes {
-    /// Writes the indices of the lanes in `chosen`, counted from `first`, to the front of `to`, which has room for a vector. Returns their
-    /// number.
+    /// Writes the indices of the lanes in `chosen`, counted from `first`, to the front of `to`, which holds a vector. Returns their number.
     fn list(self, chosen: Self::Mask, first: usize, to: &mut [u32]) -> usize;
 }
 
