@@ -4,13 +4,12 @@ use crate::{NextHop, NextHopId, NextHopTable, Rib};
 use rustc_hash::FxHashMap;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-/// Bytes of the longest record of a route: an IPv6 address, version and length, a named next hop.
+/// An IPv6 address, version and length, a named next hop.
 const ROUTE_BYTES_MAX: usize = 16 + 2 + 12;
 const MACS_BYTES: usize = 12;
 
-/// The hash of a table: all routes of `rib` in order with their next hops, and the neighbours. 16 hexadecimal digits.
-///
-/// A bare id counts as its number, any other next hop as its content. An id that `hops` does not know is bare.
+/// The hash of a table: all routes of `rib` in order with their next hops, and the neighbours. 16 hexadecimal digits. A bare id counts as its
+/// number, any other next hop as its content; an id that `hops` does not know is bare.
 #[must_use]
 pub fn table_hash(rib: &Rib, hops: &NextHopTable) -> String {
     let named = hops.iter().filter(|(_, hop)| !matches!(hop, NextHop::Bare | NextHop::Moved(_)));
@@ -59,9 +58,7 @@ pub fn tables_hash<'a>(tables: impl IntoIterator<Item = (&'a str, String)>) -> S
     hex(hash.digest())
 }
 
-/// The hash of packets in order, updated packet by packet.
-///
-/// Of a frame's MACs only the group bit counts, so that captures of links without MACs have the same hash.
+/// The hash of packets in order. Of MACs only the group bit counts, so that captures of links without MACs have the same hash.
 #[derive(Clone, Default)]
 pub struct PacketsHash(Xxh3);
 
@@ -112,7 +109,6 @@ mod tests {
     fn a_table_is_its_routes_in_whatever_order_they_came() {
         let (a, b) = (gateway("192.0.2.1", 0), gateway("192.0.2.2", 1));
         let base = hash_of(&[("10.0.0.0/8", a.clone()), ("2001:db8::/32", b.clone())], &[("10.1.0.0/16", 7)]);
-        // The ids are reversed.
         let same = hash_of(&[("2001:db8::/32", b.clone()), ("10.0.0.0/8", a.clone())], &[("10.1.0.0/16", 7)]);
         assert_eq!(base, same);
         for (routes, bare) in [
@@ -123,7 +119,6 @@ mod tests {
         ] {
             assert_ne!(base, hash_of(&routes, &[bare]));
         }
-        // A moved bare id counts as its number.
         let moved = hash_of(&[("10.0.0.0/8", a.clone())], &[("10.1.0.0/16", 1)]);
         assert_eq!(moved, hash_of(&[("10.0.0.0/8", gateway("192.0.2.1", 0))], &[("10.1.0.0/16", 1)]));
         assert_ne!(moved, hash_of(&[("10.0.0.0/8", a)], &[("10.1.0.0/16", 2)]));
@@ -167,7 +162,6 @@ mod tests {
         ] {
             assert_ne!(base, hash(&[&other[0], &other[1]]));
         }
-        // Frame boundaries count.
         assert_ne!(hash(&[&[1, 2], &[3]]), hash(&[&[1], &[2, 3]]));
         assert_eq!(base.len(), 16);
     }

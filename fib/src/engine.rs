@@ -6,8 +6,7 @@
 //!
 //! Every answer belongs to a generation between the one current at `submit` and the one current at `collect`.
 //!
-//! An engine may hold several FIBs, one per VRF: [`EngineWriter::apply_to`] names the FIB of a delta,
-//! [`EngineReader::submit_in`] the FIB of each key. All other calls use FIB 0, which every engine has.
+//! An engine may hold several FIBs, one per VRF. Calls that name no FIB use FIB 0, which every engine has.
 
 use crate::{
     Details, EngineError, Family, FibDelta, FibId, Fibs, Generation, Isa, Keys, NextHopId, Rib, SlotId,
@@ -62,13 +61,12 @@ pub struct EngineInfo {
     pub isa_name: String,
     /// The limits of the engine.
     pub capacity: Capacity,
-    /// The number of FIBs, `0..fibs`. Calls that name no FIB use FIB 0.
+    /// The number of FIBs, `0..fibs`.
     pub fibs: u32,
-    /// The families for which the engine has tables, for its whole life. Routes of another family are refused, and
-    /// lookups of its keys find no route.
+    /// The families with tables, for the engine's whole life. Routes of others are refused, lookups find none.
     pub families: Vec<Family>,
-    /// Whether routes that change no answer should be left out of deltas. The table is smaller without them. But a
-    /// change of the route that covers them is then several changes, which costs some engines more than they gain.
+    /// Whether deltas should leave out routes that change no answer. The table is smaller then, but a change of the route that covers them
+    /// is several changes, which costs some engines more than they gain.
     pub wants_fewer_routes: bool,
     /// Whether a call may never return because it waits for a device. Callers may run such a writer on its own thread.
     pub may_hang: bool,
@@ -114,8 +112,7 @@ pub struct EngineStats {
     pub details: Details,
 }
 
-/// How an engine is made. An engine ignores an instruction set, a node or pages that do not apply to it. It refuses an
-/// unknown parameter with [`EngineError::Parameter`], so that a misspelt one does not go unnoticed.
+/// How an engine is made. Options that do not apply are ignored, except unknown parameters ([`EngineError::Parameter`]).
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
     /// The instruction set; `None` selects the best of this CPU.
@@ -126,9 +123,8 @@ pub struct EngineOptions {
     pub numa_node: Option<u32>,
     /// Whether tables may use huge pages, if the host has any.
     pub huge_pages: bool,
-    /// How long [`EngineReader::lookup`] of a device engine waits for a batch, in microseconds; `None` selects the
-    /// engine's default. On timeout the lookup fails, and the engine stays usable once the device continues. The limit
-    /// does not apply to `submit` and `collect`, whose callers watch the time themselves.
+    /// How long [`EngineReader::lookup`] waits for a device, in microseconds; `None`: the engine's default. The lookup fails then, the engine
+    /// stays usable. It does not apply to `submit` and `collect`, whose callers watch the time themselves.
     pub stall_us: Option<u64>,
     /// Engine-specific parameters, `name=value` as given on the command line.
     pub parameters: Vec<(String, String)>,
@@ -161,17 +157,15 @@ pub trait EngineWriter: Send {
     /// Properties of the engine. Not for the hot path.
     fn info(&self) -> EngineInfo;
 
-    /// Applies `delta`, all or nothing, while lookups run. `rib` is the RIB that the delta was compiled from
-    /// ([`Rib::commit`]). The [used](crate::RibTable::used) routes in it are the engine's routes after the delta, for
-    /// engines that need more than the changes.
+    /// Applies `delta`, all or nothing, while lookups run. `rib` is the RIB that the delta was compiled from ([`Rib::commit`]); its
+    /// [used](crate::RibTable::used) routes are the engine's routes after the delta.
     ///
     /// # Errors
     /// [`EngineError::Full`], [`EngineError::Prefix`] or [`EngineError::Memory`]; the old table stays in service. A
     /// device engine may fail with [`EngineError::Device`].
     fn apply(&mut self, delta: &FibDelta, rib: &Rib) -> Result<Generation, EngineError>;
 
-    /// As [`Self::apply`], for the FIB `fib` with the routes of `rib`. Each delta makes one generation of the engine,
-    /// whichever FIB it changes.
+    /// As [`Self::apply`], for the FIB `fib` with the routes of `rib`. Each delta makes one generation, whichever FIB it changes.
     ///
     /// # Errors
     /// [`EngineError::NoFib`], else as [`Self::apply`].
@@ -180,8 +174,7 @@ pub trait EngineWriter: Send {
         self.apply(delta, rib)
     }
 
-    /// Frees replaced tables that no reader holds any more. Readers never free a table. The writer does so with each
-    /// delta and in this call, which its thread makes from time to time.
+    /// Frees replaced tables that no reader holds. Readers never free one; the writer does in each delta, and in this periodic call.
     fn free_retired(&mut self) {}
 
     /// The current generation.
@@ -197,8 +190,7 @@ pub trait EngineWriter: Send {
     fn reader(&self, slots: u16, batch_max: usize) -> Result<Box<dyn EngineReader>, EngineError>;
 }
 
-/// The reading side of an engine, one per lcore. No method may allocate or take a lock. `submit` and `collect` must
-/// not wait for a device; lookups wait for their answers.
+/// The reading side, one per lcore. No method may allocate or take a lock; `submit` and `collect` must not wait for a device.
 pub trait EngineReader: Send {
     /// The number of slots.
     fn slots(&self) -> u16;
@@ -221,14 +213,10 @@ pub trait EngineReader: Send {
         self.submit(slot, keys)
     }
 
-    /// The answers of `slot`, in the order of its keys; `Pending` while a device works on them.
-    ///
-    /// # Errors
-    /// A device engine's own errors.
+    /// The answers of `slot`, in the order of its keys; `Pending` while a device works on them. An error is the device's.
     fn collect(&mut self, slot: SlotId) -> Poll<Result<&[NextHopId], EngineError>>;
 
-    /// Looks up any number of `keys` into `out`, which is as long. Engines that finish within `submit` do this in one
-    /// step without a copy; the default submits batches to slot 0 and polls.
+    /// Looks up any number of `keys` into `out`, which is as long. The default submits batches to slot 0 and polls.
     ///
     /// # Errors
     /// As [`Self::submit`] and [`Self::collect`]; [`EngineError::Batch`] when `out` is not as long as `keys`.
@@ -237,17 +225,11 @@ pub trait EngineReader: Send {
     }
 
     /// Two calls of [`Self::lookup`], such as for the two families of a burst, which share the fixed cost of a call.
-    ///
-    /// # Errors
-    /// The errors of each call.
     fn lookup_both(&mut self, calls: [(Keys<'_>, &mut [NextHopId]); 2]) -> [Result<(), EngineError>; 2] {
         calls.map(|(keys, out)| self.lookup(keys, out))
     }
 
     /// As [`Self::lookup`], with a FIB for each key.
-    ///
-    /// # Errors
-    /// As [`Self::submit_in`] and [`Self::lookup`].
     fn lookup_in(
         &mut self,
         fibs: Fibs<'_>,
@@ -258,15 +240,11 @@ pub trait EngineReader: Send {
         self.lookup(keys, out)
     }
 
-    /// Releases replaced tables that this reader still holds. A lookup does so for the table that it reads; a reader
-    /// without lookups would keep a table from being freed. It costs a few loads: call it every few thousand polls.
+    /// Releases replaced tables, as a lookup does. It costs a few loads: a reader without lookups calls it every few thousand polls.
     fn refresh(&mut self) {}
 }
 
-/// Looks up `keys` into `out` in batches through slot 0 of `reader`, polling each until it is answered.
-///
-/// # Errors
-/// As [`EngineReader::lookup`].
+/// [`EngineReader::lookup`] in batches through slot 0 of `reader`, polling each until it is answered.
 pub fn lookup_in_slot<R: EngineReader + ?Sized>(
     reader: &mut R,
     keys: Keys<'_>,

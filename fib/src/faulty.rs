@@ -1,5 +1,4 @@
-//! A test engine that fails, delays or stalls on demand: the oracle, or another engine, behind fault switches. For tests of code that
-//! combines several engines.
+//! A test engine that fails, delays or stalls on demand: the oracle, or another engine, behind fault switches.
 //!
 //! ```
 //! use fib::faulty::{Call, Faults, FaultyEngine, How};
@@ -166,7 +165,6 @@ impl FaultyEngine {
 }
 
 impl EngineWriter for FaultyEngine {
-    /// It may hang, like the device that it stands for.
     fn info(&self) -> EngineInfo {
         let info = self.inner.info();
         let capacity = Capacity { next_hops_max: self.next_hops_max, ..info.capacity };
@@ -208,7 +206,7 @@ impl EngineWriter for FaultyEngine {
 struct FaultyReader {
     reader: Box<dyn EngineReader>,
     number: u64,
-    /// Polls of each slot since its last batch; `None` once that was collected.
+    /// `None` once its batch was collected.
     polls: Vec<Option<u64>>,
     faults: Arc<Faults>,
 }

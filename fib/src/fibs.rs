@@ -1,6 +1,4 @@
-//! The FIBs of an engine that holds several, such as one per VRF: the FIB of a delta, and of each key of a batch.
-//!
-//! An engine with one FIB has FIB 0 and refuses all others. Engines check the ids of a batch once, with [`Fibs::check`].
+//! The FIBs of a delta and of the keys of a batch, for engines that hold several, such as one per VRF. Engines check a batch's ids once.
 
 use crate::{EngineError, FibId};
 use std::ops::Range;

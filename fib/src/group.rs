@@ -1,7 +1,6 @@
 //! Groups: several paths for the packets of one route (ECMP).
 //!
-//! A group is a value: groups with the same paths and weights are equal, however they were written. So they are one next hop of a
-//! [`NextHopTable`](crate::NextHopTable), and routes share its id. The forwarder chooses the path of a flow.
+//! Groups with the same paths and weights are equal, so they are one next hop of a [`NextHopTable`](crate::NextHopTable).
 
 use crate::next_hop::{NextHop, NextHopError};
 use std::fmt;
@@ -24,8 +23,7 @@ pub struct GroupPath {
 pub struct Group(Arc<[GroupPath]>);
 
 impl Group {
-    /// The next hop with these paths and weights: a group, or the path itself if there is only one. The weights of a
-    /// repeated path are added; a weight of 0 counts as 1.
+    /// The next hop with these paths: the path itself if there is only one. Weights of a repeated path are added; 0 counts as 1.
     ///
     /// # Errors
     /// [`NextHopError::Paths`] for no path, and for more than [`PATHS_MAX`].
@@ -55,7 +53,6 @@ impl Group {
 }
 
 impl fmt::Display for Group {
-    /// As `ip route` writes it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (number, GroupPath { hop, weight }) in self.0.iter().enumerate() {
             write!(f, "{}nexthop {hop} weight {weight}", if number == 0 { "" } else { " " })?;

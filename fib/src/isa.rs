@@ -10,13 +10,11 @@ pub enum Isa {
     Scalar,
     /// AVX2 with POPCNT, LZCNT, BMI1 and BMI2: every x86-64 server since 2013.
     Avx2,
-    /// AVX-512 F and CD only, as on Knights Landing: no BW, DQ or VL instruction. The scalar code around them may use
-    /// POPCNT, LZCNT, BMI1 and BMI2, which Knights Landing has, too.
+    /// AVX-512 F and CD only, as on Knights Landing: no BW, DQ or VL. The scalar code around them may use POPCNT, LZCNT, BMI1 and BMI2.
     Avx512f,
 }
 
-/// An instruction set that this CPU has, made by [`Isa::checked`]. Dispatchers take one, so that no kernel runs on a
-/// CPU without its instructions.
+/// An instruction set that this CPU has. Dispatchers take one, so that no kernel runs on a CPU without its instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckedIsa(Isa);
 
@@ -86,9 +84,6 @@ impl Isa {
     }
 
     /// This instruction set, if the CPU supports it.
-    ///
-    /// # Errors
-    /// [`IsaError::Unavailable`] otherwise, with the available ones.
     pub fn checked(self) -> Result<CheckedIsa, IsaError> {
         if self.is_available() {
             return Ok(CheckedIsa(self));

@@ -6,15 +6,14 @@
 use crate::{EngineError, Family, Key, NextHopId};
 use std::ops::Range;
 
-/// A batch of keys of one family, in host order. IPv6 keys are two arrays, so that an engine that searches the first 64
-/// bits streams one of them only.
+/// A batch of keys of one family, in host order. IPv6 keys are two arrays, so that searches of the first 64 bits stream one only.
 #[derive(Clone, Copy, Debug)]
 pub enum Keys<'a> {
     /// IPv4 addresses.
     V4(&'a [u32]),
     /// IPv6 addresses: their first and last 64 bits, in arrays of the same length.
     V6 {
-        /// Bits 0..64 of each address.
+        /// Bits 0..64.
         hi: &'a [u64],
         /// Bits 64..128 of each address.
         lo: &'a [u64],
@@ -108,9 +107,7 @@ impl<'a> Keys<'a> {
 pub struct KeyBuffer {
     family: Family,
     len: usize,
-    /// IPv4 keys; the first `len` are valid if the family is IPv4.
     v4: Vec<u32>,
-    /// Halves of IPv6 keys; the first `len` are valid if the family is IPv6.
     hi: Vec<u64>,
     lo: Vec<u64>,
 }
@@ -242,8 +239,7 @@ pub const fn halves(key: u128) -> (u64, u64) {
     ((key >> 64) as u64, key as u64)
 }
 
-/// Copies `from` to `to`, of the same length, a kilobyte at a time. For several kilobytes at once the C library uses a
-/// string instruction, which is slow when the lines are in another core's cache.
+/// Copies a kilobyte at a time: for several the C library uses a string instruction, which is slow when another core's cache has the lines.
 #[inline]
 pub fn copy<T: Copy>(from: &[T], to: &mut [T]) {
     let part = 1024 / size_of::<T>();

@@ -1,8 +1,7 @@
 //! How a lookup loads from its table: one load at a time, through [`Loads`].
 //!
-//! In service the loads are [`Plain`], and the compiler removes the indirection completely. In tests the checker in module
-//! `stores` (feature `testing`) stops a lookup between any two of its loads, so that the production code is run in every
-//! interleaving with the stores of a writer.
+//! In service the loads are [`Plain`], and the compiler removes the indirection. In tests the checker in `stores` (feature `testing`) stops a
+//! lookup between any two loads, so that production code meets every interleaving with a writer's stores.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -37,16 +36,10 @@ pub trait Loads {
     /// Returned when the lookup was stopped before a load; [`Infallible`] in service.
     type Stop;
 
-    /// Runs `read`, which does a single load from `place`.
-    ///
-    /// # Errors
-    /// [`Self::Stop`] when the lookup must stop here.
+    /// Runs `read`, which does a single load from `place`, or stops before it.
     fn load(&mut self, place: Place, read: impl FnOnce() -> u64) -> Result<u64, Self::Stop>;
 
     /// Loads a word of 32 bits.
-    ///
-    /// # Errors
-    /// As [`Self::load`].
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "the value was widened from 32 bits")]
     fn word(&mut self, word: &AtomicU32) -> Result<u32, Self::Stop> {
@@ -54,9 +47,6 @@ pub trait Loads {
     }
 
     /// Loads a word of 64 bits.
-    ///
-    /// # Errors
-    /// As [`Self::load`].
     #[inline(always)]
     fn wide_word(&mut self, word: &AtomicU64) -> Result<u64, Self::Stop> {
         self.load(Place::of(word), || word.load(Ordering::Acquire))

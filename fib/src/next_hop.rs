@@ -88,8 +88,7 @@ impl MacAddr {
         Self([2, 0, 0, a, b, c])
     }
 
-    /// Whether this is a group MAC that no bridge or router forwards: the reserved MACs of IEEE 802.1Q 8.6.3, as for
-    /// LLDP and LACP, and the MACs of IS-IS (ISO/IEC 10589 8.4.8).
+    /// Whether no bridge or router forwards this group MAC: IEEE 802.1Q 8.6.3 (LLDP, LACP), or IS-IS (ISO/IEC 10589 8.4.8).
     #[must_use]
     pub const fn is_link_group(self) -> bool {
         matches!(self.0, [0x01, 0x80, 0xc2, 0, 0, 0..=0xf | 0x14 | 0x15] | [0x09, 0, 0x2b, 0, 0, 0x05])
@@ -197,8 +196,7 @@ pub enum NextHop {
     Bare,
     /// A bare id whose number another next hop has; it is stored under another id.
     Moved(NextHopId),
-    /// A gateway behind a port. The MAC, and the port if the feed gives none, are in its neighbour entry. Without that
-    /// entry no packets are sent.
+    /// A gateway behind a port. Its neighbour entry has the MAC, and the port if the feed gives none; without it nothing is sent.
     Gateway {
         /// The gateway's address.
         gateway: IpAddr,
@@ -302,12 +300,9 @@ pub struct Neighbour {
 
 /// Resolves next-hop ids to gateway, port and MAC.
 ///
-/// [`Self::bare`] reserves a bare id. [`Self::intern`] assigns the lowest free id to any other next hop; routes with
-/// the same next hop share one id. The paths of a group have separate ids while the group is in use.
-/// [`Self::add_object`] assigns an id whose next hop [`Self::replace`] can change for all its routes at once.
-///
-/// Unused ids are dropped in two steps, [`Self::mark_unused`] and [`Self::drop_unused`]. In between the owner waits for
-/// lookups in flight: an id keeps its meaning until the second step.
+/// [`Self::bare`] reserves a bare id, [`Self::intern`] assigns the lowest free id to any other next hop; equal next hops share one.
+/// Unused ids are dropped in two steps, [`Self::mark_unused`] and [`Self::drop_unused`]. In between the owner waits for lookups in
+/// flight, so an id keeps its meaning until the second step.
 #[derive(Clone, Debug, Default)]
 pub struct NextHopTable {
     by_id: FxHashMap<NextHopId, NextHop>,
@@ -316,7 +311,6 @@ pub struct NextHopTable {
     objects: FxHashSet<NextHopId>,
     neighbours: BTreeMap<IpAddr, Neighbour>,
     next_free: u32,
-    /// Dropped ids, which are assigned before new ones.
     free: BTreeSet<NextHopId>,
     /// Ids that were unused at the last [`Self::mark_unused`] and not requested since.
     unused: FxHashSet<NextHopId>,
@@ -330,8 +324,7 @@ impl NextHopTable {
         Self::default()
     }
 
-    /// Renumbers bare ids that collide from now on, as [`NextHop::Moved`]. Answers may then differ from the announced
-    /// ids, which [`Self::told`] returns.
+    /// Renumbers bare ids that collide from now on, as [`NextHop::Moved`]; [`Self::announced_id`] returns the announced ones.
     pub const fn move_ids(&mut self) {
         self.moves_ids = true;
     }
@@ -423,7 +416,6 @@ impl NextHopTable {
         self.by_hop.get(hop).copied()
     }
 
-    /// Unmarks an id and its paths.
     fn keep(&mut self, id: NextHopId) {
         if self.unused.is_empty() {
             return;
@@ -450,8 +442,7 @@ impl NextHopTable {
         }
     }
 
-    /// Marks the ids that no route uses, neither directly nor as a path of a group. [`Self::bare`] and [`Self::intern`]
-    /// unmark the id that they return. Returns the number of unmarked ids.
+    /// Marks the ids that no route uses, directly or in a group; [`Self::bare`] and [`Self::intern`] unmark. Returns the number of others.
     pub fn mark_unused(&mut self, is_used: impl Fn(NextHopId) -> bool) -> usize {
         self.unused = self.by_id.keys().copied().filter(|id| !is_used(*id)).collect();
         let is_group = |(id, hop): &(&NextHopId, &NextHop)| matches!(hop, NextHop::Group(_)) && is_used(**id);
@@ -586,7 +577,6 @@ mod tests {
             table.moves_ids = moves_ids;
             for (step, value) in steps {
                 match step {
-                    // A taken number may be refused.
                     0 | 1 => drop(table.bare(value)),
                     2 | 3 => drop(table.intern(NextHop::Port { port: u16::try_from(value).unwrap() })),
                     4 => {
@@ -629,7 +619,6 @@ mod tests {
         table.replace(object, group.clone()).unwrap();
         assert_eq!((table.get(object), table.find(&group)), (Some(&group), None));
         let second = table.find(&link(2)).unwrap();
-        // The paths are in use with it.
         assert_eq!((table.mark_unused(|id| id == object), table.drop_unused()), (3, 0));
         assert_eq!(table.get(second), Some(&link(2)));
         table.replace(object, link(2)).unwrap();

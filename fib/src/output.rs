@@ -7,11 +7,7 @@ use std::path::Path;
 
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// Writes a new file with `write`, then moves it to `path`. A device or pipe at `path` is written to directly. A link
-/// stays a link; the file that it points to is replaced.
-///
-/// # Errors
-/// The error of `write` or of the system.
+/// Writes a new file with `write`, then moves it to `path`. A device or pipe is written to directly; a link's target is replaced.
 pub fn write_whole<E: From<io::Error>>(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> Result<(), E>,

@@ -1,7 +1,6 @@
 //! Graphs as SVG, one below the other: lines over an x axis, with the spread of each point and a legend at the right.
 //!
-//! Black is the colour of the surrounding text (`currentColor`), and there is no background, so that a picture suits
-//! light and dark pages. [`standalone`] adds both for a separate file.
+//! Black is the surrounding text's colour (`currentColor`), without a background, to suit light and dark pages; [`standalone`] adds both.
 
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
@@ -10,11 +9,11 @@ use std::error::Error;
 use std::io;
 use std::ops::Range;
 
-/// Size of one graph, including the legend.
+/// Including the legend.
 const SIZE: (u32, u32) = (1120, 480);
-/// Width of the legend, at the right, where it covers no line.
+/// The legend is at the right, where it covers no line.
 const NAMES_WIDTH: u32 = 240;
-/// Colours that are distinct on white and on black, also with colour blindness (Okabe and Ito).
+/// Distinct on white and on black, also with colour blindness (Okabe and Ito).
 const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -24,7 +23,7 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(86, 180, 233),
     RGBColor(128, 128, 128),
 ];
-/// Colours of the text and the background of a standalone picture; they follow the reader's system.
+/// Colours of a standalone picture follow the reader's system.
 const STYLE: &str = "<style>:root { color-scheme: light dark; color: #1a1a1a; background: #ffffff } \
     @media (prefers-color-scheme: dark) { :root { color: #e6e6e6; background: #16181b } }</style>";
 
@@ -136,7 +135,6 @@ fn boxed(error: impl std::fmt::Display) -> Box<dyn Error + Send + Sync> {
 }
 
 impl Axis<'_> {
-    /// The range of the axis over `numbers`, without the numbers that have no place on it.
     fn range(&self, numbers: impl Iterator<Item = f64>) -> Range<f64> {
         let has_place = |y: &f64| y.is_finite() && (self.scale == Scale::Linear || *y > 0.0);
         let (low, high) = numbers
@@ -146,7 +144,7 @@ impl Axis<'_> {
     }
 }
 
-/// The range of a logarithmic axis with a margin. A short range is extended to powers of the base, so that it has ticks.
+/// A short logarithmic range is extended to powers of the base, so that it has ticks.
 fn wider(range: &Range<f64>, base: f64) -> Range<f64> {
     let Range { start, end } = *range;
     if end / start < base * base {
@@ -233,13 +231,11 @@ impl Graph<'_> {
         Ok(())
     }
 
-    /// Draws the legend: the names of the lines and of the hollow marks.
     fn name_lines(&self, area: &Area<'_>) -> Drawn<()> {
         let style = ("sans-serif", 12).into_font();
         let place = |at: usize| 50 + 18 * i32::try_from(at).unwrap_or(0);
         for (at, line) in self.lines.iter().enumerate() {
             let (colour, y) = (COLOURS[at % COLOURS.len()], place(at));
-            // A short line stands for a dashed one.
             let end = if at < COLOURS.len() { 22 } else { 12 };
             area.draw(&PathElement::new([(4, y), (end, y)], colour.stroke_width(2))).map_err(boxed)?;
             match (line.style, at / COLOURS.len()) {
@@ -285,12 +281,10 @@ mod tests {
         for words in ["<svg", "half", "most", "dots", "A title", "load", "polyline", "currentColor"] {
             assert!(picture.contains(words), "{words}");
         }
-        // The mark and its name, of the first graph only; a picture within a page has no background.
         assert_eq!((picture.matches("told").count(), picture.matches("r=\"6\"").count()), (1, 2));
         assert!(!picture.contains("<style>"));
         let alone = standalone(&picture);
         assert!(alone.len() > picture.len() && alone.starts_with("<svg") && alone.contains("dark"));
-        // A short logarithmic axis has ticks, too.
         let mut short = graph(Scale::Linear, Vec::new());
         short.y.scale = Scale::Log(10.0);
         short.lines.truncate(1);

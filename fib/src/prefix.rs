@@ -146,8 +146,7 @@ pub enum PrefixError {
     },
 }
 
-/// A set of addresses with the same first `len` bits. Ordered by address, then by length, so a covering prefix sorts
-/// before the prefixes within it.
+/// The addresses with the same first `len` bits. Ordered by address, then by length: a covering prefix sorts before those within it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Prefix<K: Key> {
     address: K,
@@ -166,8 +165,7 @@ impl<K: Key> Prefix<K> {
     /// The prefix of `len` bits that starts at `address`.
     ///
     /// # Errors
-    /// [`PrefixError::Length`] when `len` is above the key's bits, [`PrefixError::HostBits`] when `address` has bits set beyond
-    /// `len`.
+    /// [`PrefixError::Length`] when `len` is above the key's bits, [`PrefixError::HostBits`] when `address` has bits set beyond `len`.
     pub fn new(address: K, len: u8) -> Result<Self, PrefixError> {
         let prefix = Self::covering(address, len)?;
         if prefix.address == address {
@@ -177,10 +175,7 @@ impl<K: Key> Prefix<K> {
         }
     }
 
-    /// The prefix of `len` bits that covers `address`; host bits are cleared.
-    ///
-    /// # Errors
-    /// [`PrefixError::Length`] when `len` is above the key's bits.
+    /// The prefix of `len` bits that covers `address`; host bits are cleared. Fails with [`PrefixError::Length`] for too long a one.
     pub fn covering(address: K, len: u8) -> Result<Self, PrefixError> {
         if len > K::BITS {
             return Err(PrefixError::Length { len: u32::from(len), max: K::BITS });
@@ -275,9 +270,6 @@ impl IpPrefix {
         }
     }
 
-    /// The prefix of `len` bits that starts at `address`.
-    ///
-    /// # Errors
     /// As [`Prefix::new`].
     pub fn new(address: IpAddr, len: u8) -> Result<Self, PrefixError> {
         match address {

@@ -1,7 +1,6 @@
 //! Seeded random numbers, identical on every host and in every version.
 //!
-//! The bits come from ChaCha8, and all numbers are derived from them with integer arithmetic, so that neither a new
-//! release of a sampling library nor a host's `libm` changes a table that results were measured on.
+//! The bits come from ChaCha8, the numbers from integer arithmetic: neither a new sampling library nor a host's `libm` changes a table.
 
 use crate::{Key, Prefix};
 use rand_chacha::ChaCha8Rng;

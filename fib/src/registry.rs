@@ -114,10 +114,7 @@ impl Registry {
         auto.into_iter().chain(self.engines().map(|engine| engine.name)).collect()
     }
 
-    /// The engine with this name.
-    ///
-    /// # Errors
-    /// [`EngineError::Unknown`], with all names.
+    /// The engine with this name. An unknown name gives [`EngineError::Unknown`], with all names.
     pub fn find(&self, name: &str) -> Result<&'static Engine, EngineError> {
         let wanted = if name == Self::AUTO { self.auto.unwrap_or(name) } else { name };
         let found = self.engines().find(|engine| engine.name == wanted);

@@ -1,12 +1,10 @@
 //! A checker of updates made of single stores. After each store, a lookup that began at any earlier point must return
 //! the answer of a generation that was current at some time since it began.
 //!
-//! Tests with threads meet few interleavings; this checker tries all. A lookup is a function of its key and of the
-//! values it has loaded ([`Loads`]), so the list of those values represents a lookup in flight. After each store the
-//! checker continues every lookup in flight whose next load is from the stored location, and also keeps it paused.
-//! Lookups of a key with the same loaded values are merged; the latest one is kept, since it allows the fewest answers.
-//!
-//! Loads and stores take effect in program order here, as on x86-64. Weaker memory models are not tested.
+//! Tests with threads meet few interleavings; this checker tries all. The values that a lookup has loaded ([`Loads`]) represent it in
+//! flight. After each store the checker continues every lookup whose next load is from the stored location, and also keeps it paused.
+//! Lookups of a key with the same loaded values are merged; the latest one is kept, since it allows the fewest answers. Loads and stores
+//! take effect in program order, as on x86-64; weaker memory models are not tested.
 //!
 //! ```text
 //! begin(answers in the next generation)   apply is called: answers of the next generation are allowed from here on
@@ -14,8 +12,7 @@
 //! grace() ..                              a grace period has ended: no lookup that began before it is in flight
 //! end()                                   apply has returned: only lookups that began before may give older answers
 //! ```
-//! A writer without access to the checker reports its stores with [`report`], in tests only; a checker that
-//! [listens](Checker::listen) receives them.
+//! A writer without access to the checker calls [`report`]; a checker that [listens](Checker::listen) receives its stores.
 
 use crate::conformance;
 use crate::loads::{Loads, Place};
@@ -41,9 +38,8 @@ pub enum Event {
 type Listener = Box<dyn Fn(Event)>;
 
 thread_local! {
-    /// The checker that listens on this thread.
     static LISTENER: RefCell<Option<Listener>> = const { RefCell::new(None) };
-    /// Whether there is one: most tests have none, and millions of stores.
+    /// Most tests have no listener, and millions of stores.
     static IS_LISTENING: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -59,7 +55,7 @@ pub fn report(event: Event) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stopped;
 
-/// The loads of a lookup in flight. Earlier loads are replayed with the recorded values, then one more load is done.
+/// The loads of a lookup in flight: earlier ones are replayed with the recorded values, then one more is done.
 #[derive(Debug)]
 pub struct Steps<'a> {
     loaded: &'a mut Vec<u64>,
@@ -84,21 +80,18 @@ impl Loads for Steps<'_> {
     }
 }
 
-/// Looks up a key in the current table, by single loads.
 type Lookup<K> = Box<dyn Fn(K, &mut Steps<'_>) -> Result<NextHopId, Stopped>>;
 
-/// The lookups of a key in flight are dropped above this number: others find the same faults.
+/// Lookups in flight of a key are dropped above this number: others find the same faults.
 const FLIGHTS_MAX: usize = 50_000;
 
-/// Lookups in flight with the same next location: the loaded values of each, and the generation when it began (of
-/// merged lookups, when the last one began).
+/// Lookups in flight with the same next location: the loaded values, and the (last) generation when they began.
 type Flights = FxHashMap<Vec<u64>, usize>;
 
 struct Watched<K> {
     key: K,
     /// The correct answer in each generation.
     right: Vec<NextHopId>,
-    /// By the location of the next load.
     flights: FxHashMap<Place, Flights>,
     flying: usize,
 }
@@ -109,8 +102,7 @@ impl<K> Watched<K> {
         self.flying = 0;
     }
 
-    /// Pauses a lookup, which has loaded `loaded` since generation `since`, before its load from `next`. Returns
-    /// whether this state is new.
+    /// Pauses a lookup, begun in generation `since`, before its load from `next`. Returns whether this state is new.
     fn pause(&mut self, next: Place, loaded: &[u64], since: usize) -> bool {
         let flights = self.flights.entry(next).or_default();
         match flights.get_mut(loaded) {
@@ -131,12 +123,10 @@ impl<K> Watched<K> {
 struct Inner<K> {
     lookup: Lookup<K>,
     keys: Vec<Watched<K>>,
-    /// The locations of the next loads of all lookups in flight; most stores are to other locations.
     places: FxHashSet<Place>,
     /// `done` is the generation that `apply` has returned, `started` the one being applied.
     done: usize,
     started: usize,
-    /// Stores in this sequence, for messages; and in total.
     stores: u64,
     stores_all: u64,
     steps: u64,
@@ -159,8 +149,7 @@ impl<K> fmt::Debug for Checker<K> {
 }
 
 impl<K: Key> Checker<K> {
-    /// A checker of `lookup`, which must do its loads through the given [`Steps`] and must depend on nothing but its key and the
-    /// loaded values.
+    /// A checker of `lookup`, which must load through the given [`Steps`] and depend only on its key and the loaded values.
     pub fn new(lookup: impl Fn(K, &mut Steps<'_>) -> Result<NextHopId, Stopped> + 'static) -> Self {
         Self(Rc::new(RefCell::new(Inner {
             lookup: Box::new(lookup),
@@ -174,15 +163,8 @@ impl<K: Key> Checker<K> {
         })))
     }
 
-    /// A checker of lookups in a table that the writer may replace as a whole. A lookup's first load is the table in
-    /// service, which `current` takes from `place`; the lookup keeps this table. `lookup` then loads as in
-    /// [`Self::new`], and returns the answer's number, as scalar kernels do.
-    ///
-    /// ```ignore
-    /// let (v4, v6) = engine.places();
-    /// let checker = Checker::of_tables(v4, |place| place.load_full(), scalar::one);
-    /// ```
-    /// The checker keeps all tables that it has seen, since lookups in flight may use any of them.
+    /// A checker of lookups in a table that the writer may replace as a whole. A lookup's first load is the table in service, which `current`
+    /// takes from `place`; the lookup keeps it. `lookup` then loads as in [`Self::new`], and returns the answer's number, as scalar kernels do.
     pub fn of_tables<P: 'static, T: 'static>(
         place: Arc<P>,
         current: impl Fn(&P) -> Arc<T> + 'static,
@@ -307,8 +289,7 @@ impl<K: Key> Inner<K> {
         }
     }
 
-    /// Advances lookups of key `at` (loaded values, and the generation when it began) load by load to their end. After
-    /// each step the lookup also stays in flight, as if it had paused there.
+    /// Advances lookups of key `at` (loaded values, first generation) load by load; after each step the lookup also stays in flight.
     fn go_on(&mut self, at: usize, mut work: Vec<(Vec<u64>, usize)>) {
         let (lookup, places, steps) = (&self.lookup, &mut self.places, &mut self.steps);
         let watched = &mut self.keys[at];
@@ -348,7 +329,6 @@ impl<K: Key> Inner<K> {
     }
 }
 
-/// Advances a lookup to `end` loads. Returns its answer, or the location of its next load.
 fn step<K>(lookup: &Lookup<K>, key: K, loaded: &mut Vec<u64>, end: usize) -> Result<NextHopId, Place> {
     let mut steps = Steps { loaded, at: 0, end, next: None };
     match (lookup(key, &mut steps), steps.next) {
@@ -371,7 +351,7 @@ pub struct Sequences {
     pub next_hops: u32,
 }
 
-/// `quick` sequences, or twenty times as many in a full run (`FWD_CONFORMANCE=full`).
+/// `quick` sequences, or twenty times as many with `FWD_CONFORMANCE=full`.
 #[must_use]
 pub fn count(quick: usize) -> usize {
     count_of(quick, quick * 20)
@@ -383,12 +363,11 @@ pub fn count_of(quick: usize, full: usize) -> usize {
     if conformance::Options::from_env().full { full } else { quick }
 }
 
-/// Applies sequences of deltas to an engine of one family: only announcements, nests without withdraws, nested withdraws without a
-/// replacement, and mixtures. `apply` applies a delta and reports stores and grace periods to `checker`.
+/// Applies sequences of deltas to an engine of one family: announcements, nests, nested withdraws without a replacement, mixtures. `apply`
+/// applies a delta and reports stores and grace periods to `checker`.
 ///
 /// # Panics
-/// When a lookup can return an answer that was correct in no generation since it began. The seed, the sequence and its
-/// deltas are printed.
+/// When a lookup returns an answer that was correct in no generation since it began; the seed, the sequence and its deltas are printed.
 pub fn run<K: Key>(plan: &Sequences, checker: &Checker<K>, mut apply: impl FnMut(&FibDelta, &Rib)) {
     for sequence in 0..plan.count {
         let mut maker = Maker::new(plan, sequence);
@@ -421,7 +400,6 @@ pub fn run<K: Key>(plan: &Sequences, checker: &Checker<K>, mut apply: impl FnMut
     }
 }
 
-/// Prints the deltas of a sequence when it ends in a panic.
 struct History<'a, K: Key> {
     plan: &'a Sequences,
     sequence: usize,
@@ -450,7 +428,6 @@ struct Maker<K: Key> {
 }
 
 impl<K: Key> Maker<K> {
-    /// A chain of nested prefixes, a few adjacent ones, and keys that distinguish them.
     fn new(plan: &Sequences, sequence: usize) -> Self {
         let mut rng = Seeded::new(plan.seed, sequence as u64);
         let base = K::from_high_bits(rng.u128());
@@ -485,8 +462,7 @@ impl<K: Key> Maker<K> {
         self.keys.iter().map(|key| self.oracle.lookup(*key)).collect()
     }
 
-    /// A delta. Kind 0 announces one route, kind 1 several. Kind 2 announces all routes of an empty table, or withdraws several.
-    /// Kind 3 mixes both.
+    /// Kind 0 announces one route, 1 several, 2 all routes of an empty table (else withdraws several), 3 mixes both.
     fn delta(&mut self, kind: usize, is_empty: bool) -> Vec<Route<K>> {
         let mut chosen = self.prefixes.clone();
         for end in (1..chosen.len()).rev() {
@@ -551,7 +527,6 @@ mod tests {
         (words, checker)
     }
 
-    /// Announces the longer route with next hop 2, then changes the shorter one from 1 to 3.
     fn both(checker: &Checker<u32>, words: &[AtomicU32; 2], between: impl FnOnce()) {
         let store = |at: usize, value| {
             words[at].store(value, Ordering::Relaxed);

@@ -1,7 +1,6 @@
 //! Sizes, rates and times as people write and read them, on command lines and in reports.
 
-/// A number above 0 with an optional `K`, `M` or `G` behind it, powers of 1024 in either case: `4096`, `64K`, `2g`. Digits only:
-/// no sign, no fraction.
+/// A number above 0 with an optional `K`, `M` or `G`, powers of 1024 in either case: `4096`, `64K`, `2g`. No sign, no fraction.
 #[must_use]
 pub fn size(text: &str) -> Option<u64> {
     let (number, shift) = match text.as_bytes().last()?.to_ascii_uppercase() {
@@ -14,7 +13,7 @@ pub fn size(text: &str) -> Option<u64> {
     number.parse::<u64>().ok().filter(|_| digits)?.checked_mul(1 << shift).filter(|size| *size > 0)
 }
 
-/// A whole number with an optional `k`, `M` or `G` behind it, powers of 1000 in either case: `0`, `250`, `10k`, `2M`. Digits only.
+/// A whole number with an optional `k`, `M` or `G`, powers of 1000 in either case: `0`, `250`, `10k`, `2M`. Digits only.
 #[must_use]
 pub fn count(text: &str) -> Option<u64> {
     let (number, factor) = thousands(text)?;
@@ -22,7 +21,6 @@ pub fn count(text: &str) -> Option<u64> {
     number.parse::<u64>().ok().filter(|_| digits)?.checked_mul(factor)
 }
 
-/// The text before a `k`, `M` or `G`, and the factor.
 fn thousands(text: &str) -> Option<(&str, u64)> {
     Some(match text.as_bytes().last()?.to_ascii_lowercase() {
         b'k' => (&text[..text.len() - 1], 1_000),

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EngineFault {
-    /// No fault: shows that the suite finds the faults, not the engine around them.
+    /// Shows that the suite finds the faults, not the engine around them.
     None,
     /// One key in 256 gets another next hop.
     WrongAnswer,
@@ -24,7 +24,6 @@ enum EngineFault {
     Tail,
     /// Prefixes longer than /64 are never matched.
     Shallow,
-    /// A prefix as long as the key is never matched.
     NoHostRoutes,
     /// Ids are truncated to 16 bits.
     NarrowIds,
@@ -42,9 +41,7 @@ enum EngineFault {
     KeepsCovered,
     /// A delta makes two generations.
     TwoGenerations,
-    /// Every slot returns the answers of slot 0.
     OneSlot,
-    /// A batch that is too large is truncated.
     CutsBatches,
     /// IPv6 halves of different lengths are accepted.
     AnyHalves,
@@ -54,7 +51,6 @@ enum EngineFault {
     LeaksIds,
     /// A table over the limit is refused after it was applied.
     RefusesLate,
-    /// The memory limit is ignored.
     Unlimited,
 }
 
@@ -293,7 +289,7 @@ impl EngineReader for FaultyReader {
     }
 }
 
-/// Runs `group` on an engine with `fault`. Returns its failure message, if it fails.
+/// Returns the failure message.
 fn outcome(fault: EngineFault, group: fn(MakeEngine<'_>, Options)) -> Result<(), String> {
     let make = || -> Result<Box<dyn EngineWriter>, EngineError> { Ok(Box::new(faulty(fault, u64::MAX))) };
     message(|| group(&make, Options::default()))
@@ -369,7 +365,6 @@ fn half_done_refusals_are_found() {
     finds(EngineFault::HalfRefused, conformance::next_hops, "right is");
 }
 
-/// The group `limited` passes on an engine that keeps its memory limit, and fails on engines that do not.
 #[test]
 fn limits_that_do_not_hold_are_found() {
     let limited = |fault: EngineFault| {

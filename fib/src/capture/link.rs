@@ -1,19 +1,16 @@
 //! Link types: the protocol at the first byte of a captured packet, and the Ethernet frame with the same packet.
 //!
-//! Captures of raw IP, of a loopback interface or of all interfaces together (Linux cooked) have no Ethernet header, so
-//! one is made. Its destination is 02:f0:00:00:00:00, or the broadcast or a group address if the capture says so; its
-//! source is the sender if the capture has its address, else 02:00:00:00:00:01.
+//! Captures of raw IP, of a loopback interface or of all interfaces (Linux cooked) have no Ethernet header, so one is made: to
+//! 02:f0:00:00:00:00, the broadcast or a group address, as the capture says; from the sender's address, else 02:00:00:00:00:01.
 
 use super::Packet;
 
-/// The destination MAC of a frame that is made.
 const ROUTER: [u8; 6] = [0x02, 0xf0, 0, 0, 0, 0];
-/// The source MAC, if the capture has none.
 const SENDER: [u8; 6] = [0x02, 0, 0, 0, 0, 1];
-/// The type of a frame that is made for a packet that is not IP: reserved (IEEE 802), so that no protocol uses it.
+/// For a packet that is not IP: reserved (IEEE 802), so that no protocol uses it.
 const NOT_IP: u16 = 0xffff;
 
-/// A link type that is converted to Ethernet frames. Numbers are from <https://www.tcpdump.org/linktypes.html>.
+/// Numbers are from <https://www.tcpdump.org/linktypes.html>.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Link {
     /// 1: Ethernet.
@@ -78,7 +75,6 @@ impl Link {
     }
 }
 
-/// The Ethernet type of a packet by its IP version.
 fn by_version(packet: &[u8]) -> u16 {
     match packet.first().map(|byte| byte >> 4) {
         Some(4) => 0x0800,
@@ -98,7 +94,7 @@ fn by_family(family: [u8; 4]) -> u16 {
     }
 }
 
-/// The destination MAC by the packet type that Linux recorded (`sll_pkttype`).
+/// By the packet type that Linux recorded (`sll_pkttype`).
 fn destination(packet_type: u16) -> [u8; 6] {
     match packet_type {
         1 => [0xff; 6],
@@ -107,7 +103,7 @@ fn destination(packet_type: u16) -> [u8; 6] {
     }
 }
 
-/// Destination, source and type of the frame, and the offset of the packet in `bytes`. `None` if the header is cut.
+/// Destination, source, type, and the offset of the packet in `bytes`. `None` if the header is cut.
 fn header(link: Link, bytes: &[u8]) -> Option<([u8; 6], [u8; 6], u16, usize)> {
     let word = |at: usize| bytes.get(at..at + 2).map(|word| u16::from_be_bytes([word[0], word[1]]));
     let sender = |length: u16, at: usize| match (length, bytes.get(at..at + 6)) {
@@ -121,7 +117,7 @@ fn header(link: Link, bytes: &[u8]) -> Option<([u8; 6], [u8; 6], u16, usize)> {
         Link::Loopback => (ROUTER, SENDER, by_family(*bytes.first_chunk()?), 4),
         // Type of packet, ARPHRD, length of the address, 8 bytes of it, protocol.
         Link::Cooked => (destination(word(0)?), sender(word(4)?, 6), word(14)?, 16),
-        // Protocol, two bytes of zeros, interface, ARPHRD, type of packet and length of the address in a byte each, 8 bytes of it.
+        // Protocol, zeros (2), interface (4), ARPHRD (2), type of packet (1), length of the address (1), 8 bytes of it.
         Link::Cooked2 => {
             let [kind, length] = word(10)?.to_be_bytes();
             bytes.get(12..20)?;
@@ -131,11 +127,7 @@ fn header(link: Link, bytes: &[u8]) -> Option<([u8; 6], [u8; 6], u16, usize)> {
 }
 
 impl Packet<'_> {
-    /// The packet as an Ethernet frame: its own, or one that is made in `frame`. If the header before the packet is
-    /// cut, the frame has two addresses and nothing else.
-    ///
-    /// # Errors
-    /// [`UnknownLink`].
+    /// The packet as an Ethernet frame: its own, or one made in `frame`; two addresses and nothing else if its header is cut.
     pub fn ethernet<'a>(&'a self, frame: &'a mut Vec<u8>) -> Result<&'a [u8], UnknownLink> {
         let link = Link::of(self.link)?;
         if link == Link::Ethernet {
@@ -198,7 +190,6 @@ mod tests {
                 [&[0x08, 0, 0, 0, 0, 0, 0, 3, 0, 1, packet_type, 6], &[7; 6][..], &[0, 0], &v4].concat();
             assert_eq!(framed(276, &cooked).unwrap(), frame(to, [7; 6], 0x0800, &v4));
         }
-        // An interface without addresses, such as a tunnel; then a VLAN tag, at its place in an Ethernet frame.
         let tunnel = [&[0, 0, 0x03, 0x0a, 0, 0], &[0; 8][..], &[0x81, 0], &[0, 5, 8, 0], &v4].concat();
         assert_eq!(framed(113, &tunnel).unwrap(), usual(0x8100, &[0, 5, 8, 0, 0x45, 1, 2, 3]));
     }

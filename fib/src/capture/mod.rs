@@ -1,7 +1,6 @@
 //! Captures: the packets of a pcap or pcapng file, microseconds or nanoseconds, either byte order, plain or compressed.
 //!
-//! A file that is cut short, or is still being written, gives its complete packets. Damage is an error, with the number
-//! of packets before it and its offset.
+//! A file cut short, or still being written, gives its complete packets. Damage is an error, with the packets before it and its offset.
 
 mod link;
 
@@ -15,11 +14,11 @@ use std::io::{self, BufRead as _, Read};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-/// The initial size of the reader's buffer, above any frame.
+/// Above any frame.
 const BUFFER_BYTES: usize = 1 << 18;
 /// A block that claims to be longer is damage.
 const BUFFER_BYTES_MAX: usize = 1 << 26;
-/// The type of the first block of a section of a pcapng file, in either byte order.
+/// The first block of a section of a pcapng file, in either byte order.
 const SECTION_HEADER: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 
 /// Why a capture cannot be read.
@@ -61,7 +60,7 @@ pub struct Packet<'a> {
     pub wire_bytes: usize,
 }
 
-/// An interface of the capture: name, link type, ticks per second, offset in seconds.
+/// Name, link type, ticks per second, offset in seconds.
 struct Interface {
     name: Option<String>,
     link: Linktype,
@@ -84,7 +83,6 @@ impl Interface {
     }
 }
 
-/// Why reading ended before the end of the file.
 #[derive(Debug)]
 enum End {
     /// The file is cut short, or is still being written.
@@ -92,14 +90,14 @@ enum End {
     Failed(FeedError),
 }
 
-/// The bytes of a capture, as far as they can be read. `end` says why that is not the end of the file.
+/// `end` says why reading stopped before the end of the file.
 struct Bytes {
     source: FeedSource,
     end: Option<End>,
 }
 
 impl Read for Bytes {
-    /// Fills `buffer` as far as possible: the parser takes a short read for the end of the file.
+    /// The parser takes a short read for the end of the file.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut done = 0;
         while done < buffer.len() && self.end.is_none() {
@@ -123,11 +121,8 @@ impl Read for Bytes {
     }
 }
 
-/// Passes the packets of the capture `path` to `each`, in order, until `each` breaks off or fails. The file may be
-/// compressed, as a feed may be. Returns whether it ends within a packet.
-///
-/// # Errors
-/// [`CaptureError`], and the errors of `each`.
+/// Passes the packets of the capture `path` (plain or compressed) to `each`, in order, until `each` breaks off or fails. Returns whether it
+/// ends within a packet.
 pub fn read<E: From<CaptureError>>(
     path: &Path,
     each: impl FnMut(Packet<'_>) -> Result<ControlFlow<()>, E>,
@@ -186,13 +181,10 @@ fn read_from<E: From<CaptureError>>(
     }
 }
 
-/// The next block of a capture, and its length. `is_big_endian` is kept between calls, `None` at first.
+/// The next block, and its length. `is_big_endian` is kept between calls, `None` at first.
 ///
-/// A pcapng block has at least 12 bytes. A smaller length is an error here: `pcap-parser` 0.17 subtracts 12 unchecked
-/// from the length of a block of process information.
-///
-/// # Errors
-/// As [`PcapReaderIterator::next`].
+/// A pcapng block has at least 12 bytes. A smaller length is an error here: `pcap-parser` 0.17 subtracts 12 unchecked from the length of a
+/// block of process information.
 fn next_block<'a>(
     reader: &'a mut dyn PcapReaderIterator,
     is_big_endian: &mut Option<bool>,
@@ -214,7 +206,7 @@ fn next_block<'a>(
     Ok((length, block))
 }
 
-/// Reads more of the file, with a larger buffer when this one is full. Returns whether there was more.
+/// Reads on, into a larger buffer when this one is full. Returns whether there was more.
 fn more(
     reader: &mut dyn PcapReaderIterator,
     buffer_bytes: &mut usize,
@@ -243,7 +235,7 @@ fn reason(error: &PcapError<&[u8]>, packets: usize) -> String {
     }
 }
 
-/// The packet in `block`, if it is one. `interfaces` collects the interfaces described so far.
+/// `interfaces` collects the interfaces described so far.
 fn packet<'a>(
     block: &'a PcapBlockOwned<'_>,
     interfaces: &'a mut Vec<Interface>,
@@ -277,7 +269,6 @@ fn packet<'a>(
             let ticks = u64::from(packet.ts_high) << 32 | u64::from(packet.ts_low);
             (packet.if_id as usize, ticks, packet.packet_data(), packet.origlen)
         }
-        // A simple packet has no time.
         PcapBlockOwned::NG(Block::SimplePacket(packet)) => (0, 0, packet.packet_data(), packet.origlen),
         PcapBlockOwned::NG(_) => return None,
     };
@@ -298,7 +289,6 @@ mod tests {
     use super::*;
     use std::io::Write as _;
 
-    /// The number and bytes of each packet, and whether the file ends within one.
     fn packets(bytes: &[u8]) -> Result<(Vec<Vec<u8>>, bool), CaptureError> {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), bytes).unwrap();
@@ -328,7 +318,6 @@ mod tests {
             for (file, has_checksum) in packed(&bytes).into_iter().zip([true, true, false]) {
                 assert_eq!(packets(&file).unwrap(), (whole.clone(), false));
                 for bytes in (1..8).map(|eighths| file.len() * eighths / 8) {
-                    // Before enough is unpacked to be a capture, there may be nothing.
                     let Ok((some, cut)) = packets(&file[..bytes]) else { continue };
                     assert!(cut && some.len() < whole.len() && whole.starts_with(&some), "{name} {bytes}");
                 }
@@ -345,7 +334,6 @@ mod tests {
     fn a_link_type_is_half_a_word() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../pcap/");
         let mut bytes = std::fs::read(format!("{folder}mix.pcap")).unwrap();
-        // Flags, and checksums of 4 bytes, as libpcap once wrote it.
         bytes[23] = 0xf4;
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), bytes).unwrap();

@@ -7,8 +7,8 @@ use crate::generate::{TableSpec, Updates, table};
 use crate::{Key, NextHopId, Prefix, Route, Routes};
 use std::collections::BTreeSet;
 
-/// Withdraws and re-announcements: withdraws of absent routes (in an empty table; above, below and next to present routes), a route
-/// announced again or repeatedly withdrawn and announced, and tables filled and emptied: withdraw all == empty.
+/// Withdraws of absent routes (in an empty table; above, below and next to present routes), a route announced again or withdrawn and announced
+/// repeatedly, and tables filled and emptied: withdraw all == empty.
 pub fn withdraw(make: MakeEngine<'_>, options: Options) {
     let mut rig = TestRig::new(make, "withdraw", options);
     absent::<u32>(&mut rig, options);
@@ -79,8 +79,7 @@ fn absent<K: TestKey>(rig: &mut TestRig, options: Options) {
     }
 }
 
-/// One route announced twice with the same next hop, then changed, withdrawn and announced repeatedly, with other
-/// routes above and below it.
+/// Announces one route repeatedly, with other routes above and below it.
 fn repeated<K: TestKey>(rig: &mut TestRig, options: Options) {
     let address = K::random(&mut rig.rng);
     for len in options.cases(&[0, 8, 19, 20, 21, 24, 25, 31, 32, K::BITS / 2, K::BITS / 2 + 1, K::BITS]) {
@@ -97,17 +96,16 @@ fn repeated<K: TestKey>(rig: &mut TestRig, options: Options) {
     }
 }
 
-/// Sizes of the deltas of `churn`: mostly small, as in a feed, with an occasional large one.
+/// Mostly small deltas, as in a feed, with an occasional large one.
 const DELTA_SIZES: [usize; 12] = [1, 1, 1, 1, 2, 2, 3, 5, 10, 30, 100, 1000];
 
-/// 900 random deltas, or twenty times as many, of 1 to 1000 changes in both families, on overlapping prefixes:
-/// announcements, changes, withdraws of present and of absent routes. After each delta the engine must agree with the
-/// oracle around the changes and on a fixed set of keys. Finally all routes are withdrawn.
+/// 900 random deltas (full: twenty times as many) of 1 to 1000 changes in both families, on overlapping prefixes. After each the engine must
+/// agree with the oracle around the changes and on fixed keys. Finally all routes are withdrawn.
 pub fn churn(make: MakeEngine<'_>, options: Options) {
-    // With few prefixes nearly every change overlaps another. With many prefixes tables grow and thin out.
+    // With few prefixes nearly every change overlaps another; with many, tables grow and thin out.
     for (bases, deltas) in [(1, 250), (3, 250), (40, 250), (1000, 150)] {
         let rig = TestRig::new(make, "churn", options);
-        // With 3 bases the RIB is plain: an engine must not rely on redundant routes being left out.
+        // With 3 bases the RIB is plain: an engine must not rely on it to leave out redundant routes.
         let mut rig = if bases == 3 { rig.plain() } else { rig };
         let (u4, u6) = (rig.universe::<u32>(bases), rig.universe::<u128>(bases));
         let keys4: Vec<_> = (0..100).map(|_| u4.key(&mut rig.rng)).collect();
@@ -134,8 +132,7 @@ pub fn churn(make: MakeEngine<'_>, options: Options) {
     }
 }
 
-/// `size` changes of distinct prefixes: half announce a drawn prefix, four in ten withdraw a present one, the others
-/// withdraw a drawn prefix, which is mostly absent.
+/// Half announce a drawn prefix, four in ten withdraw a present one, the others a drawn one, which is mostly absent.
 fn random_delta<K: TestKey>(rig: &mut TestRig, universe: &Universe<K>, size: usize) -> Routes {
     let present: Vec<_> = K::part(&rig.rib).prefixes().collect();
     let mut seen = BTreeSet::new();
@@ -155,8 +152,7 @@ fn random_delta<K: TestKey>(rig: &mut TestRig, universe: &Universe<K>, size: usi
     delta_of(changes)
 }
 
-/// A generated update stream, applied in deltas of several sizes. The engine must agree with the oracle along the way,
-/// and finally with an engine built from the final routes in one delta.
+/// A generated update stream, in deltas of several sizes; finally compared with an engine built from the final routes in one delta.
 pub fn replay(make: MakeEngine<'_>, options: Options) {
     let mut rig = TestRig::new(make, "replay", options);
     let (v4, v6) = (generated::<u32>(&mut rig, 4000, options), generated::<u128>(&mut rig, 2000, options));

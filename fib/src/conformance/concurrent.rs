@@ -1,11 +1,8 @@
 //! Lookups while deltas are applied.
 //!
-//! The deltas, and the correct answers of every generation for a fixed set of keys, are computed beforehand. The writer
-//! sets `started` to the generation number before it applies the delta, and `done` afterwards. A reader loads `done`,
-//! submits, collects, then loads `started`: each answer must be correct in some generation between the two.
-//!
-//! A delta changes nests of routes, following one of three [`Cycle`]s. Next hops differ from generation to generation, so a state
-//! between two generations (the longer prefix gone, the shorter one unchanged) gives an answer that is wrong in both.
+//! The deltas, and the correct answers of every generation, are computed beforehand. The writer sets `started` before it applies a delta, and
+//! `done` afterwards. A reader loads `done`, submits, collects, then loads `started`: each answer must be correct in some generation between
+//! the two. Next hops differ from generation to generation, so a state between two of them gives an answer that is wrong in both.
 
 use super::draw::TestKey;
 use super::options::{MakeEngine, Options};
@@ -16,21 +13,19 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const NESTS: usize = 48;
-/// With two, one that ends its batch must not end the grace period of the other. Each takes a CPU while the writer works.
+/// With two, one that ends its batch must not end the grace period of the other.
 const READERS_MAX: usize = 2;
-/// The writer waits after this many deltas until each reader has looked up another batch. On a busy host a wait lasts
-/// until the scheduler runs the readers, so it does not wait after every delta.
+/// The writer waits after this many until each reader has looked up another batch; on a busy host a wait lasts until the scheduler runs them.
 const DELTAS_A_WAIT: usize = 4;
 
-/// How deltas change a nest: a short prefix, a middle one within it, and a long one within the middle one.
+/// The deltas of a nest: a short prefix, a middle one within it, and a long one within that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cycle {
     /// Longer prefixes are withdrawn while shorter ones are announced or changed, and vice versa.
     Swaps,
-    /// One prefix per delta: the long one, the short one, the middle one, the short one again. Then all three are withdrawn.
+    /// The long prefix, the short, the middle, the short again, each in a delta. Then all three are withdrawn.
     Announces,
-    /// All three are announced, the inner two withdrawn in one delta without a replacement and announced again, then
-    /// all are withdrawn.
+    /// All three are announced, the inner two withdrawn in one delta and announced again, then all are withdrawn.
     Withdraws,
 }
 
@@ -44,13 +39,12 @@ impl Cycle {
     }
 }
 
-/// Two readers look up both families without pause while the writer applies a hundred deltas or more that swap longer and
-/// shorter prefixes. Every answer must belong to a generation between submit and collect. Then the final table is checked.
+/// Two readers look up both families while a hundred deltas or more swap longer and shorter prefixes. Then the final table is checked.
 pub fn concurrent(make: MakeEngine<'_>, options: Options) {
     drive(make, options, Cycle::Swaps, READERS_MAX, [120, 4000]);
 }
 
-/// As [`concurrent`], with deltas that announce one prefix of each nest. Nothing is withdrawn until a nest is complete.
+/// As [`concurrent`], with deltas that announce one prefix of each nest, and withdraw complete nests only.
 pub fn announces(make: MakeEngine<'_>, options: Options) {
     drive(make, options, Cycle::Announces, 1, [60, 2000]);
 }
@@ -60,7 +54,7 @@ pub fn withdraws(make: MakeEngine<'_>, options: Options) {
     drive(make, options, Cycle::Withdraws, 1, [60, 2000]);
 }
 
-/// `readers` and the first of `deltas` in a quick run, two readers and the second in a full one.
+/// `readers` and `deltas[0]` in a quick run, two readers and `deltas[1]` in a full one.
 fn drive(make: MakeEngine<'_>, options: Options, cycle: Cycle, readers: usize, deltas: [usize; 2]) {
     // At least half of the deltas: kernels may differ in their lookups during updates.
     let few = deltas[0].div_ceil(options.one_delta_in.min(2));
@@ -73,7 +67,7 @@ fn drive(make: MakeEngine<'_>, options: Options, cycle: Cycle, readers: usize, d
     let (name, count) = (rig.name(), readers.len());
     let during =
         run_with_readers(&name, &plan, &shared, &mut readers, || write(&mut rig, &plan, &shared, count));
-    // Possible on a host with one CPU, or with an engine that applies a delta in microseconds.
+    // This is possible with one CPU, or if a delta takes microseconds.
     if during == 0 {
         eprintln!("{}: no batch met a delta that was being applied", rig.name());
     }
@@ -86,7 +80,7 @@ fn drive(make: MakeEngine<'_>, options: Options, cycle: Cycle, readers: usize, d
     }
 }
 
-/// Runs `write` on this thread and a lookup thread for each reader. Returns the number of batches that overlapped a delta.
+/// Returns the number of batches that overlapped a delta.
 fn run_with_readers(
     name: &str,
     plan: &ConcurrentPlan,
@@ -110,7 +104,6 @@ fn run_with_readers(
     })
 }
 
-/// Stops the other threads on drop, also after a panic.
 struct StopOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for StopOnDrop<'_> {
@@ -120,9 +113,7 @@ impl Drop for StopOnDrop<'_> {
 }
 
 struct ConcurrentState {
-    /// The newest generation passed to the engine.
     started: AtomicU64,
-    /// The newest generation that `apply` has returned.
     done: AtomicU64,
     stop: AtomicBool,
     batches: [AtomicU64; READERS_MAX],
@@ -161,8 +152,7 @@ impl<K: TestKey> Expected<K> {
         self.right.push(self.keys.iter().map(|key| K::oracle(oracle).lookup(*key)).collect());
     }
 
-    /// Looks up a batch; its size, position and method follow from `turn`. Each answer must be correct in a generation
-    /// between submit and collect. Returns whether a delta overlapped.
+    /// Looks up a batch, whose size, position and method follow from `turn`. Returns whether a delta overlapped.
     fn look_up_batch(
         &self,
         name: &str,
@@ -220,11 +210,11 @@ impl ConcurrentPlan {
         let mut plan = Self { deltas: Vec::with_capacity(deltas), v4, v6 };
         plan.expect(&oracle);
         for at in 0..deltas {
-            // Most deltas touch every nest, which takes long enough for readers to see it happen. The others touch a single nest.
+            // Most deltas touch every nest, which takes long enough for readers to see it. The others touch a single one.
             let turn = at / cycle.len();
             let only = match cycle {
                 Cycle::Swaps => (at % 3 == 2).then(|| rig.rng.below(NESTS)),
-                // Every second cycle changes a single nest, so that its deltas follow each other as fast as possible.
+                // So that deltas of one nest follow each other as fast as possible.
                 Cycle::Announces | Cycle::Withdraws => (turn % 2 == 1).then_some(turn / 2 % NESTS),
             };
             let mut changes: BTreeMap<IpPrefix, NextHopId> = BTreeMap::new();
@@ -249,7 +239,6 @@ impl ConcurrentPlan {
     }
 }
 
-/// A short prefix, a long one within it, a middle one in between, and keys that distinguish the three.
 struct Nest<K: TestKey> {
     short: Prefix<K>,
     middle: Prefix<K>,
@@ -260,7 +249,7 @@ struct Nest<K: TestKey> {
 
 impl<K: TestKey> Nest<K> {
     fn new(rig: &mut TestRig, at: usize) -> Self {
-        // The first six bits keep nests apart. The lengths vary from there on, so that routes cross the levels of every engine.
+        // The first six bits keep nests apart. The lengths vary, so that routes cross the levels of every engine.
         let tag = u128::try_from(at).unwrap_or(0) << 122;
         let address = K::from_high_bits(K::random(&mut rig.rng).to_high_bits() >> 6 | tag);
         let short = rig.rng.between(6, K::BITS - 2);
@@ -281,7 +270,6 @@ impl<K: TestKey> Nest<K> {
         }
     }
 
-    /// The changes of delta `at`. The present prefixes and all next hops differ from delta to delta.
     fn step(&self, rig: &TestRig, cycle: Cycle, at: usize) -> Vec<(IpPrefix, NextHopId)> {
         let id = |kind: usize| Some(rig.id_at(at * 7 + self.salt + kind));
         let none = Some(NextHopId::NONE);
@@ -305,7 +293,6 @@ impl<K: TestKey> Nest<K> {
     }
 }
 
-/// Applies all deltas, with waits so that the readers do not fall far behind.
 fn write(rig: &mut TestRig, plan: &ConcurrentPlan, shared: &ConcurrentState, readers: usize) {
     let mut seen = vec![0; readers];
     for (at, delta) in plan.deltas.iter().enumerate() {
@@ -328,7 +315,6 @@ fn write(rig: &mut TestRig, plan: &ConcurrentPlan, shared: &ConcurrentState, rea
     }
 }
 
-/// Looks up batches until the stop flag is set. Returns the number of batches that overlapped a delta.
 fn look_up(
     name: &str,
     plan: &ConcurrentPlan,

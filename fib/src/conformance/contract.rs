@@ -6,12 +6,11 @@ use super::rig::{TestRig, collect, fail, reader_of};
 use crate::{EngineError, EngineReader, Key, KeyBuffer, Keys, NextHopId, Routes, SlotId};
 use std::collections::BTreeMap;
 
-/// Batch sizes around the lane counts 8, 16 and 32, which a kernel may get wrong, and sizes that the datapath uses.
+/// Sizes around the lane counts 8, 16 and 32, and sizes that the datapath uses.
 const SIZES: [usize; 16] = [0, 1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 33, 63, 255, 256, 4096];
 const SLOTS: u16 = 8;
 const BATCH_MAX: usize = 4096;
 
-/// Loads nested routes around a few addresses in both families, so that different keys get different answers.
 fn load(rig: &mut TestRig) -> (Universe<u32>, Universe<u128>) {
     let (u4, u6) = (rig.universe::<u32>(64), rig.universe::<u128>(64));
     let delta = Routes { v4: rig.drawn(&u4, 3000), v6: rig.drawn(&u6, 3000) };
@@ -19,8 +18,8 @@ fn load(rig: &mut TestRig) -> (Universe<u32>, Universe<u128>) {
     (u4, u6)
 }
 
-/// Batches of 0 to 4096 keys, through `lookup` and through eight slots in flight with mixed families, collected in random order.
-/// Also `lookup` of more than `batch_max` keys, readers made before and after deltas, and answers collected after a delta.
+/// Batches of 0 to 4096 keys, through `lookup` and through eight slots with mixed families, collected in random order. Also `lookup` of more
+/// than `batch_max` keys, readers made before and after deltas, and answers collected after a delta.
 pub fn batches(make: MakeEngine<'_>, options: Options) {
     let mut rig = TestRig::new(make, "batches", options);
     let mut early = reader_of(rig.writer.as_ref(), SLOTS, BATCH_MAX);
@@ -58,7 +57,7 @@ fn one_lookup<K: TestKey>(
 ) {
     let keys = draw(rig, universe, count);
     let batch: KeyBuffer = keys.iter().copied().collect();
-    // One element more than keys, to detect a write past the end.
+    // One more, to detect a write past the end.
     let mut answers = vec![NextHopId::MAX; count + 1];
     if let Err(error) = reader.lookup(batch.keys(), &mut answers[..count]) {
         fail(format_args!("{}: lookup of {count}: {error}", rig.name()));
@@ -81,7 +80,6 @@ impl FlightKeys {
     }
 }
 
-/// Fills every slot with a batch of random size and family, refills some, and collects in random order.
 fn slots_in_flight(
     rig: &mut TestRig,
     reader: &mut dyn EngineReader,
@@ -117,8 +115,7 @@ fn slots_in_flight(
     }
 }
 
-/// A batch submitted before a delta and collected after it may have the answers of either generation. The delta does
-/// not wait for it.
+/// The answers may be of either generation. The delta does not wait for the batch.
 fn collected_after_a_delta(rig: &mut TestRig, reader: &mut dyn EngineReader, universe: &Universe<u32>) {
     rig.case(format_args!("collected after a delta"));
     for _ in 0..20 {
@@ -145,9 +142,8 @@ fn collected_after_a_delta(rig: &mut TestRig, reader: &mut dyn EngineReader, uni
     }
 }
 
-/// A batch larger than a slot, an answer array of another length than the keys, and IPv6 halves of different lengths
-/// must be refused with [`EngineError::Batch`], and the reader still works. A next-hop id above the engine's limit must
-/// be refused with [`EngineError::Full`], and the old table stays in service.
+/// Too large a batch, answers of another length, and unequal IPv6 halves must be refused with [`EngineError::Batch`]; too large an id with
+/// [`EngineError::Full`]. Reader and old table stay in service.
 pub fn refusals(make: MakeEngine<'_>, options: Options) {
     let mut rig = TestRig::new(make, "refusals", options);
     let (u4, u6) = load(&mut rig);

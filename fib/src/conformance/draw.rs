@@ -4,7 +4,6 @@ use crate::oracle::{Oracle, OraclePair};
 use crate::random::Seeded;
 use crate::{Capacity, Key, NextHopId, Prefix, Route, Routes};
 
-/// Access to a family's half of each two-family pair.
 pub(super) trait TestKey: Key {
     fn oracle(pair: &OraclePair) -> &Oracle<Self>;
     fn routes(routes: &mut Routes) -> &mut Vec<Route<Self>>;
@@ -13,7 +12,7 @@ pub(super) trait TestKey: Key {
         Self::from_high_bits(rng.u128())
     }
 
-    /// The key with bit `bit` flipped, counted from the most significant.
+    /// `bit` counts from the most significant.
     fn flipped(self, bit: u8) -> Self {
         let turned = 1u128.checked_shl(127 - u32::from(bit)).unwrap_or(0);
         Self::from_high_bits(self.to_high_bits() ^ turned)
@@ -46,7 +45,7 @@ impl TestKey for u128 {
     }
 }
 
-/// At most 200 next-hop ids that an engine of `capacity` can hold together: small, medium and the largest.
+/// At most 200 ids that an engine of `capacity` can hold together: small, medium and the largest.
 pub(super) fn palette(capacity: Capacity) -> Vec<NextHopId> {
     let largest = capacity.next_hop_id_max.min(NextHopId::MAX.get());
     let count = usize::try_from(capacity.next_hops_max).unwrap_or(usize::MAX).min(200);
@@ -68,16 +67,15 @@ pub(super) fn edges<K: TestKey>(prefix: Prefix<K>) -> [K; 4] {
 /// Percentage of the short prefixes drawn that stay short in a quick run.
 const SHORT_PERCENT: usize = 12;
 
-/// Prefixes near a few addresses, so that they nest, touch and repeat, unlike uniformly random ones.
+/// Prefixes near a few addresses, so that they nest, touch and repeat.
 pub(super) struct Universe<K> {
     bases: Vec<K>,
-    /// Draws few short prefixes. With less than a quarter of the bits that tables index directly, a prefix covers up to
-    /// millions of entries, which an update writes one by one: most of the time of a quick run.
+    /// A prefix far shorter than what tables index directly covers millions of entries, which an update writes one by one.
     spares_short: bool,
 }
 
 impl<K: TestKey> Universe<K> {
-    /// Prefixes near `bases` random addresses; fewer bases make a denser table.
+    /// Fewer bases make a denser table.
     pub(super) fn new(bases: usize, spares_short: bool, rng: &mut Seeded) -> Self {
         let mut bases: Vec<_> = (0..bases.max(1)).map(|_| K::random(rng)).collect();
         bases[0] = K::mask(K::BITS); // all ones
@@ -87,7 +85,6 @@ impl<K: TestKey> Universe<K> {
         Self { bases, spares_short }
     }
 
-    /// An address that shares a random number of leading bits with a base.
     pub(super) fn key(&self, rng: &mut Seeded) -> K {
         let base = self.bases[rng.below(self.bases.len())];
         let shared = rng.between(0, K::BITS);

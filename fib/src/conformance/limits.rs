@@ -7,14 +7,12 @@ use crate::{EngineError, EngineWriter, NextHopId, Prefix, Route, Routes};
 use std::collections::BTreeMap;
 
 const EDGE_IDS: [u32; 8] = [1, 255, 256, (1 << 15) - 1, (1 << 16) - 1, 1 << 16, (1 << 20) + 1, (1 << 24) - 1];
-/// The maximum number of distinct ids at once while ids come and go.
 const IDS_AT_ONCE: u32 = 20_000;
-/// Distinct ids in the largest table: more than 16 bits can number, and more than the benchmarks use.
+/// More ids than 16 bits can number, and than the benchmarks use.
 const DISTINCT_IDS: u32 = 70_000;
 
-/// Id 1, ids around 2^8, 2^15, 2^16, 2^20 and the largest, 2^24-1, at several lengths; 70,000 distinct ids; ids that
-/// come and go. A delta beyond the engine's capacity must be refused with [`EngineError::Full`], and the old table
-/// stays; an accepted delta must be answered correctly.
+/// Id 1, ids around 2^8, 2^15, 2^16, 2^20 and the largest, at several lengths; 70,000 distinct ids; ids that come and go. A delta beyond the
+/// engine's capacity must be refused with [`EngineError::Full`], and the old table stays.
 pub fn next_hops(make: MakeEngine<'_>, options: Options) {
     let mut rig = TestRig::new(make, "next_hops", options);
     edge_ids::<u32>(&mut rig);
@@ -50,10 +48,9 @@ fn edge_ids<K: TestKey>(rig: &mut TestRig) {
     }
 }
 
-/// Far more distinct ids over time than at once: an unused id must not take up room.
 fn come_and_go(rig: &mut TestRig, most: u32) {
     let capacity = rig.writer.info().capacity;
-    // While a delta is applied, an engine may hold the old and the new id of each route, so use half of its capacity.
+    // While a delta is applied, an engine may hold the old and the new id of each route.
     let room = u32::try_from(capacity.next_hops_max / 2).unwrap_or(u32::MAX);
     let at_once = room.min(capacity.next_hop_id_max / 2).min(most);
     let address = u32::random(&mut rig.rng) & 0xf000_0000;
@@ -88,7 +85,6 @@ fn many_ids<K: TestKey>(rig: &mut TestRig, distinct: u32) {
             fresh.insert(unused(rig, &universe, &used, &fresh), id);
         }
         let mut changes: Vec<Route<K>> = fresh.iter().map(|(prefix, id)| (*prefix, *id).into()).collect();
-        // A few routes of the previous steps are withdrawn in the same delta.
         let gone: Vec<_> = used.keys().step_by(1009).copied().collect();
         changes.extend(gone.iter().copied().map(Route::withdrawal));
         let distinct = u64::from(first + step - 1);
@@ -110,16 +106,14 @@ const FILLED_MAX: u64 = 1 << 17;
 /// Routes withdrawn in one delta: enough that an engine may rebuild its table.
 const BULK: u32 = 20_000;
 
-/// Routes of length `len` use every id, and a wider route, which four longer ones cover completely, has one more. When
-/// one of the four is withdrawn, its addresses inherit the wider route's id: correct answers, or a refusal that changes
-/// nothing. A withdraw after which nothing is inherited must be accepted, however large.
+/// Routes of length `len` use every id, and a wider route, which four longer ones cover completely, has one more. When one of the four is
+/// withdrawn, its addresses inherit that id: correct answers, or a refusal that changes nothing. Other withdraws must be accepted.
 fn inherited_ids<K: TestKey>(rig: &mut TestRig, len: u8) {
     let Some(most) =
         u32::try_from(rig.writer.info().capacity.next_hops_max).ok().filter(|n| u64::from(*n) <= FILLED_MAX)
     else {
         return;
     };
-    // The `at`-th prefix of that length within a block of eight bits.
     let prefix = |block: u128, at: u32| {
         Prefix::truncating(K::from_high_bits(block << 120 | u128::from(at) << (128 - len)), len)
     };
@@ -159,7 +153,7 @@ fn unused<K: TestKey>(
     fresh: &BTreeMap<Prefix<K>, NextHopId>,
 ) -> Prefix<K> {
     loop {
-        // Lengths from /19, as in real tables, so that no route covers a large part of the address space.
+        // As in real tables, so that no route covers a large part of the address space.
         let prefix = Prefix::truncating(universe.key(&mut rig.rng), rig.rng.between(19, K::BITS));
         let prefix = if rig.rng.percent(50) {
             Prefix::truncating(K::random(&mut rig.rng), prefix.len())
@@ -172,7 +166,7 @@ fn unused<K: TestKey>(
     }
 }
 
-/// Checks that the engine refuses `delta` with [`EngineError::Full`], and that nothing has changed.
+/// The engine must refuse `delta`, and nothing may have changed.
 pub(super) fn expect_full(rig: &mut TestRig, delta: &mut Routes) {
     assert!(!takes(rig, delta, is_full), "{}: must be EngineError::Full, was taken", rig.name());
 }
@@ -181,7 +175,7 @@ fn is_full(error: &EngineError) -> bool {
     matches!(error, EngineError::Full { .. })
 }
 
-/// Whether the engine accepts `delta`. It may refuse with errors that satisfy `may_be`; then nothing may have changed.
+/// The engine may refuse with errors that satisfy `may_be`; then nothing may have changed.
 fn takes(rig: &mut TestRig, delta: &mut Routes, may_be: impl Fn(&EngineError) -> bool) -> bool {
     let before = rig.writer.generation();
     match rig.announce_all(delta) {
@@ -198,7 +192,6 @@ fn takes(rig: &mut TestRig, delta: &mut Routes, may_be: impl Fn(&EngineError) ->
     false
 }
 
-/// After a refused `delta` the engine must give the same answers and route counts as before, and accept a small delta.
 fn unchanged(rig: &mut TestRig, delta: &mut Routes) {
     rig.case(format_args!("after a refused delta of {} changes", delta.len()));
     rig.check_delta(delta);
@@ -210,12 +203,11 @@ fn unchanged(rig: &mut TestRig, delta: &mut Routes) {
 }
 
 const ROUTES_BEFORE: usize = 2000;
-/// A delta of this many routes must not fit in addition to [`ROUTES_BEFORE`] when the limit leaves a quarter more memory.
+/// So many routes must not fit in addition to [`ROUTES_BEFORE`] in a quarter more memory.
 const ROUTES_MAX: usize = 1 << 19;
 
-/// An engine whose memory limit is a quarter above the size of a small table must refuse a large delta as a whole, with
-/// [`EngineError::Full`] or [`EngineError::Memory`]: answers, counts and generation stay, and smaller deltas are
-/// accepted afterwards. `make` takes the limit, `EngineOptions::table_bytes_max`.
+/// An engine whose memory limit is a quarter above a small table must refuse a large delta as a whole, with [`EngineError::Full`] or
+/// [`EngineError::Memory`], and accept smaller ones afterwards. `make` takes `EngineOptions::table_bytes_max`.
 pub fn limited(make: &dyn Fn(u64) -> Result<Box<dyn EngineWriter>, EngineError>, options: Options) {
     let mut free = TestRig::new(&|| make(u64::MAX), "limited", options);
     let base = small_table(&mut free);
@@ -253,7 +245,6 @@ fn small_table(rig: &mut TestRig) -> Routes {
     large_delta(rig, ROUTES_BEFORE)
 }
 
-/// `routes` new random routes, half in each family, and a withdraw or a change of some present ones.
 fn large_delta(rig: &mut TestRig, routes: usize) -> Routes {
     fn present<K: TestKey>(rig: &TestRig, routes: usize) -> BTreeMap<Prefix<K>, NextHopId> {
         let some = K::part(&rig.rib).prefixes().enumerate().step_by(5).take(routes);

@@ -1,8 +1,7 @@
 //! The conformance suite that every engine passes, on every instruction set.
 //!
-//! The tests of an engine pass a closure that makes it. The suite compares the engine with the [`crate::oracle`] and panics when
-//! the engine breaks the contract, with the case, the generation, the key and both answers. [`run`] runs every group except
-//! [`limited`]. The groups are public functions; [`crate::conformance_tests`] makes a `#[test]` of each.
+//! The tests of an engine pass a closure that makes it. The suite compares it with the [`crate::oracle`] and panics with the case, the
+//! generation, the key and both answers. The groups are public functions; [`crate::conformance_tests`] makes a `#[test]` of each.
 //!
 //! | group | checks |
 //! |---|---|
@@ -20,8 +19,6 @@
 //! | [`withdraws`] | the same, for nested withdraws without a replacement |
 //! | [`refusals`] | invalid batches and ids get a typed error, and change nothing |
 //! | [`limited`] | a table over `table_bytes_max` is refused as a whole (not in [`run`]) |
-//!
-//! Random cases are drawn from [`Options::seed`], so a failure repeats. The suite measures no speed.
 
 mod churn;
 mod concurrent;
@@ -64,11 +61,10 @@ pub fn run(make: MakeEngine<'_>, options: Options) {
     }
 }
 
-/// Whether this host cannot run the engine: `make` fails because the instruction set or the device is absent. Prints
-/// `SKIPPED` and the reason to standard error.
+/// Whether this host lacks the instruction set or the device of the engine. Prints `SKIPPED` and the reason.
 ///
 /// # Panics
-/// When the environment variable `FWD_REQUIRE` (a comma-separated list such as `avx512f,gpu`) names the missing feature.
+/// When the environment variable `FWD_REQUIRE` (a comma list such as `avx512f,gpu`) names the missing feature.
 #[must_use]
 pub fn skipped(make: MakeEngine<'_>) -> bool {
     let (missing, reason) = match make() {
@@ -82,8 +78,7 @@ pub fn skipped(make: MakeEngine<'_>) -> bool {
     true
 }
 
-/// Makes a module with a test for each group of the [suite](crate::conformance), for the engine that the closure makes.
-/// A word before the closure is a method of [`Options`] that describes the engine.
+/// Makes a `#[test]` of each group, for the engine that the closure makes. A word before it is a method of [`Options`].
 ///
 /// ```ignore
 /// fib::conformance_tests!(oracle, || Ok(Box::new(OracleEngine::new(&EngineOptions::default()))));

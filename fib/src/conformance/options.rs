@@ -1,4 +1,4 @@
-//! What the tests of an engine pass to the suite: how to make the engine, and how thoroughly to test it.
+//! How to make an engine for the suite, and how thoroughly to test it.
 
 use crate::{EngineError, EngineWriter};
 
@@ -12,7 +12,7 @@ pub struct Options {
     pub seed: u64,
     /// Tables of full size and twenty times the deltas: minutes instead of seconds.
     pub full: bool,
-    /// The engine has a table for IPv4 only: it gets no IPv6 routes, and answers IPv6 keys with "no route".
+    /// The engine has no table for IPv6, and answers IPv6 keys with "no route".
     pub ipv4_only: bool,
     /// The longest IPv4 prefixes that the engine gets.
     pub len_v4_max: u8,
@@ -34,7 +34,7 @@ impl Options {
         Self { full, ..Self::default() }
     }
 
-    /// For an engine with a table for IPv4 only.
+    /// For IPv4 only.
     #[must_use]
     pub fn ipv4_only(self) -> Self {
         Self { ipv4_only: true, ..self }
@@ -52,8 +52,7 @@ impl Options {
         Self { one_delta_in: 2, ..self }
     }
 
-    /// For an engine that shares its update code with another one, which runs every group in full length; mostly it is
-    /// another kernel.
+    /// For an engine that shares its update code with one that runs every group in full length; mostly it is another kernel.
     #[must_use]
     pub fn lookups_alone(self) -> Self {
         Self { one_delta_in: 8, ..self }
@@ -65,12 +64,11 @@ impl Options {
         self.ipv4_only().lookups_alone()
     }
 
-    /// `quick` rounds, fewer for an engine that gets fewer deltas, or twenty times as many in a full run.
+    /// Fewer for an engine that gets fewer deltas, twenty times as many in a full run.
     pub(super) fn rounds(self, quick: usize) -> usize {
         if self.full { quick * 20 } else { quick.div_ceil(self.one_delta_in) }
     }
 
-    /// Whether update cases that another engine runs, too, are fewer or smaller.
     pub(super) fn is_short(self) -> bool {
         !self.full && self.one_delta_in > 2
     }

@@ -16,12 +16,10 @@ use std::time::{Duration, Instant};
 
 pub(super) const SLOTS: u16 = 4;
 pub(super) const BATCH_MAX: usize = 256;
-/// How long a device may keep a batch before the suite fails.
 const COLLECT_LIMIT: Duration = Duration::from_secs(60);
-/// Polls before the rig sleeps, and for how long.
 const BUSY_POLLS: u32 = 200;
 const POLL_WAIT: Duration = Duration::from_micros(20);
-/// The edges of at most this many withdraws and as many announcements of a delta are looked up.
+/// At most this many withdraws and as many announcements of a delta are looked up.
 const EDGES_MAX: usize = 64;
 
 #[expect(clippy::panic, reason = "a conformance suite reports by panicking, as tests do")]
@@ -33,12 +31,11 @@ pub(super) fn fail(message: fmt::Arguments<'_>) -> ! {
 pub(super) struct TestRig {
     pub(super) writer: Box<dyn EngineWriter>,
     pub(super) reader: Box<dyn EngineReader>,
-    /// A reader that never looks up, and must not delay a delta.
+    /// Never looks up, and must not delay a delta.
     _idle: Box<dyn EngineReader>,
     pub(super) oracle: OraclePair,
     pub(super) rib: Rib,
     pub(super) rng: Seeded,
-    /// Next-hop ids that fit the engine.
     pub(super) ids: Vec<NextHopId>,
     case: String,
     turn: usize,
@@ -80,7 +77,6 @@ impl TestRig {
         rig
     }
 
-    /// Sets the current test case, for the message of a failure.
     pub(super) fn case(&mut self, case: fmt::Arguments<'_>) {
         use fmt::Write as _;
         self.case.clear();
@@ -95,7 +91,6 @@ impl TestRig {
         self.ids[self.rng.below(self.ids.len())]
     }
 
-    /// The `index`-th id that fits the engine, modulo their number.
     pub(super) fn id_at(&self, index: usize) -> NextHopId {
         self.ids[index % self.ids.len()]
     }
@@ -106,7 +101,6 @@ impl TestRig {
         self
     }
 
-    /// `routes` without those that the engine is not made for: of a family, or longer ones.
     pub(super) fn offered<'a>(&self, routes: &'a Routes) -> Cow<'a, Routes> {
         if !self.ipv4_only && self.len_v4_max == 32 {
             return Cow::Borrowed(routes);
@@ -115,7 +109,7 @@ impl TestRig {
         Cow::Owned(Routes { v4, v6: if self.ipv4_only { Vec::new() } else { routes.v6.clone() } })
     }
 
-    /// Announces `routes` to the RIB and applies the resulting delta to the engine. Updates the oracle only if the engine accepts.
+    /// Updates the oracle only if the engine accepts.
     pub(super) fn announce_all(&mut self, routes: &Routes) -> Result<Generation, EngineError> {
         let routes = self.offered(routes);
         let Self { rib, writer, .. } = self;
@@ -157,7 +151,7 @@ impl TestRig {
         self.change(vec![Route { prefix, next_hop }]);
     }
 
-    /// Gives each of `prefixes` a random next hop, in one delta.
+    /// Gives the prefixes random next hops in one delta.
     pub(super) fn announce<K: TestKey>(&mut self, prefixes: &[Prefix<K>]) {
         let changes = prefixes.iter().map(|prefix| (*prefix, self.id()).into()).collect();
         self.change(changes);
@@ -171,7 +165,7 @@ impl TestRig {
         Universe::new(bases, !self.is_full, &mut self.rng)
     }
 
-    /// `routes` prefixes drawn from `universe`, with random next hops; each prefix once, in order.
+    /// Draws each prefix once, in order.
     pub(super) fn drawn<K: TestKey>(&mut self, universe: &Universe<K>, routes: usize) -> Vec<Route<K>> {
         let drawn: BTreeMap<_, _> =
             (0..routes).map(|_| (universe.prefix(&mut self.rng), self.id())).collect();
@@ -184,8 +178,7 @@ impl TestRig {
         self.check_stats();
     }
 
-    /// Checks that the engine agrees with the oracle on every key. The method alternates from call to call: `lookup`
-    /// with all keys at once or in two parts, or batches of several sizes through the slots.
+    /// Compares engine and oracle on every key. The method alternates from call to call: `lookup` at once or in two parts, or batches through the slots.
     pub(super) fn check<K: TestKey>(&mut self, keys: &[K]) {
         let batch: KeyBuffer = keys.iter().copied().collect();
         let mut answers = vec![NextHopId::MAX; keys.len()];
@@ -211,7 +204,7 @@ impl TestRig {
         self.compare(keys, &answers, &asked);
     }
 
-    /// As [`Self::check`] for keys of both families, which are also looked up together, with equal numbers in a call.
+    /// As [`Self::check`], and also with equal numbers of both families in a call.
     pub(super) fn check_both(&mut self, keys4: &[u32], keys6: &[u128]) {
         self.check(keys4);
         self.check(keys6);
@@ -229,7 +222,7 @@ impl TestRig {
         }
     }
 
-    /// Looks up all keys in batches of `batch`, with all slots in flight at once.
+    /// Looks up with all slots in flight at once.
     fn ask_in_slots(&mut self, keys: Keys<'_>, batch: usize, answers: &mut [NextHopId]) {
         let starts: Vec<_> = (0..answers.len()).step_by(batch).collect();
         for group in starts.chunks(usize::from(SLOTS)) {
@@ -279,7 +272,7 @@ impl TestRig {
         ))
     }
 
-    /// Looks up the edges of `prefixes` and one key within each.
+    /// Looks up the edges of each prefix, and one key within it.
     pub(super) fn check_prefixes<K: TestKey>(&mut self, prefixes: &[Prefix<K>]) {
         let mut keys = Vec::with_capacity(prefixes.len() * 5);
         for prefix in prefixes {
@@ -289,7 +282,6 @@ impl TestRig {
         self.check(&keys);
     }
 
-    /// Looks up keys around the changes of `delta`, at most [`EDGES_MAX`] withdraws and as many announcements per family.
     pub(super) fn check_delta(&mut self, delta: &mut Routes) {
         self.check_changes::<u32>(delta);
         self.check_changes::<u128>(delta);
@@ -307,7 +299,7 @@ impl TestRig {
         }
     }
 
-    /// Looks up `count` uniformly random keys of each family, and zero and all ones.
+    /// Looks up random keys, zero and all ones.
     pub(super) fn check_random(&mut self, count: usize) {
         let mut v4 = vec![0, u32::MAX];
         v4.extend((0..count).map(|_| u32::random(&mut self.rng)));
@@ -316,7 +308,6 @@ impl TestRig {
         self.check_both(&v4, &v6);
     }
 
-    /// Checks that the engine's route counts equal the number of used routes of the RIB.
     pub(super) fn check_stats(&self) {
         let stats = self.writer.stats();
         let counted = (stats.routes_v4, stats.routes_v6);
@@ -331,7 +322,6 @@ pub(super) fn delta_of<K: TestKey>(changes: Vec<Route<K>>) -> Routes {
     delta
 }
 
-/// Makes a reader, and checks that it has the requested slots and batch size.
 pub(super) fn reader_of(writer: &dyn EngineWriter, slots: u16, batch_max: usize) -> Box<dyn EngineReader> {
     match writer.reader(slots, batch_max) {
         Ok(reader) => {
@@ -348,7 +338,6 @@ pub(super) fn reader_of(writer: &dyn EngineWriter, slots: u16, batch_max: usize)
     }
 }
 
-/// Polls `slot` until its answers are ready, and copies them to `out`, which must have the same length.
 pub(super) fn collect(
     reader: &mut dyn EngineReader,
     slot: SlotId,

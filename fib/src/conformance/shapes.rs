@@ -1,4 +1,4 @@
-//! Arrangements of prefixes: each alone, nested, side by side, at the ends of the address space, beyond /64.
+//! Arrangements of prefixes: alone, nested, side by side, at the ends of the address space.
 
 use super::draw::TestKey;
 use super::options::{MakeEngine, Options};
@@ -6,8 +6,7 @@ use super::rig::TestRig;
 use crate::{NextHopId, Prefix, Route, Routes};
 use std::collections::BTreeSet;
 
-/// Empty table, default route only, every single length, a nested chain of all lengths, siblings, host routes, the ends
-/// of the address space, many routes below one /64 and one /48 (IPv4: one /16).
+/// Empty table, default route only, every single length, a nested chain, siblings, host routes, the ends of the address space, deep blocks.
 pub fn shapes(make: MakeEngine<'_>, options: Options) {
     let mut rig = TestRig::new(make, "shapes", options);
     empty(&mut rig);
@@ -23,7 +22,7 @@ pub fn shapes(make: MakeEngine<'_>, options: Options) {
     rig.check_random(100);
 }
 
-/// Runs a case for each family. The IPv4 routes stay in the table while the IPv6 case runs.
+/// The IPv4 routes stay in the table while the IPv6 case runs.
 fn both(rig: &mut TestRig, v4: impl Fn(&mut TestRig), v6: impl Fn(&mut TestRig)) {
     v4(rig);
     v6(rig);
@@ -53,7 +52,7 @@ fn default_only<K: TestKey>(rig: &mut TestRig) {
     rig.check_stats();
 }
 
-/// One route at a time, of every length, at a random address and at both ends of the address space.
+/// Routes at a random address and at both ends of the address space.
 fn single_lengths<K: TestKey>(rig: &mut TestRig) {
     let ends = [K::ZERO, K::mask(K::BITS)];
     let mut last: Option<Prefix<K>> = None;
@@ -65,7 +64,7 @@ fn single_lengths<K: TestKey>(rig: &mut TestRig) {
             let gone = last.filter(|last| *last != prefix).map(Route::withdrawal);
             rig.change([(prefix, next_hop).into()].into_iter().chain(gone).collect());
             rig.check_prefixes(&[prefix]);
-            // Every bit of the prefix counts: a key that differs in one bit lies outside.
+            // A key that differs in one bit lies outside.
             let keys: Vec<_> = (0..K::BITS).map(|bit| prefix.address().flipped(bit)).collect();
             rig.check(&keys);
             last = Some(prefix);
@@ -79,7 +78,7 @@ fn nested_chain<K: TestKey>(rig: &mut TestRig) {
     for order in ["from the longest", "from the shortest", "in random order"] {
         let address = K::random(&mut rig.rng);
         let chain: Vec<_> = (0..=K::BITS).map(|len| Prefix::truncating(address, len)).collect();
-        // A key that first differs from the address at bit b is matched by /b: one key for each link of the chain.
+        // A key that first differs from the address at bit b is matched by /b.
         let mut keys: Vec<_> = (0..K::BITS).map(|bit| address.flipped(bit)).collect();
         keys.push(address);
         rig.case(format_args!("chain of all lengths at {}", address.to_ip()));
@@ -101,13 +100,13 @@ fn nested_chain<K: TestKey>(rig: &mut TestRig) {
     }
 }
 
-/// Gives each prefix the next hop with that number, in one delta; 0 withdraws it.
+/// Sets next hops by number in one delta; 0 withdraws.
 fn step<K: TestKey>(rig: &mut TestRig, changes: &[(Prefix<K>, usize)]) {
     let next_hop = |at: usize| if at == 0 { NextHopId::NONE } else { rig.id_at(at) };
     rig.change(changes.iter().map(|(prefix, at)| (*prefix, next_hop(*at)).into()).collect());
 }
 
-/// For every length, both halves of a prefix, with and without the whole prefix; one half withdrawn, the other changed.
+/// Both halves of a prefix, with and without the whole; one withdrawn, the other changed.
 fn siblings<K: TestKey>(rig: &mut TestRig) {
     for len in 1..=K::BITS {
         let key = K::random(&mut rig.rng);
@@ -129,7 +128,6 @@ fn siblings<K: TestKey>(rig: &mut TestRig) {
     }
 }
 
-/// Host routes at zero and all ones, below the halves of the address space and a default route.
 fn ends<K: TestKey>(rig: &mut TestRig) {
     let ones = K::mask(K::BITS);
     let prefixes = [
@@ -148,7 +146,6 @@ fn ends<K: TestKey>(rig: &mut TestRig) {
     }
 }
 
-/// Runs of adjacent host routes across aligned boundaries, and scattered ones.
 fn host_routes<K: TestKey>(rig: &mut TestRig) {
     rig.case(format_args!("host routes, {}", K::FAMILY));
     let mut prefixes = BTreeSet::new();
@@ -172,13 +169,11 @@ fn host_routes<K: TestKey>(rig: &mut TestRig) {
     rig.check_stats();
 }
 
-/// Many routes of all longer lengths below one prefix of `len` bits: first without a route for that prefix, then with
-/// one, then with a shorter one only, then with a default route only.
+/// First without a route for the prefix itself, then with one, then with a shorter one only, then with a default route only.
 fn deep<K: TestKey>(rig: &mut TestRig, len: u8) {
     let top = Prefix::truncating(K::random(&mut rig.rng), len);
     let mut routes = BTreeSet::new();
     while routes.len() < 2000 {
-        // Half of them share their next 12 bits, so that they nest densely.
         let noise = rig.rng.u128().checked_shr(u32::from(len)).unwrap_or(0);
         let noise = if rig.rng.percent(50) { noise >> 12 } else { noise };
         let key = K::from_high_bits(top.address().to_high_bits() | noise);

@@ -7,11 +7,10 @@ use crate::generate::{DEFAULT_ROUTES_V4, DEFAULT_ROUTES_V6, TableSpec, table};
 use crate::{NextHopId, Prefix};
 use std::collections::BTreeSet;
 
-/// Prefixes per check, so that a failure message stays close to its cause.
+/// Few prefixes a check keep a failure message close to its cause.
 const PREFIXES_A_CHECK: usize = 1000;
 
-/// A table of every length, nested around a few addresses and scattered. Looks up the first and last key of every
-/// prefix, the key before and the key after, in both families.
+/// Routes of every length, nested and scattered. Looks up the first and last key of every prefix, and their neighbours.
 pub fn boundaries(make: MakeEngine<'_>, options: Options) {
     let mut rig = TestRig::new(make, "boundaries", options);
     boundaries_of::<u32>(&mut rig);
@@ -79,8 +78,7 @@ fn check_all<K: TestKey>(rig: &mut TestRig, prefixes: &[Prefix<K>]) {
     }
 }
 
-/// Tables shaped like today's Internet, of 20,000 IPv4 and 10,000 IPv6 routes or of full size. Each is built in one
-/// delta and looked up at the edges of every prefix and at random; then a tenth is re-announced and a tenth withdrawn.
+/// Tables of 20,000 IPv4 and 10,000 IPv6 routes or of full size, looked up at the edges and at random; then a tenth is re-announced, a tenth withdrawn.
 pub fn internet_tables(make: MakeEngine<'_>, options: Options) {
     let mut rig = TestRig::new(make, "internet_tables", options);
     let sizes = if options.full { (DEFAULT_ROUTES_V4, DEFAULT_ROUTES_V6) } else { (20_000, 10_000) };
@@ -106,7 +104,7 @@ fn internet_table<K: TestKey>(rig: &mut TestRig, routes: usize, seed: u64) -> Ve
         Err(error) => super::rig::fail(format_args!("{}: {error}", rig.name())),
     };
     rig.case(format_args!("Internet-like table of {} {} routes", generated.len(), K::FAMILY));
-    // Replaces the generator's next hops, numbered from 1, by ids that the engine can hold.
+    // The generator numbers next hops from 1; the engine may hold fewer.
     let next_hop = |id: NextHopId| rig.id_at(usize::try_from(id.get()).unwrap_or(0));
     rig.change(generated.iter().map(|(prefix, id)| (*prefix, next_hop(*id)).into()).collect());
     let prefixes: Vec<_> = generated.into_iter().map(|(prefix, _)| prefix).collect();

@@ -1,9 +1,7 @@
 //! Collects the routes of all files, and moves them to the RIB once every file has been read without an error.
 //!
-//! A route's next hop is a [`HopRef`] of four bytes: a bare id, or an index into the next hops collected so far. Gateways get ids
-//! only in [`Collected::commit`], after the bare ids of *all* files are reserved, so the two never collide.
-//!
-//! Invariant: [`Collected::commit`] changes the RIB and the next-hop table completely or not at all.
+//! A route's next hop is a [`HopRef`] of four bytes. Gateways get ids only in [`Collected::commit`], after the bare ids of *all* files are
+//! reserved, so the two never collide. It changes the RIB and the next-hop table completely or not at all.
 
 use super::{FeedError, FeedErrorKind, Loaded};
 use crate::{
@@ -22,9 +20,6 @@ pub enum Hop {
 
 impl Hop {
     /// The id of this next hop in `hops`; a new next hop gets a new id.
-    ///
-    /// # Errors
-    /// As [`NextHopTable::bare`] and [`NextHopTable::intern`].
     pub fn intern(&self, hops: &mut NextHopTable) -> Result<NextHopId, NextHopError> {
         match self {
             Self::Id(id) => hops.bare(id.get()),
@@ -64,7 +59,6 @@ impl FeedPlace {
     }
 }
 
-/// Everything read so far, from all files.
 #[derive(Default)]
 pub(super) struct Collected {
     v4: Vec<CollectedRoute<u32>>,
@@ -81,7 +75,6 @@ pub(super) struct Collected {
 }
 
 impl Collected {
-    /// Adds a route whose next hop is the bare id `id`.
     pub(super) fn add_bare(&mut self, prefix: IpPrefix, id: NextHopId, place: FeedPlace) {
         if self.seen.is_empty() {
             self.seen = vec![0; (NextHopId::MAX.get() as usize + 1) / 64];
@@ -96,8 +89,7 @@ impl Collected {
         self.push(prefix, HopRef(id.get()));
     }
 
-    /// Adds a route. Among the routes of a prefix in one file the lowest metric wins, then the first route. A route
-    /// without a metric replaces those before it, and is replaced by those after it.
+    /// Adds a route. In one file the lowest metric of a prefix wins, then the first; a route without one replaces, and is replaced.
     pub(super) fn add(&mut self, prefix: IpPrefix, hop: Hop, metric: Option<u32>, place: FeedPlace) {
         let hop = match hop {
             Hop::Id(id) => return self.add_bare(prefix, id, place),
@@ -134,11 +126,8 @@ impl Collected {
         self.ends.push((self.v4.len(), self.v6.len()));
     }
 
-    /// Resolves every next hop to an id and moves all routes to `rib` and `hops`. Fills in the counts of `loaded`, one
-    /// entry per file.
-    ///
-    /// # Errors
-    /// The next hop that was refused, with the file and position that first named it; `rib` and `hops` are unchanged then.
+    /// Resolves every next hop and moves all routes to `rib` and `hops`; fills in the counts of `loaded`, one entry per file. An error
+    /// names where its next hop was first mentioned; `rib` and `hops` are unchanged then.
     pub(super) fn commit(
         self,
         rib: &mut Rib,
@@ -177,9 +166,8 @@ struct Counts {
 }
 
 struct Ids {
-    /// Bare ids whose number another next hop has since an earlier load: see [`NextHop::Moved`].
+    /// Bare ids that became [`NextHop::Moved`].
     moved: FxHashMap<NextHopId, NextHopId>,
-    /// By index, with the metric of the routes.
     named: Vec<(NextHopId, Option<u32>)>,
 }
 

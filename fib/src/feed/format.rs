@@ -24,7 +24,6 @@ pub struct UnknownFormat {
     pub wanted: &'static str,
 }
 
-/// The names of the variants of an enum of formats.
 macro_rules! format_names {
     ($format:ident, $wanted:literal, $($variant:ident $name:literal),+) => {
         impl std::fmt::Display for $format {
@@ -81,7 +80,6 @@ pub(super) fn is_mrt_type(value: u16) -> bool {
     value > 0 && EntryType::try_from(value).is_ok()
 }
 
-/// The first 64 characters of `text`, for a message.
 pub(super) fn excerpt(text: &str) -> String {
     text.chars().take(64).collect()
 }

@@ -6,10 +6,9 @@
 //!  {"dst":"198.51.100.1","lladdr":"02:00:00:00:00:01","dev":"eth0"}]
 //! ```
 //!
-//! Two keys are not iproute2's: `id`, a bare next-hop id, and `port`, an l3fwd port. With them a table written as JSON
-//! can be read back unchanged. Keys that do not affect forwarding are ignored; `encap` and `from` are refused as in
-//! text. Routes with a `tos` other than 0 apply to some packets only: they are left out and counted. Entries are read
-//! one by one, so that the JSON is never in memory as a whole. An error names the line in which its entry ends.
+//! Two keys are not iproute2's: `id`, a bare next-hop id, and `port`, an l3fwd port, so that a table can be read back unchanged. Keys that do
+//! not affect forwarding are ignored; `encap` and `from` are refused as in text. Routes with a `tos` other than 0 apply to some packets only:
+//! they are left out and counted. Entries are read one by one; an error names the line in which its entry ends.
 
 use super::collect::{Collected, FeedPlace};
 use super::format::excerpt;
@@ -63,7 +62,6 @@ enum Parsed {
 }
 
 impl JsonEntry {
-    /// Whether it applies to packets of one TOS only.
     fn has_tos(&self) -> bool {
         self.tos.as_deref().is_some_and(|tos| !matches!(tos, "0" | "0x0" | "0x00" | "default"))
     }
@@ -127,7 +125,7 @@ fn path(gateway: Option<String>, via: Option<Via>, dev: Option<String>) -> Resul
     })
 }
 
-/// Counts the line ends that the JSON parser has passed. The parser reads byte by byte and never beyond the current entry.
+/// Counts the line ends that the JSON parser has passed; it reads byte by byte and never beyond the current entry.
 struct LineCounter<'a, 'p> {
     source: &'a mut FeedSource,
     lines: &'a AtomicU64,
@@ -148,7 +146,6 @@ impl Read for LineCounter<'_, '_> {
     }
 }
 
-/// Passes each entry of an array to `each` as it is read.
 struct JsonEntries<'a, F> {
     each: &'a mut F,
 }

@@ -5,8 +5,7 @@ use super::mrt::Truncated;
 use super::source::FeedSource;
 use std::path::PathBuf;
 
-/// Called with the bytes read so far and their total over all files, as stored on disk (compressed). A total of 0 means that it
-/// is unknown (a pipe).
+/// Called with the bytes read so far and their total over all files, as stored (compressed). A total of 0 is unknown (a pipe).
 pub type OnProgress<'a> = &'a mut dyn FnMut(u64, u64);
 
 /// The contents of a file that was read.
@@ -54,7 +53,6 @@ pub(super) struct LoadProgress<'a> {
 }
 
 impl LoadProgress<'_> {
-    /// Reports the position of `source`, if it has changed.
     pub(super) fn tick(&mut self, source: &FeedSource) {
         if let Some(hook) = &mut self.hook {
             let done_bytes = self.before_bytes + source.bytes_done();

@@ -7,18 +7,14 @@
 //! | module | contents |
 //! |---|---|
 //! | [`open`], [`FeedSource`] | a file's bytes, decompressed; guesses the format from the content |
-//! | `text` | route text: `PREFIX ID`, iproute2's dialect, l3fwd's `R` lines, neighbours; [`parse_route`], [`parse_neighbour`] for one |
+//! | `text` | route text: `PREFIX ID`, iproute2's dialect, l3fwd's rules, neighbours; [`parse_route`], [`parse_neighbour`] for one |
 //! | `json` | `ip -j route` and `ip -j neigh` |
 //! | `mrt`, `table_dump` | MRT records, and the tables in TABLE_DUMP and TABLE_DUMP_V2 records |
 //! | [`updates`], [`Updates`] | update streams: MRT BGP4MP, text |
 //! | [`write()`] | writes a table as text, iproute2, l3fwd rules or JSON |
 //! | `collect` | collects the routes of all files, then moves them to the RIB at once |
-//! | `lines` | lines and words of text |
-//! | `error` | why a feed was refused |
-//! | `format`, `loaded` | formats and compressions; progress and result of a load |
 //!
-//! [`load`] is all or nothing: a wrong line in the last of several files leaves the RIB unchanged. Feeds do not use engines; the
-//! caller commits the [`Rib`].
+//! [`load`] is all or nothing: a wrong line in the last of several files leaves the RIB unchanged.
 
 mod collect;
 mod error;
@@ -59,22 +55,18 @@ pub struct LoadOptions<'a> {
     pub on_progress: Option<OnProgress<'a>>,
 }
 
-/// Loads the tables of all files, in order, into `rib` and `hops`. The last route of a prefix wins. Among the routes of
-/// one file in iproute2's form, text or JSON, the lowest metric wins, then the first, as in the kernel.
-///
-/// Bare ids of all files are reserved before any gateway gets an id, so a file of `PREFIX ID` lines can be combined
-/// with a file of gateways.
+/// Loads the tables of all files, in order, into `rib` and `hops`. The last route of a prefix wins; within one file in iproute2's form the
+/// lowest metric, then the first, as in the kernel. Bare ids of all files are reserved first, so they combine with files of gateways.
 ///
 /// # Errors
-/// The first [`FeedError`]; `rib` and `hops` are then unchanged. An MRT file that is cut short is not an error (see
-/// [`Loaded::truncated`]), a compressed text file that is cut short is.
+/// The first [`FeedError`]; `rib` and `hops` are unchanged then. A cut MRT file is not an error ([`Loaded::truncated`]), cut compressed text is.
 pub fn load<P: AsRef<Path>>(
     paths: &[P],
     rib: &mut Rib,
     hops: &mut NextHopTable,
     options: LoadOptions<'_>,
 ) -> Result<Vec<Loaded>, FeedError> {
-    // Open all files first, so that a wrong name is reported before any file is read.
+    // All first, so that a wrong name is reported before any file is read.
     let mut sources = Vec::with_capacity(paths.len());
     for path in paths {
         sources.push(open(path.as_ref())?);
@@ -92,7 +84,6 @@ pub fn load<P: AsRef<Path>>(
     Ok(loaded)
 }
 
-/// Reads one file. [`Collected::commit`] fills in the route counts.
 fn load_one(
     mut source: FeedSource,
     format: Option<Format>,

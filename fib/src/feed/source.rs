@@ -1,7 +1,6 @@
 //! A feed's bytes: plain, gzip, bzip2, xz or zstd, recognized by the first bytes, never by the file name.
 //!
-//! [`FeedSource`] is a buffered reader that can look ahead without consuming. It counts the bytes read, for a progress bar and for
-//! error messages, and it records whether a compressed file was cut short.
+//! [`FeedSource`] can look ahead without consuming, counts the bytes read, and records whether a compressed file was cut short.
 
 use super::format::{Compression, Format, is_mrt_type};
 use super::{FeedError, FeedErrorKind};
@@ -14,16 +13,16 @@ use std::time::SystemTime;
 
 /// Large enough that the cost of system calls and calls into a decompressor is negligible per line.
 const BUFFER_BYTES: usize = 256 << 10;
-/// The bytes used to guess the format: more than the comments at the head of most files.
+/// The guess of the format needs more than the comments at the head of most files.
 const HEAD_BYTES: usize = 4096;
-/// The length of the longest magic number below.
+/// The longest of the magic numbers below.
 const MAGIC_BYTES: usize = 6;
 
-/// Counts the bytes read from a file, and detects at its end whether the file was modified meanwhile.
+/// Also detects at the end whether the file was modified meanwhile.
 struct CountedFile {
     file: File,
     done: Arc<AtomicU64>,
-    /// The file's length and modification time when it was opened; `None` if it is not a regular file.
+    /// Length and modification time; `None` if it is not a regular file.
     opened: Option<(u64, SystemTime)>,
 }
 
@@ -54,7 +53,7 @@ pub struct FeedSource {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    /// A failure met while looking ahead. It is reported once the bytes before it are consumed.
+    /// Met while looking ahead, and reported once the bytes before it are consumed.
     failure: Option<io::Error>,
     finished: bool,
     cut_short: bool,
@@ -66,8 +65,7 @@ pub struct FeedSource {
 /// Opens a feed, and recognizes its compression (none, gzip, bzip2, xz or zstd) by its first bytes.
 ///
 /// # Errors
-/// [`FeedErrorKind::Open`] when the file does not exist or cannot be read, [`FeedErrorKind::Directory`],
-/// [`FeedErrorKind::UnknownCompression`] for lz4. An empty file is accepted.
+/// [`FeedErrorKind::Open`], [`FeedErrorKind::Directory`], [`FeedErrorKind::UnknownCompression`] for lz4. An empty file is accepted.
 pub fn open(path: &Path) -> Result<FeedSource, FeedError> {
     let fail = |source| FeedErrorKind::Open { source }.of(path);
     let file = File::open(path).map_err(fail)?;
@@ -151,8 +149,7 @@ impl FeedSource {
         self.cut_short
     }
 
-    /// The next `wanted` bytes without consuming them, fewer at the end. The limit is the size of the buffer. A failure
-    /// is held back until the bytes before it are consumed; then [`BufRead::fill_buf`] reports it.
+    /// The next `wanted` bytes without consuming them, fewer at the end, at most the buffer. A failure waits until they are consumed.
     pub fn peek(&mut self, wanted: usize) -> &[u8] {
         let wanted = wanted.min(self.buffer.len());
         if self.end - self.start < wanted {
@@ -175,14 +172,11 @@ impl FeedSource {
         &self.buffer[self.start..self.end.min(self.start + wanted)]
     }
 
-    /// Guesses the format from the first bytes, without consuming them.
+    /// Guesses the format from the first bytes, without consuming them. An empty file is text. The fifth byte of an MRT file is zero: the high byte
+    /// of the record type, and all types are below 256. Text has no zero bytes.
     ///
-    /// An empty file is text. The fifth byte of an MRT file is zero, since it is the high byte of the record type and all types
-    /// are below 256; text has no zero bytes.
-    ///
-    /// # Errors
-    /// [`FeedErrorKind::UnknownFormat`] when the content has none of the formats. A failure before the first byte is reported as by
-    /// [`Self::error`].
+    /// Guesses the format from the first bytes, without consuming them. An empty file is text. The fifth byte of an MRT file is zero: it is the
+    /// high byte of the record type, and all types are below 256. Text has no zero bytes.
     pub fn sniff(&mut self) -> Result<Format, FeedError> {
         let head = self.peek(HEAD_BYTES);
         let format = if head.get(4) == Some(&0) {
@@ -202,7 +196,6 @@ impl FeedSource {
         format.ok_or_else(|| FeedErrorKind::UnknownFormat.of(&self.path))
     }
 
-    /// The error of content that is valid but of the wrong kind.
     pub(super) fn holds(&self, format: Format, holds: &'static str, wanted: &'static str) -> FeedError {
         FeedErrorKind::Content { format, holds, wanted }.of(&self.path)
     }
@@ -213,7 +206,7 @@ impl FeedSource {
         }
     }
 
-    /// The failure that ended the content. A file cut short does not count; see [`Self::is_cut_short`].
+    /// A file cut short does not count; see [`Self::is_cut_short`].
     pub(super) fn take_failure(&mut self) -> Option<FeedError> {
         let failure = self.failure.take_if(|_| !self.cut_short)?;
         Some(self.error(failure))
@@ -268,7 +261,7 @@ impl Read for FeedSource {
 mod tests {
     use super::*;
 
-    /// A source over `content`. The caller must keep the folder while reading.
+    /// The caller must keep the folder while reading.
     fn source(content: &[u8]) -> (tempfile::TempDir, FeedSource) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("feed");
@@ -304,7 +297,7 @@ mod tests {
         assert!(read == content && source.offset_bytes() == content.len() as u64);
     }
 
-    /// Reads a table from a file that `change` modifies after the first 256 KB are read; once plain and once as gzip.
+    /// Reads a file that `change` modifies after the first 256 KB; once plain and once as gzip.
     fn read_while(change: impl Fn(&Path)) -> Vec<Result<usize, FeedError>> {
         let text: Vec<u8> = (0..200_000_u32)
             .flat_map(|i| {
@@ -321,7 +314,7 @@ mod tests {
         let path = folder.path().join("feed");
         let read = |content: Vec<u8>| {
             std::fs::write(&path, content).unwrap();
-            // An old modification time, so that the change has a different one even on a coarse clock.
+            // So that the change has a different time even on a coarse clock.
             File::options().write(true).open(&path).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
             let mut source = open(&path).unwrap();
             source.peek(1);

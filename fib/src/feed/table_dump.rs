@@ -1,14 +1,11 @@
 //! Tables from MRT: TABLE_DUMP_V2 (RFC 6396 section 4.3, with RFC 8050's ADD-PATH subtypes) and TABLE_DUMP (section 4.2).
 //!
-//! A route collector's table has an entry for each of about thirty peers, of which only the next hop and the length of
-//! the AS path matter here. So the library only splits the file into records, and this file reads these two attributes
-//! directly. Decoding all attributes takes many times as long.
+//! Of the entry of each peer (about thirty) only the next hop and the length of the AS path matter. So the library splits the file into
+//! records, and this file reads these two attributes directly: decoding all takes many times as long.
 //!
-//! Among the entries of a prefix the shortest AS path wins (an AS set counts as one, a confederation segment as zero:
-//! RFC 4271 section 9.1.2.2, RFC 5065), then the lowest peer index (in TABLE_DUMP, which has no index, the lowest peer
-//! address), then the first. Entries of a prefix may be spread over consecutive records; if the prefix appears again
-//! later, the later route replaces the earlier one. The next hop is the BGP next hop as a gateway whose port is derived
-//! from its id. Multicast and generic records are counted and skipped.
+//! Among the entries of a prefix the shortest AS path wins (an AS set counts as one, a confederation segment as zero: RFC 4271 section
+//! 9.1.2.2, RFC 5065), then the lowest peer index (in TABLE_DUMP: peer address), then the first. They may be spread over consecutive records;
+//! if the prefix appears again later, the later route wins. Multicast and generic records are counted and skipped.
 
 use super::collect::{Collected, FeedPlace};
 use super::loaded::LoadProgress;
@@ -19,10 +16,8 @@ use bgpkit_parser::models::{EntryType, MrtMessage, TableDumpV2Message};
 use bgpkit_parser::parser::RawMrtRecord;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The content of a table file other than usable routes.
 #[derive(Debug, Default)]
 pub(super) struct DumpOutcome {
-    /// Prefixes without an entry that has a usable next hop.
     pub(super) unusable: u64,
     pub(super) skipped_records: u64,
     pub(super) truncated: Option<Truncated>,
@@ -37,7 +32,6 @@ struct PeerEntry {
     gateway: IpAddr,
 }
 
-/// A route whose entries may continue in the next record.
 struct Open {
     prefix: IpPrefix,
     best: Option<PeerEntry>,
@@ -106,7 +100,6 @@ pub(super) fn read(
     Ok(outcome)
 }
 
-/// Merges the entries of one prefix from consecutive records.
 fn merge(open: &mut Option<Open>, next: Open, collected: &mut Collected, outcome: &mut DumpOutcome) {
     match open {
         Some(open) if open.prefix == next.prefix => {
@@ -177,7 +170,7 @@ fn rib_record(
     Ok((prefix, best))
 }
 
-/// The entries of a TABLE_DUMP record. The RFC allows one a record; early writers put several.
+/// The RFC allows one entry a record; early writers put several.
 fn table_dump_record(bytes: &[u8], is_v6: bool) -> Result<Vec<(IpPrefix, Option<PeerEntry>)>, RecordError> {
     let mut fields = Fields(bytes);
     fields.take("the view and sequence numbers", 4)?;
@@ -205,8 +198,7 @@ fn table_dump_record(bytes: &[u8], is_v6: bool) -> Result<Vec<(IpPrefix, Option<
     Ok(entries)
 }
 
-/// AS path length and next hop from an entry's attributes; `None` without a usable next hop (a route of the collector itself has
-/// 0.0.0.0). AS numbers in the path have `as_bytes` bytes.
+/// AS path length and next hop; `None` without a usable next hop (a collector's own route has 0.0.0.0). AS numbers have `as_bytes` bytes.
 fn attributes_of(
     attributes: &[u8],
     as_bytes: usize,
@@ -239,8 +231,8 @@ fn attributes_of(
     Ok(gateway.filter(|gateway| !gateway.is_unspecified()).map(|gateway| (path_len, gateway)))
 }
 
-/// The next hop of an MP_REACH_NLRI attribute. In a RIB the attribute holds the next hop alone (RFC 6396 section 4.3.4). Some
-/// writers keep the whole attribute; it starts with the zero byte of the AFI, whereas the length of a next hop is never zero.
+/// In a RIB the attribute holds the next hop alone (RFC 6396 section 4.3.4). Some writers keep the whole attribute, which starts with the
+/// zero byte of the AFI; the length of a next hop is never zero.
 fn mp_reach_next_hop(mut value: Fields<'_>) -> Result<Option<IpAddr>, RecordError> {
     if value.0.first() == Some(&0) {
         value.take("AFI and SAFI", 3)?;
@@ -255,7 +247,6 @@ fn mp_reach_next_hop(mut value: Fields<'_>) -> Result<Option<IpAddr>, RecordErro
     })
 }
 
-/// The length of an AS path as used in route selection.
 fn as_path_len(mut segments: Fields<'_>, as_bytes: usize) -> Result<u32, RecordError> {
     let mut path_len = 0;
     while !segments.0.is_empty() {
@@ -271,7 +262,7 @@ fn as_path_len(mut segments: Fields<'_>, as_bytes: usize) -> Result<u32, RecordE
     Ok(path_len)
 }
 
-/// Reads fields in network byte order. Reading past the end is an error that names the field.
+/// In network byte order. Reading past the end is an error that names the field.
 #[derive(Clone, Copy)]
 struct Fields<'a>(&'a [u8]);
 
@@ -283,7 +274,7 @@ impl<'a> Fields<'a> {
         Ok(taken)
     }
 
-    /// Takes `wanted_bytes` bytes, padded with zeros at the end to `N`.
+    /// Padded with zeros at the end to `N`.
     fn array<const N: usize>(
         &mut self,
         what: &'static str,
@@ -329,7 +320,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// The prefix of length `len` that covers `address`. Bits beyond the length are irrelevant in BGP (RFC 4271 section 4.3).
+/// Bits beyond the length are irrelevant in BGP (RFC 4271 section 4.3).
 pub(super) fn truncating(address: IpAddr, len: u8) -> Result<IpPrefix, RecordError> {
     Ok(match address {
         IpAddr::V4(address) => IpPrefix::V4(Prefix4::covering(address.to_bits(), len)?),

@@ -9,9 +9,8 @@
 //! w 192.0.2.0/24
 //! ```
 //!
-//! With a peer and an origin there is no next hop; an announcement gets the bare id 1 + ORIGIN mod 255. The next hop of
-//! the second form and of an MRT announcement is a gateway whose port is derived from its id. The withdrawals of an
-//! UPDATE come before its announcements.
+//! With a peer and an origin there is no next hop: an announcement gets the bare id 1 + ORIGIN mod 255. Other next hops are gateways whose
+//! port is derived from their id. The withdrawals of an UPDATE come before its announcements.
 
 use super::lines::{LineWords, Lines};
 use super::mrt::{Next, Records, Truncated, library};
@@ -51,9 +50,6 @@ pub struct Update {
 
 impl Update {
     /// The id of the route's new next hop, added to `hops` if needed; [`NextHopId::NONE`] for a withdrawal.
-    ///
-    /// # Errors
-    /// As [`Hop::intern`].
     pub fn next_hop(&self, hops: &mut NextHopTable) -> Result<NextHopId, NextHopError> {
         match &self.action {
             Action::Announce(hop) => hop.intern(hops),
@@ -61,10 +57,7 @@ impl Update {
         }
     }
 
-    /// Applies the change to `rib`. Returns the route's previous next hop.
-    ///
-    /// # Errors
-    /// As [`Hop::intern`]; nothing is changed then.
+    /// Applies the change to `rib` and returns the previous next hop. On an error nothing is changed.
     pub fn apply(&self, rib: &mut Rib, hops: &mut NextHopTable) -> Result<NextHopId, NextHopError> {
         let id = self.next_hop(hops)?;
         Ok(rib.set(self.prefix, id))
@@ -88,8 +81,8 @@ enum UpdateInput {
 /// Opens an update stream. If `format` is `None`, it is guessed from the content.
 ///
 /// # Errors
-/// As [`super::open`], [`super::FeedErrorKind::UnknownFormat`] when the content is neither MRT nor text,
-/// [`super::FeedErrorKind::Content`] for JSON, which has no updates. Errors in the content are returned by the iterator.
+/// As [`super::open`], [`super::FeedErrorKind::UnknownFormat`] for content that is neither MRT nor text, [`super::FeedErrorKind::Content`] for
+/// JSON. Errors in the content are returned by the iterator.
 pub fn updates(path: &Path, format: Option<Format>) -> Result<Updates, FeedError> {
     let mut source = super::open(path)?;
     let format = match format {
@@ -204,7 +197,6 @@ impl Iterator for Updates {
     }
 }
 
-/// Parses one line of an update stream; `None` for a blank line or a comment.
 fn parse(line: &[u8]) -> Result<Option<Update>, LineError> {
     const WANTED: &str = "'a', 'w' or a time";
     let mut words = LineWords::new(line)?;
@@ -233,7 +225,7 @@ fn announcement(line: &[u8]) -> Result<Option<Update>, LineError> {
     }
 }
 
-/// Parses `SECONDS a|w PREFIX PEER ORIGIN` or `SECONDS a|w PREFIX NEXT-HOP`, after the seconds.
+/// After the seconds: `a|w PREFIX PEER ORIGIN` or `a|w PREFIX NEXT-HOP`.
 fn timed(seconds: &str, mut words: LineWords<'_>) -> Result<Update, LineError> {
     let time_s = seconds
         .parse()
@@ -262,7 +254,6 @@ fn timed(seconds: &str, mut words: LineWords<'_>) -> Result<Update, LineError> {
     Ok(Update { time_s, prefix, action, peer })
 }
 
-/// Appends the changes of a BGP4MP record to `ready`; other records have none.
 fn unpack(record: RawMrtRecord, ready: &mut VecDeque<Update>) -> Result<(), RecordError> {
     let header = record.common_header;
     if !matches!(header.entry_type, EntryType::BGP4MP | EntryType::BGP4MP_ET) {
@@ -328,7 +319,6 @@ mod tests {
         assert_eq!((update.action, update.peer), (Action::Announce(Hop::Hop(hop)), None));
         let update = parse(b"5 w 192.0.2.0/24 0.0.0.0").unwrap().unwrap();
         assert_eq!((update.action, update.peer), (Action::Withdraw, None));
-        // The largest AS number still gives a valid id.
         assert!(parse(b"0 a ::/0 192.0.2.1 4294967295").unwrap().is_some());
     }
 

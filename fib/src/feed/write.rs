@@ -1,9 +1,8 @@
 //! Writes a table as route text, in iproute2's dialect, as l3fwd rules or as JSON.
 //!
-//! JSON loses nothing. Text keeps the ids only. iproute2 and l3fwd have no bare ids, so a bare id is written as an equivalent
-//! route: id N leaves by port (N - 1) mod P. In iproute2 its gateway is 10.H.H.H or fd00::HH:HHHH (H = N's 24 bits), with a
-//! neighbour entry for the MAC 02:00:00:HH:HH:HH. A table with both bare ids and real gateways in those two ranges should be
-//! written as JSON. l3fwd has ports only: gateways are lost, and a route that drops or has a named port is refused.
+//! JSON loses nothing. Text keeps the ids only. iproute2 and l3fwd have no bare ids: id N is written as a route by port (N - 1) mod P. In
+//! iproute2 its gateway is 10.H.H.H or fd00::HH:HHHH (H = N's 24 bits), with the MAC 02:00:00:HH:HH:HH; a table with real gateways there
+//! should be JSON. l3fwd has ports only: gateways are lost, and a route that drops or has a named port is refused.
 
 use crate::{
     GroupPath, IpPrefix, Key, MacAddr, Neighbour, NextHop, NextHopId, NextHopTable, PortRef, Rib, RibTable,
@@ -71,8 +70,7 @@ pub enum WriteError {
     },
 }
 
-/// A route in the form of route text, to be parsed by [`parse_route`](super::parse_route). A gateway of the other
-/// family is named with its family. A bare id or an address of the forwarder is written for people only.
+/// A route in the form of route text, for [`parse_route`](super::parse_route); a bare id or own address is written for people only.
 #[derive(Clone, Copy, Debug)]
 pub struct RouteWords<'a> {
     /// Its prefix.
@@ -115,7 +113,6 @@ impl fmt::Display for RouteWords<'_> {
     }
 }
 
-/// The family of a gateway, if it differs from the route's.
 fn family_named(gateway: IpAddr, prefix: IpPrefix) -> Option<&'static str> {
     match (gateway, prefix) {
         (IpAddr::V4(_), IpPrefix::V6(_)) => Some("inet"),
@@ -124,11 +121,8 @@ fn family_named(gateway: IpAddr, prefix: IpPrefix) -> Option<&'static str> {
     }
 }
 
-/// Writes all routes, IPv4 before IPv6, sorted by address, then length. An id that is not in `hops` is written as a
-/// bare id. Returns the number of routes. Makes many small writes, so pass an [`io::BufWriter`].
-///
-/// # Errors
-/// [`WriteError::Io`], [`WriteError::NotExpressible`]; the output is incomplete then.
+/// Writes all routes, IPv4 before IPv6, sorted by address, then length; an id that is not in `hops` is bare. Returns the number of routes.
+/// Makes many small writes, so pass an [`io::BufWriter`]. The output is incomplete after an error.
 pub fn write(
     out: &mut dyn Write,
     format: WriteFormat,
@@ -155,7 +149,6 @@ struct TableWriter<'a> {
     format: WriteFormat,
     hops: &'a NextHopTable,
     options: &'a WriteOptions,
-    /// Gateways that represent bare ids.
     stand_ins: BTreeMap<IpAddr, (u16, MacAddr)>,
     is_first: bool,
 }
@@ -210,7 +203,6 @@ fn path_entry<'a>(entry: &mut WrittenEntry<'a>, prefix: IpPrefix, hop: &'a NextH
     }
 }
 
-/// The port; `None` if it is derived from the id.
 fn named(port: &PortRef) -> Option<&PortRef> {
     Some(port).filter(|port| **port != PortRef::ById)
 }
@@ -250,7 +242,6 @@ impl TableWriter<'_> {
         Ok(())
     }
 
-    /// Writes a route through the gateway that represents a bare id.
     fn stand_in(&mut self, prefix: IpPrefix, id: NextHopId, port: u16) -> Result<(), WriteError> {
         let gateway = match prefix {
             IpPrefix::V4(_) => IpAddr::V4(Ipv4Addr::from_bits(10 << 24 | id.get())),

@@ -1,8 +1,7 @@
 //! Seeded tables and update streams that resemble today's Internet, for measurements without a real table.
 //!
-//! [`table`] makes routes: prefix lengths as in a full table of January 2024, more-specifics in runs below covering
-//! allocations, next hops often equal to the parent's. [`Updates`] makes a stream of changes to such a table, as in a
-//! BGP feed. The same spec gives the same routes on every host.
+//! [`table`] makes routes with the prefix lengths of a full table of January 2024, more-specifics in runs below covering allocations, next
+//! hops often equal to the parent's. [`Updates`] makes a stream of changes. The same spec gives the same routes on every host.
 //!
 //! | module | contents |
 //! |---|---|

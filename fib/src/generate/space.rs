@@ -3,8 +3,7 @@
 use crate::random::Seeded;
 use crate::{Family, Key, Prefix};
 
-/// The shape of one family's table. The percentages are fitted to a full table of January 2024: the number of blocks of
-/// each size with a route, the number of routes below each covering route, the length of runs of adjacent routes.
+/// Percentages fitted to a full table of January 2024: blocks of each size, routes below each covering route, lengths of runs.
 pub(super) struct SpaceShape {
     /// Registries allocate from blocks of this length.
     pub(super) registry_len: u8,
@@ -14,19 +13,18 @@ pub(super) struct SpaceShape {
     pub(super) new_zone_percent: usize,
     /// Percentage of the roots no longer than a zone that share a block of `near_short_len` with an older one.
     pub(super) near_short_percent: usize,
-    /// The length of that block.
     pub(super) near_short_len: u8,
-    /// A run near an older one shares a block of one of these lengths with it.
+    /// A run shares a block of one of these lengths with an older one.
     pub(super) near_lens: [u8; 2],
     /// Percentage of the runs of roots in an existing zone that lie near an older run.
     pub(super) near_root_percent: usize,
-    /// Percentage of the runs below a covering route that choose the parent of an older run, so that popular parents get more.
+    /// Percentage of the runs below a covering route that choose the parent of an older run: popular parents get more.
     pub(super) popular_percent: usize,
     /// Percentage of these runs that lie near that older run.
     pub(super) near_child_percent: usize,
-    /// The probability that a route is chosen as a parent, in percent of the probability for a route one bit shorter.
+    /// A route's probability to be a parent, in percent of the probability of a route one bit shorter.
     pub(super) longer_parent_percent: u64,
-    /// Routes of this length, the most common allocation of a registry, are chosen as a parent twice as often.
+    /// The most common allocation of a registry is chosen as a parent twice as often.
     pub(super) hub_len: u8,
     /// Percentage of the drawn places that are drawn again when a longer route than the chosen parent covers them.
     pub(super) direct_percent: usize,
@@ -77,8 +75,7 @@ const SHAPE_V6: SpaceShape = SpaceShape {
 /// Of a thousand IPv6 roots no longer than a zone, the number that open a new registry block.
 const NEW_REGISTRY_PERMILLE: usize = 11;
 
-/// First 16 bits of the IPv6 blocks that registries allocate from, repeated by weight (public route collectors, January 2024; RFC
-/// 7249 and IANA's registry of IPv6 unicast assignments).
+/// First 16 bits of the IPv6 blocks that registries allocate from, repeated by weight (route collectors, January 2024; RFC 7249 and IANA).
 const V6_BLOCKS: [u16; 60] = [
     0x2001, 0x2001, 0x2001, 0x2003, 0x2400, 0x2400, 0x2401, 0x2401, 0x2402, 0x2402, 0x2403, 0x2404, 0x2405,
     0x2406, 0x2407, 0x2408, 0x2409, 0x240a, 0x240d, 0x240e, 0x2600, 0x2600, 0x2602, 0x2602, 0x2603, 0x2604,
@@ -86,8 +83,7 @@ const V6_BLOCKS: [u16; 60] = [
     0x2a00, 0x2a01, 0x2a02, 0x2a02, 0x2a03, 0x2a04, 0x2a05, 0x2a06, 0x2a07, 0x2a09, 0x2a0a, 0x2a0b, 0x2a0c,
     0x2a0d, 0x2a0e, 0x2a0f, 0x2a10, 0x2a11, 0x2a12, 0x2a13, 0x2c0f,
 ];
-/// First 16 bits of blocks that registries hold and hardly use. The few very short routes are placed there, where they
-/// cover nothing else.
+/// First 16 bits of blocks that are hardly used: the few very short routes are placed there and cover nothing else.
 const V6_WIDE_BLOCKS: [u16; 6] = [0x2002, 0x2410, 0x2418, 0x2630, 0x2638, 0x2c08];
 
 /// IPv4 that is not routed between networks: RFC 6890, RFC 5771 (multicast) and RFC 1112 (class E).
@@ -107,7 +103,7 @@ const RESERVED_V4: [(u32, u8); 11] = [
 /// Reserved IPv6 space within 2000::/3: 2001::/23 (RFC 6890) and the documentation prefixes of RFC 3849 and RFC 9637.
 const RESERVED_V6: [(u128, u8); 3] = [(0x2001 << 112, 23), (0x2001_0db8 << 96, 32), (0x3fff << 112, 20)];
 
-/// Whether no part of `prefix` is reserved space (for IPv6, also whether it lies within 2000::/3).
+/// IPv6 prefixes must also lie within 2000::/3.
 pub(super) fn is_unicast<K: Key>(prefix: Prefix<K>) -> bool {
     let clear = |address: K, len: u8| {
         let reserved = Prefix::truncating(address, len);
@@ -134,12 +130,11 @@ impl SpaceShape {
     }
 }
 
-/// A random address in the blocks that registries allocate from.
 pub(super) fn anywhere<K: Key>(rng: &mut Seeded) -> K {
     open(K::BITS, None, rng)
 }
 
-/// A random address for a root of `len` bits that opens a new block. `older`: an existing block.
+/// `older`: an existing block.
 pub(super) fn open<K: Key>(len: u8, older: Option<Prefix<K>>, rng: &mut Seeded) -> K {
     let within = |block: K, block_len: u8, rng: &mut Seeded| {
         K::from_high_bits((block & K::mask(block_len)).to_high_bits() | rng.u128() >> block_len)
@@ -147,7 +142,6 @@ pub(super) fn open<K: Key>(len: u8, older: Option<Prefix<K>>, rng: &mut Seeded) 
     let block = |first_16: u16| K::from_high_bits(u128::from(first_16) << 112);
     let registry_len = SpaceShape::of(K::FAMILY).registry_len;
     match (K::FAMILY, older) {
-        // Most new roots lie in a block that is already in use.
         (Family::V4, Some(older)) if rng.percent(60) => within(older.address(), registry_len, rng),
         (Family::V4, _) => K::from_high_bits(u128::from(rng.between(1, 223)) << 120 | rng.u128() >> 8),
         (Family::V6, _) if len < registry_len => {

@@ -54,8 +54,7 @@ pub enum GenerateError {
 }
 
 impl TableSpec {
-    /// The maximum number of routes of `family`. Above it the IPv4 generator runs out of unicast /16s at the density of
-    /// a real table, and the IPv6 generator is slow.
+    /// Above it the IPv4 generator runs out of unicast /16s at the density of a real table, and the IPv6 generator is slow.
     #[must_use]
     pub const fn routes_max(family: Family) -> usize {
         match family {

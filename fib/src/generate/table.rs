@@ -1,9 +1,6 @@
-//! Generates a table: all routes of the shortest length first, then the next length, in runs of adjacent routes. A run
-//! lies either below an existing route or in uncovered space.
-//!
-//! In this order the routes that cover a new route already exist, so the parent is known and the route can share its
-//! next hop. A place is drawn several times. If none fits (a small table has no parents, a crowded one no free space),
-//! any unused prefix of that length is taken, so that the number of routes is always exact.
+//! Generates a table by length, shortest first, in runs of adjacent routes below an existing route or in uncovered space. So the routes that
+//! cover a new route exist, and it can share its parent's next hop. A place is drawn several times. If none fits (a small table has no
+//! parents, a crowded one no free space), any unused prefix of that length is taken: the number of routes is always exact.
 
 use super::lengths::{LengthShare, shares};
 use super::space::{SpaceShape, anywhere, is_unicast, open, run_goes_on_percent};
@@ -13,19 +10,17 @@ use crate::{Family, IpPrefix, Key, NextHopId, Prefix};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::hash_map::Entry;
 
-/// Draws of a place for a run before falling back to any free prefix.
+/// Draws before falling back to any free prefix.
 const TRIES: usize = 24;
-/// The largest octave of a run: octave n has 2^n to 2^(n+1) - 1 routes (the longest runs in real tables have 500 to 1000).
+/// Octave n has runs of 2^n to 2^(n+1) - 1 routes (the longest in real tables have 500 to 1000).
 const RUN_OCTAVES: usize = 9;
-/// Zipf-Mandelbrot offset: the k-th next hop has weight 1 / (k + this). Fitted: of 255 next hops, the first gets 3 % of the
-/// routes and the first 32 get 40 %.
+/// Zipf-Mandelbrot: the k-th next hop has weight 1 / (k + this). Fitted: of 255, the first gets 3 % of the routes, the first 32 get 40 %.
 const NEXT_HOP_OFFSET: u64 = 10;
 
 /// Generates the routes of `spec`, sorted by prefix, each prefix once.
 ///
 /// # Errors
-/// [`GenerateError::Family`] when `K` and the spec differ in family; [`GenerateError::NextHops`] and
-/// [`GenerateError::Routes`] when a number is out of range.
+/// [`GenerateError`] when `K` and the spec differ in family, or a number is out of range.
 pub fn table<K: Key>(spec: &TableSpec) -> Result<Vec<(Prefix<K>, NextHopId)>, GenerateError> {
     spec.check(K::FAMILY)?;
     let mut maker = Maker::<K>::new(spec);
@@ -38,10 +33,7 @@ pub fn table<K: Key>(spec: &TableSpec) -> Result<Vec<(Prefix<K>, NextHopId)>, Ge
 }
 
 impl TableSpec {
-    /// Generates the table: sorted routes with unique prefixes, as prefixes of either family.
-    ///
-    /// # Errors
-    /// As [`table`].
+    /// Generates the [`table`], as prefixes of either family.
     pub fn generate(&self) -> Result<Vec<(IpPrefix, NextHopId)>, GenerateError> {
         fn wrap<K: Key>(routes: Vec<(Prefix<K>, NextHopId)>) -> Vec<(IpPrefix, NextHopId)> {
             routes.into_iter().map(|(prefix, next_hop)| (K::wrap(prefix), next_hop)).collect()
@@ -53,17 +45,14 @@ impl TableSpec {
     }
 }
 
-/// A run below a route. Later runs may be placed near it.
 #[derive(Clone, Copy)]
 struct Child<K: Key> {
-    /// The route that covers the run.
     parent: Prefix<K>,
     first: Prefix<K>,
 }
 
 struct RunPlace<K: Key> {
     first: Prefix<K>,
-    /// The block that the run must stay in.
     bounds: Prefix<K>,
     next_hop: NextHopId,
     parent: Option<Prefix<K>>,
@@ -72,21 +61,17 @@ struct RunPlace<K: Key> {
 struct Maker<K: Key> {
     rng: Seeded,
     shape: &'static SpaceShape,
-    /// Next hops from 1 on, less one.
+    /// Ranks from 0; next hops are numbered from 1.
     next_hops: WeightedRanks,
     routes: FxHashMap<Prefix<K>, NextHopId>,
-    /// Lengths in use so far, shortest first.
     lens: Vec<u8>,
-    /// Routes by length, `0..=K::BITS`.
     by_len: Vec<Vec<Prefix<K>>>,
-    /// Runs below routes, by their parent's length.
+    /// Runs by their parent's length.
     children: Vec<Vec<Child<K>>>,
-    /// First routes of runs of roots no longer than a zone.
+    /// First routes of runs no longer than a zone.
     short_roots: Vec<Prefix<K>>,
-    /// Registry blocks of the short roots, each once.
     registries: Vec<Prefix<K>>,
     known_registries: FxHashSet<Prefix<K>>,
-    /// First routes of runs of roots in zones.
     zone_roots: Vec<Prefix<K>>,
 }
 
@@ -112,7 +97,6 @@ impl<K: Key> Maker<K> {
         }
     }
 
-    /// Makes all routes of one length.
     fn length(&mut self, share: LengthShare) {
         let len = share.len;
         let parents = self.parent_weights(len);
@@ -137,7 +121,7 @@ impl<K: Key> Maker<K> {
         }
     }
 
-    /// Cumulative weights of the lengths that a parent of a route of `len` bits may have.
+    /// Cumulative weights by length.
     fn parent_weights(&self, len: u8) -> Vec<(u8, u64)> {
         let mut sum = 0;
         let mut weight = 1 << 20;
@@ -184,7 +168,7 @@ impl<K: Key> Maker<K> {
         Some(RunPlace { first, bounds, next_hop, parent: None })
     }
 
-    /// The block for a run of roots: near the run `older`, or a new zone.
+    /// The block near the run `older`, or a new zone.
     fn zone_bounds(&mut self, len: u8, older: Option<Prefix<K>>) -> Prefix<K> {
         let zone_len = self.shape.zone_len;
         if let Some(older) = older {
@@ -209,8 +193,7 @@ impl<K: Key> Maker<K> {
         open(len, older, &mut self.rng)
     }
 
-    /// A block that is in use: with probability 1/3 any registry block, otherwise the block of a random root, so that
-    /// popular blocks get more.
+    /// Any registry block with probability 1/3, else the block of a random root: popular blocks get more.
     fn opened_block(&mut self) -> Option<Prefix<K>> {
         match self.rng.below(3) {
             0 => self.rng.pick(&self.registries).copied(),
@@ -260,7 +243,6 @@ impl<K: Key> Maker<K> {
         NextHopId::new(u32::try_from(rank + 1).unwrap_or(1)).unwrap_or(NextHopId::MAX)
     }
 
-    /// A next hop for a run below `above`, often the next hop of `above`.
     fn nested_next_hop(&mut self, above: Prefix<K>) -> NextHopId {
         match self.routes.get(&above).copied() {
             Some(next_hop) if self.rng.percent(self.shape.parent_next_hop_percent) => next_hop,
@@ -268,14 +250,13 @@ impl<K: Key> Maker<K> {
         }
     }
 
-    /// A random prefix of `len` bits in `bounds`, aligned to a run of `wanted` routes, as if a larger block had been split.
+    /// A prefix aligned to a run of `wanted` routes, as if a larger block had been split.
     fn aligned(&mut self, bounds: Prefix<K>, len: u8, wanted: usize) -> Prefix<K> {
         let bits = u8::try_from(wanted.ilog2()).unwrap_or(0).min(len - bounds.len());
         let address = self.rng.inside(bounds);
         Prefix::truncating(Prefix::truncating(address, len - bits).address(), len)
     }
 
-    /// Places up to `wanted` adjacent routes. Returns the number placed.
     fn run(&mut self, place: &RunPlace<K>, wanted: usize) -> usize {
         let len = place.first.len();
         let step = 1u128 << (128 - u32::from(len));
@@ -316,7 +297,6 @@ impl<K: Key> Maker<K> {
         placed
     }
 
-    /// Places one route at any free prefix of length `len`. Returns 1.
     fn anywhere(&mut self, len: u8) -> usize {
         let prefix = loop {
             let address = anywhere(&mut self.rng);
@@ -333,7 +313,6 @@ impl<K: Key> Maker<K> {
         self.run(&RunPlace { first: prefix, bounds: prefix, next_hop, parent }, 1)
     }
 
-    /// The longest route shorter than `prefix` that covers it.
     fn covering(&self, prefix: Prefix<K>) -> Option<Prefix<K>> {
         let shorter = self.lens.iter().rev().filter(|len| **len < prefix.len());
         shorter

@@ -7,17 +7,13 @@ use rustc_hash::FxHashSet;
 
 /// Percentage of updates that change the next hop of a route.
 const PATH_CHANGES: usize = 60;
-/// Percentage of updates that withdraw or re-announce one of the few flapping routes.
+/// Percentage of updates that withdraw or re-announce a flapping route.
 const FLAPS: usize = 30;
-/// One route in this many flaps: in five minutes of a collector's updates, a few hundred of a million prefixes cause most of the
-/// noise.
+/// One route in this many flaps: in five minutes of a collector's updates, a few hundred of a million prefixes cause most changes.
 const ROUTES_A_FLAPPER: usize = 2000;
 
-/// An endless, seeded stream of updates to a table: `(prefix, next hop)`, with [`NextHopId::NONE`] for a withdraw.
-///
-/// About 60 % of the updates change the next hop of a route, 30 % withdraw or re-announce one of a few flapping routes, and 10 %
-/// announce a new prefix, withdraw a route for a long time, or bring back such a route. The stream tracks the table: a withdraw is
-/// always of a present route, and an announcement always changes something.
+/// An endless, seeded stream of updates to a table: `(prefix, next hop)`, with [`NextHopId::NONE`] for a withdraw. About 10 % announce a new
+/// prefix, withdraw a route for a long time, or bring it back. A withdraw is always of a present route, an announcement changes something.
 #[derive(Clone, Debug)]
 pub struct Updates {
     rng: Seeded,
@@ -31,8 +27,7 @@ pub struct Updates {
 }
 
 impl Updates {
-    /// The updates of `seed` to a table. Each family gets updates in proportion to its routes. For an empty table they begin with
-    /// announcements of new prefixes.
+    /// The updates of `seed` to a table, by family in proportion to its routes. For an empty table they begin with new prefixes.
     #[must_use]
     pub fn new(v4: &[(Prefix4, NextHopId)], v6: &[(Prefix6, NextHopId)], seed: u64) -> Self {
         let mut present: Vec<(IpPrefix, NextHopId)> = Vec::with_capacity(v4.len() + v6.len());
@@ -62,7 +57,7 @@ impl Updates {
         NextHopId::new(drawn).unwrap_or(old)
     }
 
-    /// A present route. Half of the draws are from the first fiftieth of the table, the busy routes.
+    /// Half of the draws are from the first fiftieth of the table.
     fn draw(&mut self) -> Option<usize> {
         let count = self.present.len();
         let busy = if self.rng.percent(50) { count.div_ceil(50) } else { count };
@@ -81,7 +76,7 @@ impl Updates {
         if self.flapping.is_empty() {
             return None;
         }
-        // Take the smaller of two draws, so that the first routes flap most.
+        // So that the first routes flap most.
         let count = self.flapping.len();
         let at = self.rng.below(count).min(self.rng.below(count));
         let (prefix, id, is_there) = &mut self.flapping[at];
@@ -113,7 +108,7 @@ impl Updates {
         }
     }
 
-    /// A prefix that was never announced: near an existing route, or anywhere if the table is empty.
+    /// A prefix near an existing route, or anywhere if the table is empty.
     fn new_prefix(&mut self) -> Option<(IpPrefix, NextHopId)> {
         let (near, id) = match self.rng.pick(&self.present) {
             Some(near) => *near,
@@ -139,8 +134,7 @@ impl Iterator for Updates {
     type Item = (IpPrefix, NextHopId);
 
     fn next(&mut self) -> Option<Self::Item> {
-        // A kind that finds nothing (no route, or a drawn prefix that exists) leads to another draw. A new prefix is always found
-        // eventually.
+        // A kind that finds nothing (no route, or a drawn prefix that exists) leads to another draw.
         loop {
             let update = match self.rng.below(100) {
                 0..PATH_CHANGES => self.path_change(),

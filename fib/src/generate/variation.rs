@@ -5,12 +5,10 @@ use crate::{FibId, Key, NextHopId, Prefix};
 
 /// One route in this many is absent from a variation.
 const ROUTES_AN_ABSENT_ONE: u64 = 16;
-/// The number of next hops that replace the table's in a variation.
 const NEXT_HOPS: u64 = 255;
 
-/// The next hop in FIB `fib` of the route `prefix`, which has `next_hop` in the table. FIB 0 is the table itself. In
-/// all other FIBs one route in 16 is absent, and half of the others have another next hop. The result depends on the
-/// arguments only, so that a stream of updates varies as the table does. A withdraw stays one.
+/// The next hop in FIB `fib` of the route `prefix`, which has `next_hop` in FIB 0. In the others one route in 16 is absent, and half of the rest
+/// have another next hop. It depends on the arguments only, so that updates vary as the table does. A withdraw stays one.
 #[must_use]
 pub fn variation<K: Key>(seed: u64, fib: FibId, prefix: Prefix<K>, next_hop: NextHopId) -> NextHopId {
     if fib == FibId::MAIN || next_hop.is_none() {

@@ -112,15 +112,13 @@ fn governor(host: &Host) -> String {
     governors.into_iter().collect::<Vec<_>>().join(",")
 }
 
-/// Whether cores may run above their nominal clock, by Intel's driver or by the other ones.
 fn turbo(host: &Host) -> Option<bool> {
     let flag = |path: &str| host.number(format!("sys/devices/system/cpu/{path}"));
     let intel = flag("intel_pstate/no_turbo").map(|off| off == 0);
     intel.or_else(|| flag("cpufreq/boost").map(|on| on == 1))
 }
 
-/// The core clock, from a chain of dependent steps: a 64-bit multiplication (3 cycles on every x86 server core since
-/// 2011) and an exclusive or (1 cycle). The best of five rounds, because other load can only slow it.
+/// From dependent steps: a 64-bit multiplication (3 cycles on every x86-64 server since 2011) and an exclusive or (1). The best of five.
 fn clock_ghz() -> f64 {
     const STEPS: u32 = 2_000_000;
     const CYCLES_A_STEP: f64 = 4.0;
@@ -168,7 +166,6 @@ mod tests {
             tree.file(&path, &format!("{governor}\n"));
         }
         let facts = HostFacts::of(&tree.host(), 3.0);
-        // The governor of a CPU that this process may not use does not matter.
         assert_eq!(facts.governor, "performance,powersave");
         assert_eq!((facts.turbo, facts.smt, facts.numa_nodes), (Some(false), Some(true), 2));
         assert_eq!((facts.cpu_model.as_str(), facts.microcode.as_deref()), ("CPU X", Some("0x1f")));

@@ -5,13 +5,11 @@
 //! commit: compile -> FibDelta -> the engine's apply     accepted: the used routes follow from the announced ones again
 //!                                                       refused:  all changes since the last commit are undone
 //! ```
-//! A route that the engine has is *used*. For engines that [want fewer routes](crate::EngineInfo::wants_fewer_routes), a route is
-//! left out if the longest route that covers it has the same next hop: lookups find that next hop without it. In full tables of
-//! 2024 this is four routes in ten. A route left out is used again when the route that covers it changes. The default route leaves
-//! no route out, since its change, as after a link failure, would be thousands of changes to the engine.
+//! A route that the engine has is *used*. For engines that [want fewer routes](crate::EngineInfo::wants_fewer_routes), a route is left out
+//! if the longest route that covers it has the same next hop (four in ten in full tables of 2024). It is used again when that one changes.
+//! The default route leaves none out, since its change, as after a link failure, would be thousands of changes to the engine.
 //!
-//! An engine stores no routes. Each [`Change`] has the old and the new next hop of a prefix. An engine that needs more
-//! (the fallback of an address, all routes for a rebuild) reads it from the [`Rib`] that is passed with the delta.
+//! An engine stores no routes. What it needs beyond a [`Change`] (a fallback, all routes) it reads from the [`Rib`] passed with the delta.
 
 mod engines;
 mod trie;
@@ -30,27 +28,21 @@ pub struct RibTable<K: Key> {
     trie: RibTrie<K>,
     announced_len: usize,
     used_len: usize,
-    /// Changes since the last commit, in order.
     dirty: Vec<Dirty>,
     is_plain: bool,
-    /// The allocation of the last delta, empty between commits.
     changes: Vec<Change<K>>,
-    /// The number of routes by next hop.
     uses: FxHashMap<NextHopId, u32>,
     /// Counts additions and removals of keys of `uses`.
     turnover: u64,
 }
 
-/// A route that was set since the last commit.
 #[derive(Clone, Copy, Debug)]
 struct Dirty {
     page: u32,
-    /// The index of the entry at the time of the change.
+    /// Index of the entry when it changed.
     at: u32,
     place: PagePlace,
-    /// Length of the prefix.
     len: u8,
-    /// Whether the route may have to be removed from the trie.
     is_gone: bool,
     before: NextHopId,
     /// The fallback of its addresses without this route, not counting the default route, once known.
@@ -140,7 +132,7 @@ impl<K: Key> RibTable<K> {
             .filter(|(_, announced)| !announced.is_none())
     }
 
-    /// As [`Self::iter`], from `prefix` on, which need not be a route. The search for it takes no longer in a large table.
+    /// As [`Self::iter`], from `prefix` on, which need not be a route.
     pub fn starting_at(&self, prefix: Prefix<K>) -> impl Iterator<Item = (Prefix<K>, NextHopId)> {
         let routes = self.trie.starting_at(prefix).map(|(prefix, entry)| (prefix, entry.announced()));
         routes.filter(|(_, announced)| !announced.is_none())
@@ -189,8 +181,7 @@ impl<K: Key> RibTable<K> {
         self.trie.above(prefix, self.known_entry(prefix), PageEntry::used)
     }
 
-    /// The fallback of the addresses of `prefix` without its own route: the next hop of [`Self::used_above`], not
-    /// counting the default route.
+    /// The next hop of the addresses of `prefix` without its own route, not counting the default route.
     #[must_use]
     pub fn used_behind(&self, prefix: Prefix<K>) -> NextHopId {
         // Known from the announced routes. If the longest one is left out, the used route that covers it has its next hop.
@@ -201,14 +192,12 @@ impl<K: Key> RibTable<K> {
         })
     }
 
-    /// The change of `prefix`, if it is the only one since the last commit. Engines ask for the prefixes of their
-    /// delta, so this saves the search.
+    /// The only change since the last commit, if it is of `prefix`: saves a search, since engines ask for the prefixes of their delta.
     fn only_change(&self, prefix: Prefix<K>) -> Option<&Dirty> {
         let [change] = self.dirty.as_slice() else { return None };
         self.trie.is_at(change.page, change.at as usize, prefix).then_some(change)
     }
 
-    /// The page and the index of the entry of `prefix`, if [`Self::only_change`] knows them.
     fn known_entry(&self, prefix: Prefix<K>) -> Option<(u32, usize)> {
         self.only_change(prefix).map(|change| (change.page, change.at as usize))
     }
@@ -222,7 +211,7 @@ impl<K: Key> RibTable<K> {
         self.trie.bytes() + (dirty + changes + uses) as u64
     }
 
-    /// Derives the used routes from the announced ones. Returns the changes, sorted by prefix.
+    /// The changes from the used routes to those that follow from the announced ones, sorted by prefix.
     fn compile(&mut self) -> Vec<Change<K>> {
         let mut changes = std::mem::take(&mut self.changes);
         if self.dirty.len() > self.announced_len / 8 {
@@ -245,8 +234,7 @@ impl<K: Key> RibTable<K> {
         changes
     }
 
-    /// Compiles a changed route and the routes that depend on it. `is_alone`: it is the only change. Returns the
-    /// fallback of its addresses, not counting the default route, if routes are left out.
+    /// Compiles a changed route and those that depend on it. Returns the fallback of its addresses, except the default route, if routes are left out.
     fn compile_change(
         &mut self,
         change: Dirty,
@@ -265,8 +253,7 @@ impl<K: Key> RibTable<K> {
         if self.trie.is_default(page, place) {
             return None;
         }
-        // The routes right below fall back to this route, or else to its fallback. A single change affects them only if
-        // that next hop changed.
+        // The routes right below fall back to this one, or to its fallback. A single change affects them only if that next hop changed.
         let entries = self.trie.entries(page);
         let fallback = |announced: NextHopId| if announced.is_none() { inherited } else { announced };
         let new = fallback(entries[at].announced());
@@ -291,8 +278,7 @@ impl<K: Key> RibTable<K> {
         }
     }
 
-    /// Compiles the entries `range` of `page` and the pages below, with `inherited` as their fallback. `all` includes
-    /// the entries within routes of the range.
+    /// Compiles the entries `range` of `page` and the pages below. `all` includes the entries within routes of the range.
     fn compile_range(
         &mut self,
         page: u32,
@@ -323,7 +309,6 @@ impl<K: Key> RibTable<K> {
         }
     }
 
-    /// Selects the used routes again, without any change since the last commit.
     fn reselect(&mut self, is_plain: bool) {
         self.is_plain = is_plain;
         let all = 0..self.trie.entries(ROOT).len();
@@ -331,7 +316,6 @@ impl<K: Key> RibTable<K> {
         self.compile_range(ROOT, all, NextHopId::NONE, true, &mut changes);
     }
 
-    /// Ends a commit that the engine accepted.
     fn settle(&mut self, mut changes: Vec<Change<K>>) {
         let mut dirty = std::mem::take(&mut self.dirty);
         for change in dirty.iter().filter(|change| change.is_gone) {
@@ -349,7 +333,6 @@ impl<K: Key> RibTable<K> {
         }
     }
 
-    /// Undoes all changes since the last commit, which the engine refused.
     fn undo(&mut self, mut changes: Vec<Change<K>>) {
         let mut dirty = std::mem::take(&mut self.dirty);
         // In reverse order, so that a route set twice gets its first next hop back.
@@ -484,11 +467,7 @@ impl Rib {
         self.v4.bytes() + self.v6.bytes()
     }
 
-    /// Compiles the changes since the last commit and passes them to `apply`, with the RIB that they lead to. If
-    /// `apply` refuses, the changes are undone, and the RIB still matches the engine.
-    ///
-    /// # Errors
-    /// The error of `apply`.
+    /// Compiles the changes since the last commit and passes them to `apply`, with the resulting RIB. If `apply` refuses, all are undone.
     pub fn commit<T, E>(&mut self, apply: impl FnOnce(&FibDelta, &Self) -> Result<T, E>) -> Result<T, E> {
         let delta = FibDelta { v4: self.v4.compile(), v6: self.v6.compile() };
         let applied = apply(&delta, self);
@@ -502,8 +481,7 @@ impl Rib {
         applied
     }
 
-    /// Selects the used routes again for an engine that [wants fewer](crate::EngineInfo::wants_fewer_routes) or not.
-    /// There must be no change since the last commit.
+    /// Selects the used routes again for another kind of engine. There must be no change since the last commit.
     fn reselect_used(&mut self, leaves_out: bool) {
         let is_plain = !leaves_out;
         if self.v4.is_plain != is_plain {

@@ -16,7 +16,6 @@ fn route(text: &str) -> Prefix4 {
     }
 }
 
-/// Applies `changes` to a table that follows a RIB.
 fn follow<K: Key>(table: &mut BTreeMap<Prefix<K>, NextHopId>, changes: &[Change<K>]) {
     assert!(changes.is_sorted_by(|a, b| a.prefix < b.prefix), "{changes:?}");
     for change in changes {
@@ -44,7 +43,6 @@ fn the_memory_of_uncommitted_changes_counts() {
     let commit = |rib: &mut Rib| rib.commit(|_, _| Ok::<_, ()>(())).unwrap();
     commit(&mut rib);
     assert_eq!(lists(&rib), 0, "the lists of a whole table are let go");
-    // The lists of a small delta stay, for the next one.
     for address in (0..).take(ROUTES / 10) {
         rib.set(IpPrefix::V4(Prefix4::truncating(0x0a00_0000 + (address << 8), 24)), id(2));
     }
@@ -71,7 +69,6 @@ fn a_route_like_the_one_above_is_left_out_and_comes_back() {
     assert_eq!(rib.len(), 1);
 }
 
-/// The other routes have the default route's next hop before it changes, or after.
 #[test]
 fn a_change_of_the_default_route_is_one_change() {
     let mut rib = Rib::new();
@@ -181,7 +178,6 @@ proptest! {
                 assert_eq!(table.starting_at(start).collect::<Vec<_>>(), wanted, "{start}");
             }
         }
-        // Few bits differ, so that prefixes cover each other.
         let near = |bits: u128| bits & 0xf0f0_3003_0101_0000_0f0f_0000_0000_0001;
         let v4 = |bits: u128, len| Prefix4::truncating((near(bits) >> 96) as u32, len % 33);
         let v4s: Vec<_> = routes.iter().map(|(bits, len, goes)| (v4(*bits, *len), *goes)).collect();
@@ -204,7 +200,6 @@ fn an_engine_gets_the_routes_that_it_wants_and_one_that_refuses_changes_nothing(
     let used = |rib: &Rib| (rib.v4.used_len(), rib.v6.used_len());
     let has = |engine: &FaultyEngine| (engine.stats().routes_v4, engine.stats().routes_v6);
     let faults = std::sync::Arc::new(Faults::default());
-    // Both want all routes.
     let [mut one, mut other] = [FaultyEngine::new(&faults), FaultyEngine::new(&faults)];
     let mut rib = Rib::new();
     nested(&mut rib);
@@ -224,10 +219,9 @@ fn an_engine_gets_the_routes_that_it_wants_and_one_that_refuses_changes_nothing(
     assert_eq!(used(&of_one), (2, 2));
 }
 
-/// Changes and the action after each: `(address bits, length, next hop, action)`.
+/// (address bits, length, next hop, action after the change)
 type Script = Vec<(u32, u8, u32, u8)>;
 
-/// Checks that `table` has the routes of `announced`, and finds the longest one for both ends of each of `prefixes`.
 fn check_announced<K: Key>(
     table: &RibTable<K>,
     announced: &BTreeMap<Prefix<K>, NextHopId>,
@@ -248,7 +242,7 @@ fn check_announced<K: Key>(
     }
 }
 
-/// Checks the queries of `table` for used routes, which are `used`, above and within each of `prefixes`.
+/// Checks all queries for used routes against `used`, above and within each of `prefixes`.
 fn check_used<K: Key>(
     table: &RibTable<K>,
     used: &BTreeMap<Prefix<K>, NextHopId>,
@@ -267,22 +261,19 @@ fn check_used<K: Key>(
     }
 }
 
-/// Applies `script` to a table, in a block of 256 smallest prefixes of `wide + 8` bits, and compares all queries with
-/// the definition.
+/// Compares all queries with the definition, for prefixes in a block of `wide` bits.
 fn play<K: Key + Default>(script: &Script, wide: u8, is_plain: bool) {
     let mut table = RibTable::<K> { is_plain, ..RibTable::default() };
     let (mut announced, mut used) = (BTreeMap::new(), BTreeMap::new());
     let address = |bits: u32| K::from_high_bits(u128::from(bits) << 120 >> wide);
     // Enough routes elsewhere that a few changes are compiled one by one.
     let elsewhere = (0..64).map(|bits| Prefix::truncating(K::from_high_bits((128 + bits) << 120), 8));
-    // Now and then a default route, pages above all others.
     let default = script.len().is_multiple_of(2).then_some(Prefix::DEFAULT);
     for prefix in elsewhere.chain(default) {
         table.set(prefix, id(9));
         announced.insert(prefix, id(9));
     }
     let prefix = |(bits, len, ..): &(u32, u8, u32, u8)| Prefix::truncating(address(*bits), wide + len);
-    // An engine may query prefixes of the delta, and others, before the delta is committed.
     let commit = |table: &mut RibTable<K>, used: &mut BTreeMap<_, _>, at: usize| {
         let changes = table.compile();
         follow(used, &changes);
@@ -307,7 +298,6 @@ fn play<K: Key + Default>(script: &Script, wide: u8, is_plain: bool) {
             announced = committed.clone();
         }
     }
-    // The default route leaves no other out.
     let covering = |routes: &BTreeMap<Prefix<K>, NextHopId>, prefix: Prefix<K>| {
         (1..prefix.len())
             .rev()
@@ -321,7 +311,6 @@ fn play<K: Key + Default>(script: &Script, wide: u8, is_plain: bool) {
         let is_used = is_plain || covering(&announced, *prefix) != Some(*next_hop);
         assert_eq!(used.get(prefix), is_used.then_some(next_hop), "{prefix}");
     }
-    // For an engine of the other kind, which then gets deltas.
     table.reselect(!is_plain);
     used = table.used().collect();
     assert_eq!(table.used_len(), used.len());

@@ -1,17 +1,14 @@
 //! The trie of a family's routes. A node is a *page*: a sorted array of the routes within a block of addresses.
 //!
-//! A page holds the routes that are longer than its block by at most [`stride`] bits, and links to the pages of smaller
-//! blocks. An entry has 8 bytes: 16 bits of place within the block, the announced and the used next hop. Few pages lie
-//! between the root and a route, and neighbouring routes share cache lines. A hash map finds the pages of
-//! [`anchor_len`] bits, which nearly all routes are below.
+//! A page holds the routes longer than its block by at most [`stride`] bits, and links to the pages of smaller blocks. An entry has 8 bytes:
+//! 16 bits of place, the announced and the used next hop. So few pages lie between the root and a route, and neighbouring routes share
+//! cache lines. A hash map finds the pages of [`anchor_len`] bits, which nearly all routes are below.
 //!
-//! Withdrawn routes, and pages that they leave empty, stay until [`RibTrie::tidy`]: while changes are compiled, the
-//! number of a page identifies its block.
+//! Withdrawn routes, and pages left empty, stay until [`RibTrie::tidy`]: while changes are compiled, a page's number identifies its block.
 
 use crate::{Key, NextHopId, Prefix};
 use rustc_hash::FxHashMap;
 
-/// The page of all addresses, at the top.
 pub(super) const ROOT: u32 = 0;
 
 /// Bits of address within a page, which has at most 766 entries for IPv4 and 12,286 for IPv6.
@@ -29,7 +26,7 @@ const fn anchor_len<K: Key>() -> u8 {
 pub(super) struct PagePlace(u16);
 
 impl PagePlace {
-    /// Marks a link to a page; in the bits of the length. It sorts after the route of the same block.
+    /// A link to a page, in the bits of the length. It sorts after the route of the same block.
     const PAGE: u16 = 15;
     const LAST: Self = Self(u16::MAX);
 
@@ -47,7 +44,6 @@ impl PagePlace {
         self.0 & 15
     }
 
-    /// The last place that the route at this place covers.
     const fn last(self) -> Self {
         Self(self.0 | (0xfff >> self.len()) << 4 | 15)
     }
@@ -57,7 +53,6 @@ impl PagePlace {
         Self(self.0 & !(0xffff >> len) | len)
     }
 
-    /// The number of leading address bits that are the same in `other`.
     fn shared(self, other: Self) -> u16 {
         let differing = (self.bits() ^ other.bits()) << 4 | 8; // 12 at most
         u16::try_from(differing.leading_zeros()).unwrap_or(0)
@@ -81,12 +76,11 @@ impl PageEntry {
         bits as u32
     }
 
-    /// The number of the page, if this is a link.
     pub(super) fn page(self) -> Option<u32> {
         (self.place().len() == PagePlace::PAGE).then_some(Self::low(self.0))
     }
 
-    /// The announced next hop; `NONE`: no route.
+    /// `NONE`: no route.
     pub(super) const fn announced(self) -> NextHopId {
         NextHopId::from_answer(Self::low(self.0 >> Self::ANNOUNCED_SHIFT))
     }
@@ -96,14 +90,12 @@ impl PageEntry {
         NextHopId::from_answer(Self::low(self.0))
     }
 
-    /// Sets the announced next hop and returns the previous one.
     pub(super) const fn set_announced(&mut self, announced: NextHopId) -> NextHopId {
         let old = self.announced();
         self.0 ^= ((old.get() ^ announced.get()) as u64) << Self::ANNOUNCED_SHIFT;
         old
     }
 
-    /// Sets the used next hop and returns the previous one.
     pub(super) const fn set_used(&mut self, used: NextHopId) -> NextHopId {
         let old = self.used();
         self.0 ^= (old.get() ^ used.get()) as u64;
@@ -113,15 +105,13 @@ impl PageEntry {
 
 #[derive(Clone, Debug)]
 struct Page<K: Key> {
-    /// Sorted by place.
     entries: Vec<PageEntry>,
     address: K,
     parent: u32,
-    /// Where routes are left out: the announced next hop of the longest route over the whole page, as last compiled.
+    /// The announced next hop of the longest route over the whole page, as last compiled; where routes are left out.
     inherited: NextHopId,
     /// A bit for each length, relative to the page, of present and former routes.
     lens: u16,
-    /// Length of the block.
     len: u8,
 }
 
@@ -135,7 +125,6 @@ impl<K: Key> Page<K> {
         len <= self.len + stride::<K>()
     }
 
-    /// The place of `prefix`, which must belong to this page.
     fn place(&self, prefix: Prefix<K>) -> PagePlace {
         PagePlace::new(prefix.address(), self.len, u16::from(prefix.len() - self.len))
     }
@@ -145,14 +134,12 @@ impl<K: Key> Page<K> {
         PagePlace::new(address & K::mask(self.len + stride::<K>()), self.len, PagePlace::PAGE)
     }
 
-    /// The index of the entry at `place`, or its insertion point.
     fn search(&self, place: PagePlace) -> Result<usize, usize> {
         let at = before(&self.entries, place);
         if self.entries.get(at).is_some_and(|entry| entry.place() == place) { Ok(at) } else { Err(at) }
     }
 
-    /// The longest route of this page that covers `place`, is shorter, and has a `next_hop`: its length and next hop.
-    /// `at` is the number of entries before `place`.
+    /// The longest route of this page that covers `place`, is shorter, and has a `next_hop`. `at` is the number of entries before `place`.
     fn above(
         &self,
         at: usize,
@@ -188,12 +175,10 @@ impl<K: Key> Page<K> {
     }
 }
 
-/// The number of entries before `place`.
 fn before(entries: &[PageEntry], place: PagePlace) -> usize {
     entries.partition_point(|entry| entry.place() < place)
 }
 
-/// The key of `address` in the hash map: its first bits.
 fn block<K: Key>(address: K) -> u32 {
     let bits = address.to_high_bits() >> (u128::BITS - u32::from(anchor_len::<K>()));
     u32::try_from(bits).unwrap_or(0)
@@ -203,7 +188,6 @@ fn block<K: Key>(address: K) -> u32 {
 pub(super) struct RibTrie<K: Key> {
     pages: Vec<Page<K>>,
     free: Vec<u32>,
-    /// Pages of [`anchor_len`] bits, by the first bits of their addresses.
     anchors: FxHashMap<u32, u32>,
 }
 
@@ -230,7 +214,6 @@ impl<K: Key> RibTrie<K> {
         &self.pages[page as usize]
     }
 
-    /// Sets the fallback of a whole page and returns the previous one.
     pub(super) fn set_inherited(&mut self, page: u32, inherited: NextHopId) -> NextHopId {
         std::mem::replace(&mut self.pages[page as usize].inherited, inherited)
     }
@@ -262,7 +245,6 @@ impl<K: Key> RibTrie<K> {
         page
     }
 
-    /// The page right below `page` that covers `address`.
     fn below(&self, page: u32, address: K) -> Option<u32> {
         let page = self.page(page);
         page.search(page.link(address)).ok().and_then(|at| page.entries[at].page())
@@ -284,13 +266,12 @@ impl<K: Key> RibTrie<K> {
         entry.is_some_and(|entry| self.prefix(page, *entry) == prefix)
     }
 
-    /// As [`Self::search`]. The entry was at index `at`, and still is unless entries before it were added or removed.
+    /// As [`Self::search`]. `at` is the index of the entry, unless entries before it were added or removed.
     pub(super) fn search_from(&self, page: u32, at: usize, place: PagePlace) -> Option<usize> {
         let is_there = self.entries(page).get(at).is_some_and(|entry| entry.place() == place);
         if is_there { Some(at) } else { self.search(page, place) }
     }
 
-    /// The page of `prefix` and the index of its entry.
     pub(super) fn find(&self, prefix: Prefix<K>) -> Option<(u32, usize)> {
         let at = self.nearest(prefix);
         let page = self.page(at);
@@ -314,7 +295,6 @@ impl<K: Key> RibTrie<K> {
         (at, index)
     }
 
-    /// Adds the page right below `parent` that covers `address`.
     #[cold]
     fn add(&mut self, parent: u32, address: K) -> u32 {
         let len = self.page(parent).len + stride::<K>();
@@ -372,8 +352,7 @@ impl<K: Key> RibTrie<K> {
         (at, before(&page.entries, place), place)
     }
 
-    /// The longest route that covers `prefix`, is shorter, and has a `next_hop`: its length and next hop. `known` is
-    /// the page and the index of the entry of `prefix`, if known.
+    /// The longest route that covers `prefix`, is shorter, and has a `next_hop`. `known`: the page and the index of its entry.
     pub(super) fn above(
         &self,
         prefix: Prefix<K>,
@@ -401,8 +380,7 @@ impl<K: Key> RibTrie<K> {
         page == ROOT && place.len() == 0
     }
 
-    /// The fallback of `place` in `page`, not counting the default route. Valid where [`Page::inherited`] is
-    /// maintained. `at` is the number of entries before `place`.
+    /// The fallback of `place` in `page`, not counting the default route; only where [`Page::inherited`] is maintained.
     pub(super) fn inherited(&self, page: u32, at: usize, place: PagePlace) -> NextHopId {
         let page = self.page(page);
         match page.above(at, place, PageEntry::announced) {
@@ -411,7 +389,6 @@ impl<K: Key> RibTrie<K> {
         }
     }
 
-    /// All routes in order of address, then length.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Prefix<K>, PageEntry)> {
         self.walk(ROOT, (ROOT, 0), PagePlace::LAST)
     }
@@ -422,7 +399,6 @@ impl<K: Key> RibTrie<K> {
         self.walk(ROOT, (page, at), PagePlace::LAST)
     }
 
-    /// The routes that `prefix` covers, in the same order. `known` is as for [`Self::above`].
     pub(super) fn within(
         &self,
         prefix: Prefix<K>,
@@ -443,8 +419,7 @@ impl<K: Key> RibTrie<K> {
         self.walk(page, (page, start), last)
     }
 
-    /// The routes of page `top` and below, in order. `start` is the page and the index of the first entry; `last` is a
-    /// place of `top`.
+    /// The routes of page `top` and below, from entry `start` (page, index) to the place `last` of `top`.
     fn walk(
         &self,
         top: u32,
@@ -480,7 +455,6 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// The lengths of the pages that a route of `len` bits needs, and of the pages in the hash map.
     fn page_lens<K: Key>(len: u8) -> (Vec<u8>, Vec<u8>) {
         let mut trie = RibTrie::<K>::default();
         trie.find_or_insert(Prefix::truncating(K::mask(K::BITS), len));

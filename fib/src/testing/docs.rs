@@ -1,5 +1,4 @@
-//! Command lines in README.md, docs and help texts, which the tests of a program parse, so that renamed options are
-//! renamed there, too.
+//! Command lines in README.md, docs and help texts, which a program's tests parse, so that renamed options are renamed there.
 
 use std::path::Path;
 
@@ -40,14 +39,12 @@ pub fn command_lines(place: &str, text: &str, program: &str) -> Vec<CommandLine>
     found
 }
 
-/// The words of a command line, if it is one of `program`.
 fn words_of(piece: &str, program: &str) -> Option<Vec<String>> {
     let words = shlex::split(piece)?;
     let is_program = |word: &String| word == program || word.ends_with(&format!("/{program}"));
     let at = words.iter().position(is_program)?;
     (at == 0 || BEFORE.contains(&words[0].as_str())).then(|| {
         let ours = words[at + 1..].iter().take_while(|word| *word != "&" && !word.starts_with(['<', '>']));
-        // Two dots stand for repetition.
         std::iter::once(program)
             .chain(ours.map(String::as_str).filter(|word| *word != ".."))
             .map(str::to_owned)
@@ -89,7 +86,6 @@ pub fn documented(program: &str) -> Vec<CommandLine> {
         for line in std::fs::read_to_string(&page).unwrap().lines() {
             let is_fence = line.trim_start().starts_with("```");
             is_block ^= is_fence;
-            // Both keep the line numbers.
             let (own, other) =
                 if is_block { (&mut blocks, &mut sentences) } else { (&mut sentences, &mut blocks) };
             own.push_str(if is_fence { "" } else { line });

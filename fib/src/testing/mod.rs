@@ -21,7 +21,7 @@ pub fn skip(missing: &str, why: impl Display) {
     eprintln!("SKIPPED: {why}");
 }
 
-/// The files `names` in the folder of real tables that `FWD_DATA` names; `None`, with a message, if one is missing.
+/// The files `names` of real tables in the folder `FWD_DATA`; `None`, with a message, if one is missing.
 #[must_use]
 pub fn data<const N: usize>(names: [&str; N]) -> Option<[PathBuf; N]> {
     let Some(folder) = std::env::var_os("FWD_DATA").map(PathBuf::from) else {
@@ -45,10 +45,9 @@ pub fn load(files: &[PathBuf]) -> Rib {
     rib
 }
 
-/// Loads the routes of the files `tables` into `engines`, then applies the updates in the file `stream` for their
-/// families, `batch` per delta, with at most `next_hops` distinct next hops. After each delta the engines must answer
-/// as an oracle at both ends of the changed prefixes, and finally at both ends of all routes. Returns the RIB. All
-/// engines get the same deltas: either all or none must want fewer routes.
+/// Loads the files `tables` into `engines`, then applies the updates of `stream`, `batch` per delta, with at most `next_hops` next hops. After
+/// each delta the engines must answer as an oracle at both ends of the changed prefixes, finally of all. Returns the RIB. All get the same
+/// deltas: either all or none must want fewer routes.
 ///
 /// # Panics
 /// When an engine refuses a delta or answers wrongly, or a file cannot be read.
@@ -99,7 +98,7 @@ pub fn follow(
         }
     }
     commit(&mut rib, 1);
-    // Compared with a new oracle of the RIB, as the other one followed the deltas.
+    // A new oracle: the other one followed the deltas.
     check(&mut readers, &OraclePair::of(&rib), &rib.full_delta(), 5);
     for engine in engines {
         println!("{}, {count} updates: {:?}", engine.info().name, engine.stats());
@@ -116,7 +115,6 @@ pub fn commit_to_all(rib: &mut Rib, engines: &mut [Box<dyn EngineWriter>]) -> Fi
     rib.commit(apply).unwrap()
 }
 
-/// Checks that the engines answer as the oracle at both ends of every `step`th prefix of `delta`.
 fn check(readers: &mut [Box<dyn EngineReader>], oracle: &OraclePair, delta: &FibDelta, step: usize) {
     check_keys(readers, oracle, delta.v4.iter().step_by(step).map(|change| change.prefix));
     check_keys(readers, oracle, delta.v6.iter().step_by(step).map(|change| change.prefix));

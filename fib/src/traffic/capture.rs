@@ -35,7 +35,7 @@ impl Destinations {
     }
 }
 
-/// The destination of a packet of `family`; `None` if its version differs, or if it is cut before the address.
+/// `None` if the version differs, or if it is cut before the address.
 fn destination((family, packet): (Family, &[u8])) -> Option<IpAddr> {
     Some(match (family, packet.first()? >> 4) {
         (Family::V4, 4) => IpAddr::from(*packet.get(16..)?.first_chunk::<4>()?),
@@ -44,7 +44,7 @@ fn destination((family, packet): (Family, &[u8])) -> Option<IpAddr> {
     })
 }
 
-/// The packet within an Ethernet frame with at most two VLAN tags.
+/// The packet of a frame with at most two VLAN tags.
 fn ethernet(frame: &[u8]) -> Option<(Family, &[u8])> {
     let mut at = 12;
     let ether_type = |at: usize| frame.get(at..at + 2).map(|t| u16::from_be_bytes([t[0], t[1]]));
@@ -60,10 +60,7 @@ fn ethernet(frame: &[u8]) -> Option<(Family, &[u8])> {
     }
 }
 
-/// Reads the destination addresses of the capture `path`, of every supported link type, with at most two VLAN tags.
-///
-/// # Errors
-/// [`CaptureError`]. A capture that is only cut short sets [`Destinations::truncated`] instead.
+/// The destination addresses of the capture `path`, of every supported link type, with at most two VLAN tags.
 pub fn capture_destinations(path: &Path) -> Result<Destinations, CaptureError> {
     let mut found = Destinations::default();
     let mut made = Vec::new();
@@ -80,7 +77,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A little-endian pcap of `link` with these frames.
     fn pcap(link: u32, frames: &[Vec<u8>]) -> Vec<u8> {
         let mut file = Vec::new();
         for word in [0xa1b2_c3d4u32, 4 << 16 | 2, 0, 0, 65_535, link] {

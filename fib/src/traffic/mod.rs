@@ -1,5 +1,4 @@
-//! Lookup keys for measurements: three seeded kinds, and the destinations of a capture. The same seed and table give
-//! the same keys on every host.
+//! Lookup keys for measurements. The same seed and table give the same keys on every host.
 
 mod capture;
 
@@ -60,9 +59,6 @@ pub enum TrafficError {
 
 impl Traffic {
     /// Parses `random` (or `uniform`), `table`, `zipf` or `capture:FILE`.
-    ///
-    /// # Errors
-    /// [`TrafficError::Unknown`] for anything else.
     pub fn parse(text: &str) -> Result<Self, TrafficError> {
         match text {
             "random" | "uniform" => Ok(Self::Random),
@@ -76,9 +72,6 @@ impl Traffic {
     }
 
     /// The first `count` keys of [`Self::stream`].
-    ///
-    /// # Errors
-    /// As [`Self::stream`].
     pub fn keys<K: Key>(
         &self,
         table: &[(Prefix<K>, NextHopId)],
@@ -91,8 +84,7 @@ impl Traffic {
     /// Keys without end. [`Traffic::Table`] and [`Traffic::Zipf`] draw from `table`; the other kinds ignore it.
     ///
     /// # Errors
-    /// [`TrafficError::NoPrefixes`] for an empty table; for a capture as [`capture_destinations`], and
-    /// [`TrafficError::NoPackets`] when it has no packet of the family.
+    /// [`TrafficError::NoPrefixes`] for an empty table; as [`capture_destinations`]; [`TrafficError::NoPackets`] without a packet of the family.
     pub fn stream<'t, K: Key>(
         &self,
         table: &'t [(Prefix<K>, NextHopId)],
@@ -211,7 +203,7 @@ mod tests {
         }
         let mut counts: Vec<_> = counts.into_values().collect();
         counts.sort_unstable_by(|a, b| b.cmp(a));
-        // The harmonic number of 200,000 is 12.8: the first flow has a share of 1 / 12.8, the tenth a tenth of it.
+        // The harmonic number of 200,000 is 12.8: the first flow has 1 / 12.8, the tenth a tenth of it.
         assert!((14_500..16_700).contains(&counts[0]), "{}", counts[0]);
         assert!((1300..1850).contains(&counts[9]), "{}", counts[9]);
     }

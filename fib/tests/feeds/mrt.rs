@@ -16,7 +16,6 @@ fn attributes(path: &[u32], next_hop: &str) -> Vec<u8> {
     [origin(), as_path(path, 4), next_hop].concat()
 }
 
-/// An entry of a RIB record: peer index, ADD-PATH path identifier, attributes.
 type RibEntry = (u16, Option<u32>, Vec<u8>);
 
 fn rib(subtype: u16, prefix: &str, entries: &[RibEntry]) -> Vec<u8> {
@@ -105,7 +104,6 @@ fn every_kind_of_rib_record() {
         peer_index_table(2),
         rib(2, "0.0.0.0/0", &[(0, None, v4("10.0.0.1"))]),
         rib(2, "192.0.2.1/32", &[(0, None, v4("10.0.0.2"))]),
-        // Bits beyond the prefix length are ignored.
         rib(2, "172.31.0.0/12", &[(0, None, v4("10.0.0.3"))]),
         // RFC 8950: an IPv4 route whose next hop is IPv6.
         rib(2, "203.0.113.0/24", &[(0, None, v4("2001:db8::5"))]),
@@ -163,7 +161,7 @@ fn a_prefix_in_consecutive_records_is_one_route() {
     assert_eq!(routes, one("10.0.0.0/8", "10.0.0.2"));
 }
 
-/// TABLE_DUMP has one entry a record, 2-byte AS numbers and no peer index.
+/// One entry a record, 2-byte AS numbers, no peer index.
 #[test]
 fn table_dump_version_1() {
     let entry = |prefix: &str, peer: &str, path: &[u32], next_hop: Vec<u8>| {
@@ -193,7 +191,6 @@ fn table_dump_version_1() {
     assert_eq!(routes, wanted.map(|(prefix, hop)| (prefix.to_owned(), hop.to_owned())).into());
 }
 
-/// Three routes; the first record is the PEER_INDEX_TABLE.
 fn small_table() -> Vec<Vec<u8>> {
     let entry = |hop| [(0, None, attributes(&[1, 2], hop))];
     vec![
@@ -305,7 +302,6 @@ fn garbage_is_no_mrt() {
 }
 
 proptest::proptest! {
-    /// Random bytes and damaged tables must give routes or an error, never a panic.
     #[test]
     fn damage_never_panics(
         garbage in proptest::collection::vec(proptest::num::u8::ANY, 0..200),

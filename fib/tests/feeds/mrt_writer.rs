@@ -9,14 +9,13 @@ pub(crate) fn octets(address: &str) -> Vec<u8> {
     }
 }
 
-/// A prefix in NLRI encoding: its length in bits, and as many bytes as needed.
 pub(crate) fn nlri(prefix: &str) -> Vec<u8> {
     let (address, len) = prefix.split_once('/').unwrap();
     let len: u8 = len.parse().unwrap();
     [&[len][..], &octets(address)[..usize::from(len.div_ceil(8))]].concat()
 }
 
-/// A path attribute, with the extended length if the value is longer than 255 bytes.
+/// Extended length above 255 bytes.
 pub(crate) fn attribute(kind: u8, value: &[u8]) -> Vec<u8> {
     match u8::try_from(value.len()) {
         Ok(length) => [&[0x40, kind, length], value].concat(),
@@ -31,7 +30,7 @@ pub(crate) fn origin() -> Vec<u8> {
     attribute(1, &[0])
 }
 
-/// An AS_PATH attribute of one sequence, with AS numbers of `as_bytes` bytes.
+/// One sequence.
 pub(crate) fn as_path(path: &[u32], as_bytes: usize) -> Vec<u8> {
     let mut value = vec![2, u8::try_from(path.len()).unwrap()];
     for asn in path {
@@ -45,7 +44,6 @@ pub(crate) fn record(time_s: u32, kind: u16, subtype: u16, body: &[u8]) -> Vec<u
     [&time_s.to_be_bytes()[..], &kind.to_be_bytes(), &subtype.to_be_bytes(), &length, body].concat()
 }
 
-/// A PEER_INDEX_TABLE of `peers` IPv4 peers with 4-byte AS numbers.
 pub(crate) fn peer_index_table(peers: u16) -> Vec<u8> {
     let mut body = [&octets("192.0.2.255")[..], &[0, 0], &peers.to_be_bytes()].concat();
     for peer in 0..peers {

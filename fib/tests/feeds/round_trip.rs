@@ -8,10 +8,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 
-/// A table in a comparable form: every prefix with its next hop.
 type Written = BTreeMap<IpPrefix, Meaning>;
 
-/// A next hop. The id is part of it only for bare ids, since other ids are assigned arbitrarily.
+/// Ids other than bare ones are assigned arbitrarily, so they do not count.
 #[derive(Clone, Debug, PartialEq)]
 enum Meaning {
     Id(u32),
@@ -130,7 +129,6 @@ proptest! {
         prop_assert_eq!(again(&table, WriteFormat::Json), table);
     }
 
-    /// A bare id leaves by the same port with the same MAC as the iproute2 route written for it.
     #[test]
     fn iproute2_says_what_a_bare_id_means(table in table(prop_oneof![bare(), l3fwd()]), ports in 1..9_u16) {
         let text = write(&build(&table), WriteFormat::Iproute2, ports).unwrap();
@@ -154,7 +152,6 @@ proptest! {
         }
     }
 
-    /// Random bytes, and random sequences of the dialects' words, must give routes or an error.
     #[test]
     fn no_text_panics(
         bytes in proptest::collection::vec(any::<u8>(), 0..300),

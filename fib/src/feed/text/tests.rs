@@ -204,7 +204,6 @@ fn wrong_lines_say_what_was_wanted() {
 }
 
 proptest::proptest! {
-    /// Where the fast path returns a route, the slow path must return the same.
     #[test]
     fn the_quick_path_agrees(
         line in "(10|0|00|255|256|1\\.2|9)(\\.[0-9]{1,3}){3}(/[0-9]{0,3})?[ \t]{0,2}[0-9]{0,10} ?",
