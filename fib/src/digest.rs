@@ -4,7 +4,7 @@ use crate::{NextHop, NextHopId, NextHopTable, Rib};
 use rustc_hash::FxHashMap;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-/// An IPv6 address, version and length, a named next hop.
+/// Bytes of the longest record of a route: an IPv6 address, version and length, a named next hop.
 const ROUTE_BYTES_MAX: usize = 16 + 2 + 12;
 const MACS_BYTES: usize = 12;
 

@@ -61,12 +61,12 @@ pub struct EngineInfo {
     pub isa_name: String,
     /// The limits of the engine.
     pub capacity: Capacity,
-    /// The number of FIBs, `0..fibs`.
+    /// The number of FIBs, `0..fibs`. Calls that name no FIB use FIB 0.
     pub fibs: u32,
     /// The families with tables, for the engine's whole life. Routes of others are refused, lookups find none.
     pub families: Vec<Family>,
-    /// Whether deltas should leave out routes that change no answer. The table is smaller then, but a change of the route that covers them
-    /// is several changes, which costs some engines more than they gain.
+    /// Whether routes that change no answer should be left out of deltas. The table is smaller without them. But a
+    /// change of the route that covers them is then several changes, which costs some engines more than they gain.
     pub wants_fewer_routes: bool,
     /// Whether a call may never return because it waits for a device. Callers may run such a writer on its own thread.
     pub may_hang: bool,

@@ -206,7 +206,7 @@ impl EngineWriter for FaultyEngine {
 struct FaultyReader {
     reader: Box<dyn EngineReader>,
     number: u64,
-    /// `None` once its batch was collected.
+    /// Polls of each slot since its last batch; `None` once that was collected.
     polls: Vec<Option<u64>>,
     faults: Arc<Faults>,
 }

@@ -1,7 +1,6 @@
 //! Batches of keys: borrowed ([`Keys`]) and owned ([`KeyBuffer`]).
 //!
-//! Invariant: once [`Keys::check`] or [`Keys::check_answers`] has accepted a batch, the halves of its IPv6 keys have
-//! the same length.
+//! Invariant: once [`Keys::check`] or [`Keys::check_answers`] has accepted a batch, the halves of its IPv6 keys have the same length.
 
 use crate::{EngineError, Family, Key, NextHopId};
 use std::ops::Range;
@@ -13,7 +12,7 @@ pub enum Keys<'a> {
     V4(&'a [u32]),
     /// IPv6 addresses: their first and last 64 bits, in arrays of the same length.
     V6 {
-        /// Bits 0..64.
+        /// Bits 0..64 of each address.
         hi: &'a [u64],
         /// Bits 64..128 of each address.
         lo: &'a [u64],

@@ -1,8 +1,7 @@
 //! Next hops: the answer of a lookup, and what the forwarder does with it.
 //!
-//! Engines store [`NextHopId`]s only. [`NextHopTable`] resolves an id to its gateway, port and destination MAC. A
-//! *bare* id, which a route file gives as a number, needs no entry: it leaves by port `(id - 1) mod ports` with the MAC
-//! `02:00:00` followed by the id's 24 bits.
+//! Engines store [`NextHopId`]s only. [`NextHopTable`] resolves an id to its gateway, port and destination MAC. A *bare* id, which a route
+//! file gives as a number, needs no entry: it leaves by port `(id - 1) mod ports` with the MAC `02:00:00` followed by the id's 24 bits.
 
 use crate::group::{Group, PATHS_MAX};
 use rustc_hash::{FxHashMap, FxHashSet};

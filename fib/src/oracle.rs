@@ -1,7 +1,7 @@
 //! The oracle: longest-prefix match by its definition, and the engine `oracle` over it.
 //!
-//! It searches a hash map for each length, longest first. It shares no lookup code with any engine and is kept simple: where the two
-//! disagree, the engine is wrong.
+//! For each length from the longest to the shortest, a hash map is searched for the key's prefix of that length. The oracle
+//! shares no lookup code with any engine and is kept simple: where the two disagree, the engine is wrong.
 
 use crate::reader::{Answer, SlotReader};
 use crate::{
@@ -164,7 +164,7 @@ impl OraclePair {
     }
 }
 
-/// The engine `oracle`: a lock for each batch, for checking, not for speed.
+/// The engine `oracle`. It takes a lock for each batch; it is for checking, not for speed.
 #[derive(Debug)]
 pub struct OracleEngine {
     tables: Arc<RwLock<OraclePair>>,

@@ -9,11 +9,11 @@ use std::error::Error;
 use std::io;
 use std::ops::Range;
 
-/// Including the legend.
+/// Size of one graph, including the legend.
 const SIZE: (u32, u32) = (1120, 480);
-/// The legend is at the right, where it covers no line.
+/// Width of the legend, at the right, where it covers no line.
 const NAMES_WIDTH: u32 = 240;
-/// Distinct on white and on black, also with colour blindness (Okabe and Ito).
+/// Colours that are distinct on white and on black, also with colour blindness (Okabe and Ito).
 const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -23,7 +23,7 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(86, 180, 233),
     RGBColor(128, 128, 128),
 ];
-/// Colours of a standalone picture follow the reader's system.
+/// Colours of the text and the background of a standalone picture; they follow the reader's system.
 const STYLE: &str = "<style>:root { color-scheme: light dark; color: #1a1a1a; background: #ffffff } \
     @media (prefers-color-scheme: dark) { :root { color: #e6e6e6; background: #16181b } }</style>";
 
@@ -144,7 +144,7 @@ impl Axis<'_> {
     }
 }
 
-/// A short logarithmic range is extended to powers of the base, so that it has ticks.
+/// The range of a logarithmic axis with a margin. A short range is extended to powers of the base, so that it has ticks.
 fn wider(range: &Range<f64>, base: f64) -> Range<f64> {
     let Range { start, end } = *range;
     if end / start < base * base {

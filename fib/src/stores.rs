@@ -39,7 +39,7 @@ type Listener = Box<dyn Fn(Event)>;
 
 thread_local! {
     static LISTENER: RefCell<Option<Listener>> = const { RefCell::new(None) };
-    /// Most tests have no listener, and millions of stores.
+    /// Whether there is one: most tests have none, and millions of stores.
     static IS_LISTENING: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -55,7 +55,7 @@ pub fn report(event: Event) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stopped;
 
-/// The loads of a lookup in flight: earlier ones are replayed with the recorded values, then one more is done.
+/// The loads of a lookup in flight. Earlier loads are replayed with the recorded values, then one more load is done.
 #[derive(Debug)]
 pub struct Steps<'a> {
     loaded: &'a mut Vec<u64>,
@@ -82,7 +82,7 @@ impl Loads for Steps<'_> {
 
 type Lookup<K> = Box<dyn Fn(K, &mut Steps<'_>) -> Result<NextHopId, Stopped>>;
 
-/// Lookups in flight of a key are dropped above this number: others find the same faults.
+/// The lookups of a key in flight are dropped above this number: others find the same faults.
 const FLIGHTS_MAX: usize = 50_000;
 
 /// Lookups in flight with the same next location: the loaded values, and the (last) generation when they began.
@@ -351,7 +351,7 @@ pub struct Sequences {
     pub next_hops: u32,
 }
 
-/// `quick` sequences, or twenty times as many with `FWD_CONFORMANCE=full`.
+/// `quick` sequences, or twenty times as many in a full run (`FWD_CONFORMANCE=full`).
 #[must_use]
 pub fn count(quick: usize) -> usize {
     count_of(quick, quick * 20)
@@ -363,8 +363,8 @@ pub fn count_of(quick: usize, full: usize) -> usize {
     if conformance::Options::from_env().full { full } else { quick }
 }
 
-/// Applies sequences of deltas to an engine of one family: announcements, nests, nested withdraws without a replacement, mixtures. `apply`
-/// applies a delta and reports stores and grace periods to `checker`.
+/// Applies sequences of deltas to an engine of one family: only announcements, nests without withdraws, nested withdraws without a
+/// replacement, and mixtures. `apply` applies a delta and reports stores and grace periods to `checker`.
 ///
 /// # Panics
 /// When a lookup returns an answer that was correct in no generation since it began; the seed, the sequence and its deltas are printed.

@@ -13,7 +13,7 @@ pub fn size(text: &str) -> Option<u64> {
     number.parse::<u64>().ok().filter(|_| digits)?.checked_mul(1 << shift).filter(|size| *size > 0)
 }
 
-/// A whole number with an optional `k`, `M` or `G`, powers of 1000 in either case: `0`, `250`, `10k`, `2M`. Digits only.
+/// A whole number with an optional `k`, `M` or `G` behind it, powers of 1000 in either case: `0`, `250`, `10k`, `2M`. Digits only.
 #[must_use]
 pub fn count(text: &str) -> Option<u64> {
     let (number, factor) = thousands(text)?;

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EngineFault {
-    /// Shows that the suite finds the faults, not the engine around them.
+    /// No fault: shows that the suite finds the faults, not the engine around them.
     None,
     /// One key in 256 gets another next hop.
     WrongAnswer,
@@ -289,7 +289,7 @@ impl EngineReader for FaultyReader {
     }
 }
 
-/// Returns the failure message.
+/// Runs `group` on an engine with `fault`. Returns its failure message, if it fails.
 fn outcome(fault: EngineFault, group: fn(MakeEngine<'_>, Options)) -> Result<(), String> {
     let make = || -> Result<Box<dyn EngineWriter>, EngineError> { Ok(Box::new(faulty(fault, u64::MAX))) };
     message(|| group(&make, Options::default()))

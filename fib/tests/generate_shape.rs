@@ -11,19 +11,19 @@ use std::collections::{HashMap, HashSet};
 #[derive(Debug, PartialEq)]
 struct TableShape {
     routes: usize,
-    /// Blocks with a route at least as long, by length.
+    /// Distinct blocks of a length that contain a route at least as long: `(length, blocks)`.
     blocks: Vec<(u8, usize)>,
-    /// Blocks with the start of a route of any length: lookups use the first bits first.
+    /// Distinct blocks of a length that contain the start of a route of any length, since lookups use the first bits first.
     starts: Vec<(u8, usize)>,
     /// Routes covered by another route, of a thousand.
     covered_permille: usize,
     /// Of a thousand covered routes, those with the next hop of the longest route that covers them.
     parent_next_hop_permille: usize,
-    /// Routes that directly follow one of the same length, of a thousand.
+    /// Routes that directly follow a route of the same length in the address space, of a thousand.
     adjacent_permille: usize,
-    /// Of a thousand such routes, those with its next hop.
+    /// Of a thousand such routes, those with the same next hop as the route before.
     adjacent_next_hop_permille: usize,
-    /// Of a thousand routes of /16 and longer (IPv6: /32), those in the busiest tenth.
+    /// Of a thousand routes of /16 and longer (IPv6: /32), those in the busiest tenth of the /16s (IPv6: /32s).
     busiest_tenth_permille: usize,
 }
 

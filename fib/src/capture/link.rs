@@ -7,10 +7,10 @@ use super::Packet;
 
 const ROUTER: [u8; 6] = [0x02, 0xf0, 0, 0, 0, 0];
 const SENDER: [u8; 6] = [0x02, 0, 0, 0, 0, 1];
-/// For a packet that is not IP: reserved (IEEE 802), so that no protocol uses it.
+/// The type of a frame that is made for a packet that is not IP: reserved (IEEE 802), so that no protocol uses it.
 const NOT_IP: u16 = 0xffff;
 
-/// Numbers are from <https://www.tcpdump.org/linktypes.html>.
+/// A link type that is converted to Ethernet frames. Numbers are from <https://www.tcpdump.org/linktypes.html>.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Link {
     /// 1: Ethernet.
@@ -94,7 +94,7 @@ fn by_family(family: [u8; 4]) -> u16 {
     }
 }
 
-/// By the packet type that Linux recorded (`sll_pkttype`).
+/// The destination MAC by the packet type that Linux recorded (`sll_pkttype`).
 fn destination(packet_type: u16) -> [u8; 6] {
     match packet_type {
         1 => [0xff; 6],
@@ -103,7 +103,7 @@ fn destination(packet_type: u16) -> [u8; 6] {
     }
 }
 
-/// Destination, source, type, and the offset of the packet in `bytes`. `None` if the header is cut.
+/// Destination, source and type of the frame, and the offset of the packet in `bytes`. `None` if the header is cut.
 fn header(link: Link, bytes: &[u8]) -> Option<([u8; 6], [u8; 6], u16, usize)> {
     let word = |at: usize| bytes.get(at..at + 2).map(|word| u16::from_be_bytes([word[0], word[1]]));
     let sender = |length: u16, at: usize| match (length, bytes.get(at..at + 6)) {
@@ -117,7 +117,7 @@ fn header(link: Link, bytes: &[u8]) -> Option<([u8; 6], [u8; 6], u16, usize)> {
         Link::Loopback => (ROUTER, SENDER, by_family(*bytes.first_chunk()?), 4),
         // Type of packet, ARPHRD, length of the address, 8 bytes of it, protocol.
         Link::Cooked => (destination(word(0)?), sender(word(4)?, 6), word(14)?, 16),
-        // Protocol, zeros (2), interface (4), ARPHRD (2), type of packet (1), length of the address (1), 8 bytes of it.
+        // Protocol, two bytes of zeros, interface, ARPHRD, type of packet and length of the address in a byte each, 8 bytes of it.
         Link::Cooked2 => {
             let [kind, length] = word(10)?.to_be_bytes();
             bytes.get(12..20)?;

@@ -14,11 +14,11 @@ use std::io::{self, BufRead as _, Read};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-/// Above any frame.
+/// The initial size of the reader's buffer, above any frame.
 const BUFFER_BYTES: usize = 1 << 18;
 /// A block that claims to be longer is damage.
 const BUFFER_BYTES_MAX: usize = 1 << 26;
-/// The first block of a section of a pcapng file, in either byte order.
+/// The type of the first block of a section of a pcapng file, in either byte order.
 const SECTION_HEADER: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 
 /// Why a capture cannot be read.
@@ -60,7 +60,7 @@ pub struct Packet<'a> {
     pub wire_bytes: usize,
 }
 
-/// Name, link type, ticks per second, offset in seconds.
+/// An interface of the capture: name, link type, ticks per second, offset in seconds.
 struct Interface {
     name: Option<String>,
     link: Linktype,
@@ -90,14 +90,14 @@ enum End {
     Failed(FeedError),
 }
 
-/// `end` says why reading stopped before the end of the file.
+/// The bytes of a capture, as far as they can be read. `end` says why that is not the end of the file.
 struct Bytes {
     source: FeedSource,
     end: Option<End>,
 }
 
 impl Read for Bytes {
-    /// The parser takes a short read for the end of the file.
+    /// Fills `buffer` as far as possible: the parser takes a short read for the end of the file.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut done = 0;
         while done < buffer.len() && self.end.is_none() {
@@ -206,7 +206,7 @@ fn next_block<'a>(
     Ok((length, block))
 }
 
-/// Reads on, into a larger buffer when this one is full. Returns whether there was more.
+/// Reads more of the file, with a larger buffer when this one is full. Returns whether there was more.
 fn more(
     reader: &mut dyn PcapReaderIterator,
     buffer_bytes: &mut usize,
@@ -235,7 +235,7 @@ fn reason(error: &PcapError<&[u8]>, packets: usize) -> String {
     }
 }
 
-/// `interfaces` collects the interfaces described so far.
+/// The packet in `block`, if it is one. `interfaces` collects the interfaces described so far.
 fn packet<'a>(
     block: &'a PcapBlockOwned<'_>,
     interfaces: &'a mut Vec<Interface>,

@@ -7,8 +7,8 @@ use crate::generate::{TableSpec, Updates, table};
 use crate::{Key, NextHopId, Prefix, Route, Routes};
 use std::collections::BTreeSet;
 
-/// Withdraws of absent routes (in an empty table; above, below and next to present routes), a route announced again or withdrawn and announced
-/// repeatedly, and tables filled and emptied: withdraw all == empty.
+/// Withdraws and re-announcements: withdraws of absent routes (in an empty table; above, below and next to present routes), a route
+/// announced again or repeatedly withdrawn and announced, and tables filled and emptied: withdraw all == empty.
 pub fn withdraw(make: MakeEngine<'_>, options: Options) {
     let mut rig = TestRig::new(make, "withdraw", options);
     absent::<u32>(&mut rig, options);
@@ -96,16 +96,16 @@ fn repeated<K: TestKey>(rig: &mut TestRig, options: Options) {
     }
 }
 
-/// Mostly small deltas, as in a feed, with an occasional large one.
+/// Sizes of the deltas of `churn`: mostly small, as in a feed, with an occasional large one.
 const DELTA_SIZES: [usize; 12] = [1, 1, 1, 1, 2, 2, 3, 5, 10, 30, 100, 1000];
 
 /// 900 random deltas (full: twenty times as many) of 1 to 1000 changes in both families, on overlapping prefixes. After each the engine must
 /// agree with the oracle around the changes and on fixed keys. Finally all routes are withdrawn.
 pub fn churn(make: MakeEngine<'_>, options: Options) {
-    // With few prefixes nearly every change overlaps another; with many, tables grow and thin out.
+    // With few prefixes nearly every change overlaps another. With many prefixes tables grow and thin out.
     for (bases, deltas) in [(1, 250), (3, 250), (40, 250), (1000, 150)] {
         let rig = TestRig::new(make, "churn", options);
-        // With 3 bases the RIB is plain: an engine must not rely on it to leave out redundant routes.
+        // With 3 bases the RIB is plain: an engine must not rely on redundant routes being left out.
         let mut rig = if bases == 3 { rig.plain() } else { rig };
         let (u4, u6) = (rig.universe::<u32>(bases), rig.universe::<u128>(bases));
         let keys4: Vec<_> = (0..100).map(|_| u4.key(&mut rig.rng)).collect();

@@ -13,17 +13,17 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const NESTS: usize = 48;
-/// With two, one that ends its batch must not end the grace period of the other.
+/// With two, one that ends its batch must not end the grace period of the other. Each takes a CPU while the writer works.
 const READERS_MAX: usize = 2;
 /// The writer waits after this many until each reader has looked up another batch; on a busy host a wait lasts until the scheduler runs them.
 const DELTAS_A_WAIT: usize = 4;
 
-/// The deltas of a nest: a short prefix, a middle one within it, and a long one within that.
+/// How deltas change a nest: a short prefix, a middle one within it, and a long one within the middle one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cycle {
     /// Longer prefixes are withdrawn while shorter ones are announced or changed, and vice versa.
     Swaps,
-    /// The long prefix, the short, the middle, the short again, each in a delta. Then all three are withdrawn.
+    /// One prefix per delta: the long one, the short one, the middle one, the short one again. Then all three are withdrawn.
     Announces,
     /// All three are announced, the inner two withdrawn in one delta and announced again, then all are withdrawn.
     Withdraws,
@@ -44,7 +44,7 @@ pub fn concurrent(make: MakeEngine<'_>, options: Options) {
     drive(make, options, Cycle::Swaps, READERS_MAX, [120, 4000]);
 }
 
-/// As [`concurrent`], with deltas that announce one prefix of each nest, and withdraw complete nests only.
+/// As [`concurrent`], with deltas that announce one prefix of each nest. Nothing is withdrawn until a nest is complete.
 pub fn announces(make: MakeEngine<'_>, options: Options) {
     drive(make, options, Cycle::Announces, 1, [60, 2000]);
 }
@@ -54,7 +54,7 @@ pub fn withdraws(make: MakeEngine<'_>, options: Options) {
     drive(make, options, Cycle::Withdraws, 1, [60, 2000]);
 }
 
-/// `readers` and `deltas[0]` in a quick run, two readers and `deltas[1]` in a full one.
+/// `readers` and the first of `deltas` in a quick run, two readers and the second in a full one.
 fn drive(make: MakeEngine<'_>, options: Options, cycle: Cycle, readers: usize, deltas: [usize; 2]) {
     // At least half of the deltas: kernels may differ in their lookups during updates.
     let few = deltas[0].div_ceil(options.one_delta_in.min(2));
@@ -67,7 +67,7 @@ fn drive(make: MakeEngine<'_>, options: Options, cycle: Cycle, readers: usize, d
     let (name, count) = (rig.name(), readers.len());
     let during =
         run_with_readers(&name, &plan, &shared, &mut readers, || write(&mut rig, &plan, &shared, count));
-    // This is possible with one CPU, or if a delta takes microseconds.
+    // Possible on a host with one CPU, or with an engine that applies a delta in microseconds.
     if during == 0 {
         eprintln!("{}: no batch met a delta that was being applied", rig.name());
     }
@@ -80,7 +80,7 @@ fn drive(make: MakeEngine<'_>, options: Options, cycle: Cycle, readers: usize, d
     }
 }
 
-/// Returns the number of batches that overlapped a delta.
+/// Runs `write` on this thread and a lookup thread for each reader. Returns the number of batches that overlapped a delta.
 fn run_with_readers(
     name: &str,
     plan: &ConcurrentPlan,
@@ -210,11 +210,11 @@ impl ConcurrentPlan {
         let mut plan = Self { deltas: Vec::with_capacity(deltas), v4, v6 };
         plan.expect(&oracle);
         for at in 0..deltas {
-            // Most deltas touch every nest, which takes long enough for readers to see it. The others touch a single one.
+            // Most deltas touch every nest, which takes long enough for readers to see it happen. The others touch a single nest.
             let turn = at / cycle.len();
             let only = match cycle {
                 Cycle::Swaps => (at % 3 == 2).then(|| rig.rng.below(NESTS)),
-                // So that deltas of one nest follow each other as fast as possible.
+                // Every second cycle changes a single nest, so that its deltas follow each other as fast as possible.
                 Cycle::Announces | Cycle::Withdraws => (turn % 2 == 1).then_some(turn / 2 % NESTS),
             };
             let mut changes: BTreeMap<IpPrefix, NextHopId> = BTreeMap::new();
@@ -249,7 +249,7 @@ struct Nest<K: TestKey> {
 
 impl<K: TestKey> Nest<K> {
     fn new(rig: &mut TestRig, at: usize) -> Self {
-        // The first six bits keep nests apart. The lengths vary, so that routes cross the levels of every engine.
+        // The first six bits keep nests apart. The lengths vary from there on, so that routes cross the levels of every engine.
         let tag = u128::try_from(at).unwrap_or(0) << 122;
         let address = K::from_high_bits(K::random(&mut rig.rng).to_high_bits() >> 6 | tag);
         let short = rig.rng.between(6, K::BITS - 2);

@@ -6,7 +6,7 @@ use super::rig::{TestRig, collect, fail, reader_of};
 use crate::{EngineError, EngineReader, Key, KeyBuffer, Keys, NextHopId, Routes, SlotId};
 use std::collections::BTreeMap;
 
-/// Sizes around the lane counts 8, 16 and 32, and sizes that the datapath uses.
+/// Batch sizes around the lane counts 8, 16 and 32, which a kernel may get wrong, and sizes that the datapath uses.
 const SIZES: [usize; 16] = [0, 1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 33, 63, 255, 256, 4096];
 const SLOTS: u16 = 8;
 const BATCH_MAX: usize = 4096;
@@ -18,8 +18,8 @@ fn load(rig: &mut TestRig) -> (Universe<u32>, Universe<u128>) {
     (u4, u6)
 }
 
-/// Batches of 0 to 4096 keys, through `lookup` and through eight slots with mixed families, collected in random order. Also `lookup` of more
-/// than `batch_max` keys, readers made before and after deltas, and answers collected after a delta.
+/// Batches of 0 to 4096 keys, through `lookup` and through eight slots in flight with mixed families, collected in random order.
+/// Also `lookup` of more than `batch_max` keys, readers made before and after deltas, and answers collected after a delta.
 pub fn batches(make: MakeEngine<'_>, options: Options) {
     let mut rig = TestRig::new(make, "batches", options);
     let mut early = reader_of(rig.writer.as_ref(), SLOTS, BATCH_MAX);
@@ -57,7 +57,7 @@ fn one_lookup<K: TestKey>(
 ) {
     let keys = draw(rig, universe, count);
     let batch: KeyBuffer = keys.iter().copied().collect();
-    // One more, to detect a write past the end.
+    // One element more than keys, to detect a write past the end.
     let mut answers = vec![NextHopId::MAX; count + 1];
     if let Err(error) = reader.lookup(batch.keys(), &mut answers[..count]) {
         fail(format_args!("{}: lookup of {count}: {error}", rig.name()));

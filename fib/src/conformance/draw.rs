@@ -12,7 +12,7 @@ pub(super) trait TestKey: Key {
         Self::from_high_bits(rng.u128())
     }
 
-    /// `bit` counts from the most significant.
+    /// The key with bit `bit` flipped, counted from the most significant.
     fn flipped(self, bit: u8) -> Self {
         let turned = 1u128.checked_shl(127 - u32::from(bit)).unwrap_or(0);
         Self::from_high_bits(self.to_high_bits() ^ turned)
@@ -45,7 +45,7 @@ impl TestKey for u128 {
     }
 }
 
-/// At most 200 ids that an engine of `capacity` can hold together: small, medium and the largest.
+/// At most 200 next-hop ids that an engine of `capacity` can hold together: small, medium and the largest.
 pub(super) fn palette(capacity: Capacity) -> Vec<NextHopId> {
     let largest = capacity.next_hop_id_max.min(NextHopId::MAX.get());
     let count = usize::try_from(capacity.next_hops_max).unwrap_or(usize::MAX).min(200);
@@ -67,7 +67,7 @@ pub(super) fn edges<K: TestKey>(prefix: Prefix<K>) -> [K; 4] {
 /// Percentage of the short prefixes drawn that stay short in a quick run.
 const SHORT_PERCENT: usize = 12;
 
-/// Prefixes near a few addresses, so that they nest, touch and repeat.
+/// Prefixes near a few addresses, so that they nest, touch and repeat, unlike uniformly random ones.
 pub(super) struct Universe<K> {
     bases: Vec<K>,
     /// A prefix far shorter than what tables index directly covers millions of entries, which an update writes one by one.
@@ -75,7 +75,7 @@ pub(super) struct Universe<K> {
 }
 
 impl<K: TestKey> Universe<K> {
-    /// Fewer bases make a denser table.
+    /// Prefixes near `bases` random addresses; fewer bases make a denser table.
     pub(super) fn new(bases: usize, spares_short: bool, rng: &mut Seeded) -> Self {
         let mut bases: Vec<_> = (0..bases.max(1)).map(|_| K::random(rng)).collect();
         bases[0] = K::mask(K::BITS); // all ones

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 const EDGE_IDS: [u32; 8] = [1, 255, 256, (1 << 15) - 1, (1 << 16) - 1, 1 << 16, (1 << 20) + 1, (1 << 24) - 1];
 const IDS_AT_ONCE: u32 = 20_000;
-/// More ids than 16 bits can number, and than the benchmarks use.
+/// Distinct ids in the largest table: more than 16 bits can number, and more than the benchmarks use.
 const DISTINCT_IDS: u32 = 70_000;
 
 /// Id 1, ids around 2^8, 2^15, 2^16, 2^20 and the largest, at several lengths; 70,000 distinct ids; ids that come and go. A delta beyond the
@@ -50,7 +50,7 @@ fn edge_ids<K: TestKey>(rig: &mut TestRig) {
 
 fn come_and_go(rig: &mut TestRig, most: u32) {
     let capacity = rig.writer.info().capacity;
-    // While a delta is applied, an engine may hold the old and the new id of each route.
+    // While a delta is applied, an engine may hold the old and the new id of each route, so use half of its capacity.
     let room = u32::try_from(capacity.next_hops_max / 2).unwrap_or(u32::MAX);
     let at_once = room.min(capacity.next_hop_id_max / 2).min(most);
     let address = u32::random(&mut rig.rng) & 0xf000_0000;
@@ -153,7 +153,7 @@ fn unused<K: TestKey>(
     fresh: &BTreeMap<Prefix<K>, NextHopId>,
 ) -> Prefix<K> {
     loop {
-        // As in real tables, so that no route covers a large part of the address space.
+        // Lengths from /19, as in real tables, so that no route covers a large part of the address space.
         let prefix = Prefix::truncating(universe.key(&mut rig.rng), rig.rng.between(19, K::BITS));
         let prefix = if rig.rng.percent(50) {
             Prefix::truncating(K::random(&mut rig.rng), prefix.len())
@@ -166,7 +166,7 @@ fn unused<K: TestKey>(
     }
 }
 
-/// The engine must refuse `delta`, and nothing may have changed.
+/// Checks that the engine refuses `delta` with [`EngineError::Full`], and that nothing has changed.
 pub(super) fn expect_full(rig: &mut TestRig, delta: &mut Routes) {
     assert!(!takes(rig, delta, is_full), "{}: must be EngineError::Full, was taken", rig.name());
 }
@@ -175,7 +175,7 @@ fn is_full(error: &EngineError) -> bool {
     matches!(error, EngineError::Full { .. })
 }
 
-/// The engine may refuse with errors that satisfy `may_be`; then nothing may have changed.
+/// Whether the engine accepts `delta`. It may refuse with errors that satisfy `may_be`; then nothing may have changed.
 fn takes(rig: &mut TestRig, delta: &mut Routes, may_be: impl Fn(&EngineError) -> bool) -> bool {
     let before = rig.writer.generation();
     match rig.announce_all(delta) {
@@ -203,7 +203,7 @@ fn unchanged(rig: &mut TestRig, delta: &mut Routes) {
 }
 
 const ROUTES_BEFORE: usize = 2000;
-/// So many routes must not fit in addition to [`ROUTES_BEFORE`] in a quarter more memory.
+/// A delta of this many routes must not fit in addition to [`ROUTES_BEFORE`] when the limit leaves a quarter more memory.
 const ROUTES_MAX: usize = 1 << 19;
 
 /// An engine whose memory limit is a quarter above a small table must refuse a large delta as a whole, with [`EngineError::Full`] or

@@ -64,7 +64,7 @@ pub fn run(make: MakeEngine<'_>, options: Options) {
 /// Whether this host lacks the instruction set or the device of the engine. Prints `SKIPPED` and the reason.
 ///
 /// # Panics
-/// When the environment variable `FWD_REQUIRE` (a comma list such as `avx512f,gpu`) names the missing feature.
+/// When the environment variable `FWD_REQUIRE` (a comma-separated list such as `avx512f,gpu`) names the missing feature.
 #[must_use]
 pub fn skipped(make: MakeEngine<'_>) -> bool {
     let (missing, reason) = match make() {

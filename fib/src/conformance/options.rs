@@ -1,4 +1,4 @@
-//! How to make an engine for the suite, and how thoroughly to test it.
+//! What the tests of an engine pass to the suite: how to make the engine, and how thoroughly to test it.
 
 use crate::{EngineError, EngineWriter};
 
@@ -12,7 +12,7 @@ pub struct Options {
     pub seed: u64,
     /// Tables of full size and twenty times the deltas: minutes instead of seconds.
     pub full: bool,
-    /// The engine has no table for IPv6, and answers IPv6 keys with "no route".
+    /// The engine has a table for IPv4 only: it gets no IPv6 routes, and answers IPv6 keys with "no route".
     pub ipv4_only: bool,
     /// The longest IPv4 prefixes that the engine gets.
     pub len_v4_max: u8,
@@ -34,7 +34,7 @@ impl Options {
         Self { full, ..Self::default() }
     }
 
-    /// For IPv4 only.
+    /// For an engine with a table for IPv4 only.
     #[must_use]
     pub fn ipv4_only(self) -> Self {
         Self { ipv4_only: true, ..self }
@@ -64,7 +64,7 @@ impl Options {
         self.ipv4_only().lookups_alone()
     }
 
-    /// Fewer for an engine that gets fewer deltas, twenty times as many in a full run.
+    /// `quick` rounds, fewer for an engine that gets fewer deltas, or twenty times as many in a full run.
     pub(super) fn rounds(self, quick: usize) -> usize {
         if self.full { quick * 20 } else { quick.div_ceil(self.one_delta_in) }
     }

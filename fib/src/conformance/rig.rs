@@ -19,7 +19,7 @@ pub(super) const BATCH_MAX: usize = 256;
 const COLLECT_LIMIT: Duration = Duration::from_secs(60);
 const BUSY_POLLS: u32 = 200;
 const POLL_WAIT: Duration = Duration::from_micros(20);
-/// At most this many withdraws and as many announcements of a delta are looked up.
+/// The edges of at most this many withdraws and as many announcements of a delta are looked up.
 const EDGES_MAX: usize = 64;
 
 #[expect(clippy::panic, reason = "a conformance suite reports by panicking, as tests do")]
@@ -31,7 +31,7 @@ pub(super) fn fail(message: fmt::Arguments<'_>) -> ! {
 pub(super) struct TestRig {
     pub(super) writer: Box<dyn EngineWriter>,
     pub(super) reader: Box<dyn EngineReader>,
-    /// Never looks up, and must not delay a delta.
+    /// A reader that never looks up, and must not delay a delta.
     _idle: Box<dyn EngineReader>,
     pub(super) oracle: OraclePair,
     pub(super) rib: Rib,
@@ -109,7 +109,7 @@ impl TestRig {
         Cow::Owned(Routes { v4, v6: if self.ipv4_only { Vec::new() } else { routes.v6.clone() } })
     }
 
-    /// Updates the oracle only if the engine accepts.
+    /// Announces `routes` to the RIB and applies the resulting delta to the engine. Updates the oracle only if the engine accepts.
     pub(super) fn announce_all(&mut self, routes: &Routes) -> Result<Generation, EngineError> {
         let routes = self.offered(routes);
         let Self { rib, writer, .. } = self;
@@ -151,7 +151,7 @@ impl TestRig {
         self.change(vec![Route { prefix, next_hop }]);
     }
 
-    /// Gives the prefixes random next hops in one delta.
+    /// Gives each of `prefixes` a random next hop, in one delta.
     pub(super) fn announce<K: TestKey>(&mut self, prefixes: &[Prefix<K>]) {
         let changes = prefixes.iter().map(|prefix| (*prefix, self.id()).into()).collect();
         self.change(changes);
@@ -165,7 +165,7 @@ impl TestRig {
         Universe::new(bases, !self.is_full, &mut self.rng)
     }
 
-    /// Draws each prefix once, in order.
+    /// `routes` prefixes drawn from `universe`, with random next hops; each prefix once, in order.
     pub(super) fn drawn<K: TestKey>(&mut self, universe: &Universe<K>, routes: usize) -> Vec<Route<K>> {
         let drawn: BTreeMap<_, _> =
             (0..routes).map(|_| (universe.prefix(&mut self.rng), self.id())).collect();
@@ -178,7 +178,7 @@ impl TestRig {
         self.check_stats();
     }
 
-    /// Compares engine and oracle on every key. The method alternates from call to call: `lookup` at once or in two parts, or batches through the slots.
+    /// Compares engine and oracle on every key. The method alternates: `lookup` at once or in two parts, or batches through the slots.
     pub(super) fn check<K: TestKey>(&mut self, keys: &[K]) {
         let batch: KeyBuffer = keys.iter().copied().collect();
         let mut answers = vec![NextHopId::MAX; keys.len()];
@@ -204,7 +204,7 @@ impl TestRig {
         self.compare(keys, &answers, &asked);
     }
 
-    /// As [`Self::check`], and also with equal numbers of both families in a call.
+    /// As [`Self::check`] for keys of both families, which are also looked up together, with equal numbers in a call.
     pub(super) fn check_both(&mut self, keys4: &[u32], keys6: &[u128]) {
         self.check(keys4);
         self.check(keys6);
@@ -222,7 +222,7 @@ impl TestRig {
         }
     }
 
-    /// Looks up with all slots in flight at once.
+    /// Looks up all keys in batches of `batch`, with all slots in flight at once.
     fn ask_in_slots(&mut self, keys: Keys<'_>, batch: usize, answers: &mut [NextHopId]) {
         let starts: Vec<_> = (0..answers.len()).step_by(batch).collect();
         for group in starts.chunks(usize::from(SLOTS)) {
@@ -272,7 +272,7 @@ impl TestRig {
         ))
     }
 
-    /// Looks up the edges of each prefix, and one key within it.
+    /// Looks up the edges of `prefixes` and one key within each.
     pub(super) fn check_prefixes<K: TestKey>(&mut self, prefixes: &[Prefix<K>]) {
         let mut keys = Vec::with_capacity(prefixes.len() * 5);
         for prefix in prefixes {
@@ -299,7 +299,7 @@ impl TestRig {
         }
     }
 
-    /// Looks up random keys, zero and all ones.
+    /// Looks up `count` uniformly random keys of each family, and zero and all ones.
     pub(super) fn check_random(&mut self, count: usize) {
         let mut v4 = vec![0, u32::MAX];
         v4.extend((0..count).map(|_| u32::random(&mut self.rng)));

@@ -1,4 +1,4 @@
-//! Arrangements of prefixes: alone, nested, side by side, at the ends of the address space.
+//! Arrangements of prefixes: each alone, nested, side by side, at the ends of the address space, beyond /64.
 
 use super::draw::TestKey;
 use super::options::{MakeEngine, Options};
@@ -22,7 +22,7 @@ pub fn shapes(make: MakeEngine<'_>, options: Options) {
     rig.check_random(100);
 }
 
-/// The IPv4 routes stay in the table while the IPv6 case runs.
+/// Runs a case for each family. The IPv4 routes stay in the table while the IPv6 case runs.
 fn both(rig: &mut TestRig, v4: impl Fn(&mut TestRig), v6: impl Fn(&mut TestRig)) {
     v4(rig);
     v6(rig);
@@ -52,7 +52,7 @@ fn default_only<K: TestKey>(rig: &mut TestRig) {
     rig.check_stats();
 }
 
-/// Routes at a random address and at both ends of the address space.
+/// One route at a time, of every length, at a random address and at both ends of the address space.
 fn single_lengths<K: TestKey>(rig: &mut TestRig) {
     let ends = [K::ZERO, K::mask(K::BITS)];
     let mut last: Option<Prefix<K>> = None;
@@ -64,7 +64,7 @@ fn single_lengths<K: TestKey>(rig: &mut TestRig) {
             let gone = last.filter(|last| *last != prefix).map(Route::withdrawal);
             rig.change([(prefix, next_hop).into()].into_iter().chain(gone).collect());
             rig.check_prefixes(&[prefix]);
-            // A key that differs in one bit lies outside.
+            // Every bit of the prefix counts: a key that differs in one bit lies outside.
             let keys: Vec<_> = (0..K::BITS).map(|bit| prefix.address().flipped(bit)).collect();
             rig.check(&keys);
             last = Some(prefix);
@@ -78,7 +78,7 @@ fn nested_chain<K: TestKey>(rig: &mut TestRig) {
     for order in ["from the longest", "from the shortest", "in random order"] {
         let address = K::random(&mut rig.rng);
         let chain: Vec<_> = (0..=K::BITS).map(|len| Prefix::truncating(address, len)).collect();
-        // A key that first differs from the address at bit b is matched by /b.
+        // A key that first differs from the address at bit b is matched by /b: one key for each link of the chain.
         let mut keys: Vec<_> = (0..K::BITS).map(|bit| address.flipped(bit)).collect();
         keys.push(address);
         rig.case(format_args!("chain of all lengths at {}", address.to_ip()));
@@ -100,13 +100,13 @@ fn nested_chain<K: TestKey>(rig: &mut TestRig) {
     }
 }
 
-/// Sets next hops by number in one delta; 0 withdraws.
+/// Gives each prefix the next hop with that number, in one delta; 0 withdraws it.
 fn step<K: TestKey>(rig: &mut TestRig, changes: &[(Prefix<K>, usize)]) {
     let next_hop = |at: usize| if at == 0 { NextHopId::NONE } else { rig.id_at(at) };
     rig.change(changes.iter().map(|(prefix, at)| (*prefix, next_hop(*at)).into()).collect());
 }
 
-/// Both halves of a prefix, with and without the whole; one withdrawn, the other changed.
+/// For every length, both halves of a prefix, with and without the whole prefix; one half withdrawn, the other changed.
 fn siblings<K: TestKey>(rig: &mut TestRig) {
     for len in 1..=K::BITS {
         let key = K::random(&mut rig.rng);

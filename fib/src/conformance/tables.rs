@@ -7,7 +7,7 @@ use crate::generate::{DEFAULT_ROUTES_V4, DEFAULT_ROUTES_V6, TableSpec, table};
 use crate::{NextHopId, Prefix};
 use std::collections::BTreeSet;
 
-/// Few prefixes a check keep a failure message close to its cause.
+/// Prefixes per check, so that a failure message stays close to its cause.
 const PREFIXES_A_CHECK: usize = 1000;
 
 /// Routes of every length, nested and scattered. Looks up the first and last key of every prefix, and their neighbours.
@@ -78,7 +78,7 @@ fn check_all<K: TestKey>(rig: &mut TestRig, prefixes: &[Prefix<K>]) {
     }
 }
 
-/// Tables of 20,000 IPv4 and 10,000 IPv6 routes or of full size, looked up at the edges and at random; then a tenth is re-announced, a tenth withdrawn.
+/// Tables of 20,000 IPv4 and 10,000 IPv6 routes or of full size, looked up at edges and at random; a tenth is re-announced, a tenth withdrawn.
 pub fn internet_tables(make: MakeEngine<'_>, options: Options) {
     let mut rig = TestRig::new(make, "internet_tables", options);
     let sizes = if options.full { (DEFAULT_ROUTES_V4, DEFAULT_ROUTES_V6) } else { (20_000, 10_000) };
@@ -104,7 +104,7 @@ fn internet_table<K: TestKey>(rig: &mut TestRig, routes: usize, seed: u64) -> Ve
         Err(error) => super::rig::fail(format_args!("{}: {error}", rig.name())),
     };
     rig.case(format_args!("Internet-like table of {} {} routes", generated.len(), K::FAMILY));
-    // The generator numbers next hops from 1; the engine may hold fewer.
+    // Replaces the generator's next hops, numbered from 1, by ids that the engine can hold.
     let next_hop = |id: NextHopId| rig.id_at(usize::try_from(id.get()).unwrap_or(0));
     rig.change(generated.iter().map(|(prefix, id)| (*prefix, next_hop(*id)).into()).collect());
     let prefixes: Vec<_> = generated.into_iter().map(|(prefix, _)| prefix).collect();

@@ -166,7 +166,7 @@ struct Counts {
 }
 
 struct Ids {
-    /// Bare ids that became [`NextHop::Moved`].
+    /// Bare ids whose number another next hop has since an earlier load: see [`NextHop::Moved`].
     moved: FxHashMap<NextHopId, NextHopId>,
     named: Vec<(NextHopId, Option<u32>)>,
 }

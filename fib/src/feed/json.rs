@@ -125,7 +125,7 @@ fn path(gateway: Option<String>, via: Option<Via>, dev: Option<String>) -> Resul
     })
 }
 
-/// Counts the line ends that the JSON parser has passed; it reads byte by byte and never beyond the current entry.
+/// Counts the line ends that the JSON parser has passed. The parser reads byte by byte and never beyond the current entry.
 struct LineCounter<'a, 'p> {
     source: &'a mut FeedSource,
     lines: &'a AtomicU64,

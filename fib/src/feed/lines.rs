@@ -15,7 +15,7 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// Skips a byte order mark.
+    /// The lines of `source` from its current position, without a byte order mark.
     pub(super) fn new(mut source: FeedSource) -> Self {
         source.skip_mark();
         Self { source, line: Vec::with_capacity(256), number: 0 }
@@ -66,7 +66,7 @@ impl Lines {
     }
 }
 
-/// Up to a comment: a word that starts with `#`.
+/// The words of a line, up to a comment: a word that starts with `#`.
 #[derive(Clone)]
 pub(super) struct LineWords<'a> {
     rest: SplitAsciiWhitespace<'a>,

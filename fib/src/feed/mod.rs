@@ -7,7 +7,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`open`], [`FeedSource`] | a file's bytes, decompressed; guesses the format from the content |
-//! | `text` | route text: `PREFIX ID`, iproute2's dialect, l3fwd's rules, neighbours; [`parse_route`], [`parse_neighbour`] for one |
+//! | `text` | route text: `PREFIX ID`, iproute2's dialect, l3fwd's `R` lines, neighbours; [`parse_route`], [`parse_neighbour`] for one |
 //! | `json` | `ip -j route` and `ip -j neigh` |
 //! | `mrt`, `table_dump` | MRT records, and the tables in TABLE_DUMP and TABLE_DUMP_V2 records |
 //! | [`updates`], [`Updates`] | update streams: MRT BGP4MP, text |
@@ -66,7 +66,7 @@ pub fn load<P: AsRef<Path>>(
     hops: &mut NextHopTable,
     options: LoadOptions<'_>,
 ) -> Result<Vec<Loaded>, FeedError> {
-    // All first, so that a wrong name is reported before any file is read.
+    // Open all files first, so that a wrong name is reported before any file is read.
     let mut sources = Vec::with_capacity(paths.len());
     for path in paths {
         sources.push(open(path.as_ref())?);

@@ -1,7 +1,7 @@
 //! MRT records (RFC 6396), one by one, and where the file is cut short.
 //!
-//! The library reads the records. This file checks each header first: when a header is valid but the end of its record is missing, the file
-//! was cut short, and the records before are kept; anything else is garbage.
+//! The library reads the records. This file checks each header first, to distinguish garbage from a file cut short: when a header
+//! is valid but the end of its record is missing, the file was cut short, and the records before are kept.
 
 use super::format::is_mrt_type;
 use super::{FeedError, FeedErrorKind, FeedSource, RecordError};

@@ -13,16 +13,16 @@ use std::time::SystemTime;
 
 /// Large enough that the cost of system calls and calls into a decompressor is negligible per line.
 const BUFFER_BYTES: usize = 256 << 10;
-/// The guess of the format needs more than the comments at the head of most files.
+/// The bytes used to guess the format: more than the comments at the head of most files.
 const HEAD_BYTES: usize = 4096;
-/// The longest of the magic numbers below.
+/// The length of the longest magic number below.
 const MAGIC_BYTES: usize = 6;
 
-/// Also detects at the end whether the file was modified meanwhile.
+/// Counts the bytes read from a file, and detects at its end whether the file was modified meanwhile.
 struct CountedFile {
     file: File,
     done: Arc<AtomicU64>,
-    /// Length and modification time; `None` if it is not a regular file.
+    /// The file's length and modification time when it was opened; `None` if it is not a regular file.
     opened: Option<(u64, SystemTime)>,
 }
 
@@ -53,7 +53,7 @@ pub struct FeedSource {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    /// Met while looking ahead, and reported once the bytes before it are consumed.
+    /// A failure met while looking ahead. It is reported once the bytes before it are consumed.
     failure: Option<io::Error>,
     finished: bool,
     cut_short: bool,
@@ -172,11 +172,11 @@ impl FeedSource {
         &self.buffer[self.start..self.end.min(self.start + wanted)]
     }
 
-    /// Guesses the format from the first bytes, without consuming them. An empty file is text. The fifth byte of an MRT file is zero: the high byte
-    /// of the record type, and all types are below 256. Text has no zero bytes.
+    /// Guesses the format from the first bytes, without consuming them. An empty file is text. The fifth byte of an MRT file is zero: it is
+    /// the high byte of the record type, and all types are below 256. Text has no zero bytes.
     ///
-    /// Guesses the format from the first bytes, without consuming them. An empty file is text. The fifth byte of an MRT file is zero: it is the
-    /// high byte of the record type, and all types are below 256. Text has no zero bytes.
+    /// # Errors
+    /// [`FeedErrorKind::UnknownFormat`], and a failure before the first byte as [`Self::error`].
     pub fn sniff(&mut self) -> Result<Format, FeedError> {
         let head = self.peek(HEAD_BYTES);
         let format = if head.get(4) == Some(&0) {
@@ -206,7 +206,7 @@ impl FeedSource {
         }
     }
 
-    /// A file cut short does not count; see [`Self::is_cut_short`].
+    /// The failure that ended the content. A file cut short does not count; see [`Self::is_cut_short`].
     pub(super) fn take_failure(&mut self) -> Option<FeedError> {
         let failure = self.failure.take_if(|_| !self.cut_short)?;
         Some(self.error(failure))
@@ -261,7 +261,7 @@ impl Read for FeedSource {
 mod tests {
     use super::*;
 
-    /// The caller must keep the folder while reading.
+    /// A source over `content`. The caller must keep the folder while reading.
     fn source(content: &[u8]) -> (tempfile::TempDir, FeedSource) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("feed");
@@ -297,7 +297,7 @@ mod tests {
         assert!(read == content && source.offset_bytes() == content.len() as u64);
     }
 
-    /// Reads a file that `change` modifies after the first 256 KB; once plain and once as gzip.
+    /// Reads a table from a file that `change` modifies after the first 256 KB are read; once plain and once as gzip.
     fn read_while(change: impl Fn(&Path)) -> Vec<Result<usize, FeedError>> {
         let text: Vec<u8> = (0..200_000_u32)
             .flat_map(|i| {
@@ -314,7 +314,7 @@ mod tests {
         let path = folder.path().join("feed");
         let read = |content: Vec<u8>| {
             std::fs::write(&path, content).unwrap();
-            // So that the change has a different time even on a coarse clock.
+            // An old modification time, so that the change has a different one even on a coarse clock.
             File::options().write(true).open(&path).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
             let mut source = open(&path).unwrap();
             source.peek(1);

@@ -170,7 +170,7 @@ fn rib_record(
     Ok((prefix, best))
 }
 
-/// The RFC allows one entry a record; early writers put several.
+/// The entries of a TABLE_DUMP record. The RFC allows one a record; early writers put several.
 fn table_dump_record(bytes: &[u8], is_v6: bool) -> Result<Vec<(IpPrefix, Option<PeerEntry>)>, RecordError> {
     let mut fields = Fields(bytes);
     fields.take("the view and sequence numbers", 4)?;
@@ -231,8 +231,8 @@ fn attributes_of(
     Ok(gateway.filter(|gateway| !gateway.is_unspecified()).map(|gateway| (path_len, gateway)))
 }
 
-/// In a RIB the attribute holds the next hop alone (RFC 6396 section 4.3.4). Some writers keep the whole attribute, which starts with the
-/// zero byte of the AFI; the length of a next hop is never zero.
+/// The next hop of an MP_REACH_NLRI attribute. In a RIB the attribute holds the next hop alone (RFC 6396 section 4.3.4). Some
+/// writers keep the whole attribute; it starts with the zero byte of the AFI, whereas the length of a next hop is never zero.
 fn mp_reach_next_hop(mut value: Fields<'_>) -> Result<Option<IpAddr>, RecordError> {
     if value.0.first() == Some(&0) {
         value.take("AFI and SAFI", 3)?;
@@ -262,7 +262,7 @@ fn as_path_len(mut segments: Fields<'_>, as_bytes: usize) -> Result<u32, RecordE
     Ok(path_len)
 }
 
-/// In network byte order. Reading past the end is an error that names the field.
+/// Reads fields in network byte order. Reading past the end is an error that names the field.
 #[derive(Clone, Copy)]
 struct Fields<'a>(&'a [u8]);
 
@@ -274,7 +274,7 @@ impl<'a> Fields<'a> {
         Ok(taken)
     }
 
-    /// Padded with zeros at the end to `N`.
+    /// Takes `wanted_bytes` bytes, padded with zeros at the end to `N`.
     fn array<const N: usize>(
         &mut self,
         what: &'static str,
@@ -320,7 +320,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Bits beyond the length are irrelevant in BGP (RFC 4271 section 4.3).
+/// The prefix of length `len` that covers `address`. Bits beyond the length are irrelevant in BGP (RFC 4271 section 4.3).
 pub(super) fn truncating(address: IpAddr, len: u8) -> Result<IpPrefix, RecordError> {
     Ok(match address {
         IpAddr::V4(address) => IpPrefix::V4(Prefix4::covering(address.to_bits(), len)?),

@@ -81,8 +81,8 @@ enum UpdateInput {
 /// Opens an update stream. If `format` is `None`, it is guessed from the content.
 ///
 /// # Errors
-/// As [`super::open`], [`super::FeedErrorKind::UnknownFormat`] for content that is neither MRT nor text, [`super::FeedErrorKind::Content`] for
-/// JSON. Errors in the content are returned by the iterator.
+/// As [`super::open`], [`super::FeedErrorKind::UnknownFormat`] when the content is neither MRT nor text,
+/// [`super::FeedErrorKind::Content`] for JSON, which has no updates. Errors in the content are returned by the iterator.
 pub fn updates(path: &Path, format: Option<Format>) -> Result<Updates, FeedError> {
     let mut source = super::open(path)?;
     let format = match format {
@@ -225,7 +225,7 @@ fn announcement(line: &[u8]) -> Result<Option<Update>, LineError> {
     }
 }
 
-/// After the seconds: `a|w PREFIX PEER ORIGIN` or `a|w PREFIX NEXT-HOP`.
+/// Parses `SECONDS a|w PREFIX PEER ORIGIN` or `SECONDS a|w PREFIX NEXT-HOP`, after the seconds.
 fn timed(seconds: &str, mut words: LineWords<'_>) -> Result<Update, LineError> {
     let time_s = seconds
         .parse()

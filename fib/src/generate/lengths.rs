@@ -2,7 +2,7 @@
 
 use crate::Family;
 
-/// A length, its number of routes, and the percentage of roots: not covered by another route.
+/// A length, its number of routes, and the percentage of them that are roots: not covered by another route.
 type Share = (u8, u32, usize);
 
 /// Routes by length of an IPv4 table of 901,899 routes, January 2024 (public route collectors).
@@ -91,14 +91,14 @@ pub(super) struct LengthShare {
     pub(super) roots_percent: usize,
 }
 
-/// The shares, shortest first, in the proportions of the real table. The counts add up exactly.
+/// The lengths of a table of `routes` routes, shortest first, in the proportions of the real table. The counts add up exactly.
 pub(super) fn shares(family: Family, routes: usize) -> Vec<LengthShare> {
     let real: &[Share] = match family {
         Family::V4 => &V4,
         Family::V6 => &V6,
     };
     let total: u64 = real.iter().map(|(_, count, _)| u64::from(*count)).sum();
-    // Rounded cumulative sums: each share is within one of its exact value.
+    // Round the cumulative sums: each share is within one of its exact value, and the total is exact.
     let mut sum = 0;
     let mut given = 0;
     let mut shares = Vec::with_capacity(real.len());

@@ -14,17 +14,17 @@ pub(super) struct SpaceShape {
     /// Percentage of the roots no longer than a zone that share a block of `near_short_len` with an older one.
     pub(super) near_short_percent: usize,
     pub(super) near_short_len: u8,
-    /// A run shares a block of one of these lengths with an older one.
+    /// A run near an older one shares a block of one of these lengths with it.
     pub(super) near_lens: [u8; 2],
     /// Percentage of the runs of roots in an existing zone that lie near an older run.
     pub(super) near_root_percent: usize,
-    /// Percentage of the runs below a covering route that choose the parent of an older run: popular parents get more.
+    /// Percentage of the runs below a covering route that choose the parent of an older run, so that popular parents get more.
     pub(super) popular_percent: usize,
     /// Percentage of these runs that lie near that older run.
     pub(super) near_child_percent: usize,
-    /// A route's probability to be a parent, in percent of the probability of a route one bit shorter.
+    /// The probability that a route is chosen as a parent, in percent of the probability for a route one bit shorter.
     pub(super) longer_parent_percent: u64,
-    /// The most common allocation of a registry is chosen as a parent twice as often.
+    /// Routes of this length, the most common allocation of a registry, are chosen as a parent twice as often.
     pub(super) hub_len: u8,
     /// Percentage of the drawn places that are drawn again when a longer route than the chosen parent covers them.
     pub(super) direct_percent: usize,
@@ -103,7 +103,7 @@ const RESERVED_V4: [(u32, u8); 11] = [
 /// Reserved IPv6 space within 2000::/3: 2001::/23 (RFC 6890) and the documentation prefixes of RFC 3849 and RFC 9637.
 const RESERVED_V6: [(u128, u8); 3] = [(0x2001 << 112, 23), (0x2001_0db8 << 96, 32), (0x3fff << 112, 20)];
 
-/// IPv6 prefixes must also lie within 2000::/3.
+/// Whether no part of `prefix` is reserved space (for IPv6, also whether it lies within 2000::/3).
 pub(super) fn is_unicast<K: Key>(prefix: Prefix<K>) -> bool {
     let clear = |address: K, len: u8| {
         let reserved = Prefix::truncating(address, len);
@@ -134,7 +134,7 @@ pub(super) fn anywhere<K: Key>(rng: &mut Seeded) -> K {
     open(K::BITS, None, rng)
 }
 
-/// `older`: an existing block.
+/// A random address for a root of `len` bits that opens a new block. `older`: an existing block.
 pub(super) fn open<K: Key>(len: u8, older: Option<Prefix<K>>, rng: &mut Seeded) -> K {
     let within = |block: K, block_len: u8, rng: &mut Seeded| {
         K::from_high_bits((block & K::mask(block_len)).to_high_bits() | rng.u128() >> block_len)

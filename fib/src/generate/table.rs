@@ -10,9 +10,9 @@ use crate::{Family, IpPrefix, Key, NextHopId, Prefix};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::hash_map::Entry;
 
-/// Draws before falling back to any free prefix.
+/// Draws of a place for a run before falling back to any free prefix.
 const TRIES: usize = 24;
-/// Octave n has runs of 2^n to 2^(n+1) - 1 routes (the longest in real tables have 500 to 1000).
+/// The largest octave of a run: octave n has 2^n to 2^(n+1) - 1 routes (the longest runs in real tables have 500 to 1000).
 const RUN_OCTAVES: usize = 9;
 /// Zipf-Mandelbrot: the k-th next hop has weight 1 / (k + this). Fitted: of 255, the first gets 3 % of the routes, the first 32 get 40 %.
 const NEXT_HOP_OFFSET: u64 = 10;
@@ -61,14 +61,14 @@ struct RunPlace<K: Key> {
 struct Maker<K: Key> {
     rng: Seeded,
     shape: &'static SpaceShape,
-    /// Ranks from 0; next hops are numbered from 1.
+    /// Next hops from 1 on, less one.
     next_hops: WeightedRanks,
     routes: FxHashMap<Prefix<K>, NextHopId>,
     lens: Vec<u8>,
     by_len: Vec<Vec<Prefix<K>>>,
-    /// Runs by their parent's length.
+    /// Runs below routes, by their parent's length.
     children: Vec<Vec<Child<K>>>,
-    /// First routes of runs no longer than a zone.
+    /// First routes of runs of roots no longer than a zone.
     short_roots: Vec<Prefix<K>>,
     registries: Vec<Prefix<K>>,
     known_registries: FxHashSet<Prefix<K>>,
@@ -121,7 +121,7 @@ impl<K: Key> Maker<K> {
         }
     }
 
-    /// Cumulative weights by length.
+    /// Cumulative weights of the lengths that a parent of a route of `len` bits may have.
     fn parent_weights(&self, len: u8) -> Vec<(u8, u64)> {
         let mut sum = 0;
         let mut weight = 1 << 20;
@@ -168,7 +168,7 @@ impl<K: Key> Maker<K> {
         Some(RunPlace { first, bounds, next_hop, parent: None })
     }
 
-    /// The block near the run `older`, or a new zone.
+    /// The block for a run of roots: near the run `older`, or a new zone.
     fn zone_bounds(&mut self, len: u8, older: Option<Prefix<K>>) -> Prefix<K> {
         let zone_len = self.shape.zone_len;
         if let Some(older) = older {
@@ -250,7 +250,7 @@ impl<K: Key> Maker<K> {
         }
     }
 
-    /// A prefix aligned to a run of `wanted` routes, as if a larger block had been split.
+    /// A random prefix of `len` bits in `bounds`, aligned to a run of `wanted` routes, as if a larger block had been split.
     fn aligned(&mut self, bounds: Prefix<K>, len: u8, wanted: usize) -> Prefix<K> {
         let bits = u8::try_from(wanted.ilog2()).unwrap_or(0).min(len - bounds.len());
         let address = self.rng.inside(bounds);

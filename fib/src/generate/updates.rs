@@ -7,7 +7,7 @@ use rustc_hash::FxHashSet;
 
 /// Percentage of updates that change the next hop of a route.
 const PATH_CHANGES: usize = 60;
-/// Percentage of updates that withdraw or re-announce a flapping route.
+/// Percentage of updates that withdraw or re-announce one of the few flapping routes.
 const FLAPS: usize = 30;
 /// One route in this many flaps: in five minutes of a collector's updates, a few hundred of a million prefixes cause most changes.
 const ROUTES_A_FLAPPER: usize = 2000;
@@ -57,7 +57,7 @@ impl Updates {
         NextHopId::new(drawn).unwrap_or(old)
     }
 
-    /// Half of the draws are from the first fiftieth of the table.
+    /// A present route. Half of the draws are from the first fiftieth of the table, the busy routes.
     fn draw(&mut self) -> Option<usize> {
         let count = self.present.len();
         let busy = if self.rng.percent(50) { count.div_ceil(50) } else { count };
@@ -76,7 +76,7 @@ impl Updates {
         if self.flapping.is_empty() {
             return None;
         }
-        // So that the first routes flap most.
+        // Take the smaller of two draws, so that the first routes flap most.
         let count = self.flapping.len();
         let at = self.rng.below(count).min(self.rng.below(count));
         let (prefix, id, is_there) = &mut self.flapping[at];
@@ -108,7 +108,7 @@ impl Updates {
         }
     }
 
-    /// A prefix near an existing route, or anywhere if the table is empty.
+    /// A prefix that was never announced: near an existing route, or anywhere if the table is empty.
     fn new_prefix(&mut self) -> Option<(IpPrefix, NextHopId)> {
         let (near, id) = match self.rng.pick(&self.present) {
             Some(near) => *near,

@@ -158,7 +158,7 @@ impl Host {
         self.read("proc/loadavg")?.split_whitespace().next()?.parse().ok()
     }
 
-    /// Relative to the root or absolute, each once.
+    /// The folders that the dynamic linker searches, relative to the root or absolute, each once.
     fn linker_folders(&self) -> Vec<PathBuf> {
         let mut folders = self.loader_path.clone();
         for name in self.list("etc/ld.so.conf.d").iter().filter(|name| name.ends_with(".conf")) {
@@ -184,7 +184,7 @@ impl Host {
     }
 }
 
-/// First and last number of each range; other parts are skipped.
+/// The ranges of a list, as first and last number. Parts that are neither a number nor a range are skipped.
 fn ranges(list: &str) -> impl Iterator<Item = (u64, u64)> {
     list.trim().split(',').filter_map(|part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -205,7 +205,7 @@ pub fn list_holds(list: &str, number: u64) -> bool {
     ranges(list).any(|(first, last)| (first..=last).contains(&number))
 }
 
-/// A host in a scratch folder.
+/// A host laid out in a scratch folder.
 #[cfg(any(test, feature = "testing"))]
 #[derive(Debug)]
 pub struct Tree(tempfile::TempDir);

@@ -39,7 +39,7 @@ pub struct RibTable<K: Key> {
 #[derive(Clone, Copy, Debug)]
 struct Dirty {
     page: u32,
-    /// Index of the entry when it changed.
+    /// The index of the entry at the time of the change.
     at: u32,
     place: PagePlace,
     len: u8,
@@ -132,7 +132,7 @@ impl<K: Key> RibTable<K> {
             .filter(|(_, announced)| !announced.is_none())
     }
 
-    /// As [`Self::iter`], from `prefix` on, which need not be a route.
+    /// As [`Self::iter`], from `prefix` on, which need not be a route. The search for it takes no longer in a large table.
     pub fn starting_at(&self, prefix: Prefix<K>) -> impl Iterator<Item = (Prefix<K>, NextHopId)> {
         let routes = self.trie.starting_at(prefix).map(|(prefix, entry)| (prefix, entry.announced()));
         routes.filter(|(_, announced)| !announced.is_none())
@@ -211,7 +211,7 @@ impl<K: Key> RibTable<K> {
         self.trie.bytes() + (dirty + changes + uses) as u64
     }
 
-    /// The changes from the used routes to those that follow from the announced ones, sorted by prefix.
+    /// Derives the used routes from the announced ones. Returns the changes, sorted by prefix.
     fn compile(&mut self) -> Vec<Change<K>> {
         let mut changes = std::mem::take(&mut self.changes);
         if self.dirty.len() > self.announced_len / 8 {
@@ -234,7 +234,7 @@ impl<K: Key> RibTable<K> {
         changes
     }
 
-    /// Compiles a changed route and those that depend on it. Returns the fallback of its addresses, except the default route, if routes are left out.
+    /// Compiles a changed route and those that depend on it. Returns its addresses' fallback (not the default route), if routes are left out.
     fn compile_change(
         &mut self,
         change: Dirty,

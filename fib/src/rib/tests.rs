@@ -219,7 +219,7 @@ fn an_engine_gets_the_routes_that_it_wants_and_one_that_refuses_changes_nothing(
     assert_eq!(used(&of_one), (2, 2));
 }
 
-/// (address bits, length, next hop, action after the change)
+/// Changes and the action after each: `(address bits, length, next hop, action)`.
 type Script = Vec<(u32, u8, u32, u8)>;
 
 fn check_announced<K: Key>(
@@ -242,7 +242,7 @@ fn check_announced<K: Key>(
     }
 }
 
-/// Checks all queries for used routes against `used`, above and within each of `prefixes`.
+/// Checks the queries of `table` for used routes, which are `used`, above and within each of `prefixes`.
 fn check_used<K: Key>(
     table: &RibTable<K>,
     used: &BTreeMap<Prefix<K>, NextHopId>,

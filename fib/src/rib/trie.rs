@@ -26,7 +26,7 @@ const fn anchor_len<K: Key>() -> u8 {
 pub(super) struct PagePlace(u16);
 
 impl PagePlace {
-    /// A link to a page, in the bits of the length. It sorts after the route of the same block.
+    /// Marks a link to a page; in the bits of the length. It sorts after the route of the same block.
     const PAGE: u16 = 15;
     const LAST: Self = Self(u16::MAX);
 
@@ -80,7 +80,7 @@ impl PageEntry {
         (self.place().len() == PagePlace::PAGE).then_some(Self::low(self.0))
     }
 
-    /// `NONE`: no route.
+    /// The announced next hop; `NONE`: no route.
     pub(super) const fn announced(self) -> NextHopId {
         NextHopId::from_answer(Self::low(self.0 >> Self::ANNOUNCED_SHIFT))
     }
@@ -108,7 +108,7 @@ struct Page<K: Key> {
     entries: Vec<PageEntry>,
     address: K,
     parent: u32,
-    /// The announced next hop of the longest route over the whole page, as last compiled; where routes are left out.
+    /// Where routes are left out: the announced next hop of the longest route over the whole page, as last compiled.
     inherited: NextHopId,
     /// A bit for each length, relative to the page, of present and former routes.
     lens: u16,
@@ -266,7 +266,7 @@ impl<K: Key> RibTrie<K> {
         entry.is_some_and(|entry| self.prefix(page, *entry) == prefix)
     }
 
-    /// As [`Self::search`]. `at` is the index of the entry, unless entries before it were added or removed.
+    /// As [`Self::search`]. The entry was at index `at`, and still is unless entries before it were added or removed.
     pub(super) fn search_from(&self, page: u32, at: usize, place: PagePlace) -> Option<usize> {
         let is_there = self.entries(page).get(at).is_some_and(|entry| entry.place() == place);
         if is_there { Some(at) } else { self.search(page, place) }

@@ -21,7 +21,7 @@ pub fn skip(missing: &str, why: impl Display) {
     eprintln!("SKIPPED: {why}");
 }
 
-/// The files `names` of real tables in the folder `FWD_DATA`; `None`, with a message, if one is missing.
+/// The files `names` in the folder of real tables that `FWD_DATA` names; `None`, with a message, if one is missing.
 #[must_use]
 pub fn data<const N: usize>(names: [&str; N]) -> Option<[PathBuf; N]> {
     let Some(folder) = std::env::var_os("FWD_DATA").map(PathBuf::from) else {
@@ -98,7 +98,7 @@ pub fn follow(
         }
     }
     commit(&mut rib, 1);
-    // A new oracle: the other one followed the deltas.
+    // Compared with a new oracle of the RIB, as the other one followed the deltas.
     check(&mut readers, &OraclePair::of(&rib), &rib.full_delta(), 5);
     for engine in engines {
         println!("{}, {count} updates: {:?}", engine.info().name, engine.stats());

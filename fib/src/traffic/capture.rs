@@ -35,7 +35,7 @@ impl Destinations {
     }
 }
 
-/// `None` if the version differs, or if it is cut before the address.
+/// The destination of a packet of `family`; `None` if its version differs, or if it is cut before the address.
 fn destination((family, packet): (Family, &[u8])) -> Option<IpAddr> {
     Some(match (family, packet.first()? >> 4) {
         (Family::V4, 4) => IpAddr::from(*packet.get(16..)?.first_chunk::<4>()?),
@@ -44,7 +44,7 @@ fn destination((family, packet): (Family, &[u8])) -> Option<IpAddr> {
     })
 }
 
-/// The packet of a frame with at most two VLAN tags.
+/// The packet within an Ethernet frame with at most two VLAN tags.
 fn ethernet(frame: &[u8]) -> Option<(Family, &[u8])> {
     let mut at = 12;
     let ether_type = |at: usize| frame.get(at..at + 2).map(|t| u16::from_be_bytes([t[0], t[1]]));

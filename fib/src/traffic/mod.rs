@@ -203,7 +203,7 @@ mod tests {
         }
         let mut counts: Vec<_> = counts.into_values().collect();
         counts.sort_unstable_by(|a, b| b.cmp(a));
-        // The harmonic number of 200,000 is 12.8: the first flow has 1 / 12.8, the tenth a tenth of it.
+        // The harmonic number of 200,000 is 12.8: the first flow has a share of 1 / 12.8, the tenth a tenth of it.
         assert!((14_500..16_700).contains(&counts[0]), "{}", counts[0]);
         assert!((1300..1850).contains(&counts[9]), "{}", counts[9]);
     }

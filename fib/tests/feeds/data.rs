@@ -36,7 +36,7 @@ fn a_collector_table_cut_in_its_compression_keeps_what_came_out() {
     let Some([path]) = data(["rib.20140523.0600_firstMB.bz2"]) else { return };
     let (loaded, LoadedTables { rib, hops }) = load(&path).unwrap();
     assert_eq!(loaded.format, Format::Mrt);
-    // From an independent decoder: complete prefixes after the PEER_INDEX_TABLE, and gateways by the shortest path.
+    // An independent decoder finds 9,072 complete prefixes after the PEER_INDEX_TABLE, and these gateways by the shortest path.
     assert_eq!(loaded.truncated, Some(Truncated { record: 9074, offset_bytes: 15_273_283 }));
     assert_eq!((rib.v4.len(), rib.v6.len(), loaded.duplicates, loaded.unusable), (9072, 0, 0, 0));
     assert_eq!(hops.len(), 29);

@@ -37,7 +37,7 @@ fn compress(compression: Compression, content: &[u8]) -> Vec<u8> {
 const COMPRESSED: [Compression; 4] =
     [Compression::Gzip, Compression::Bzip2, Compression::Xz, Compression::Zstd];
 
-/// Routes that compress badly, so that the file can be cut in many places.
+/// Several thousand routes that compress badly, so that the compressed file can be cut in many places.
 fn many_routes() -> String {
     let address = |i: u32| std::net::Ipv4Addr::from_bits(i.wrapping_mul(2_654_435_761) & 0xffff_ff00);
     (1..5000).map(|i| format!("{}/24 {}\n", address(i), 1 + i % 1000)).collect()
@@ -315,7 +315,7 @@ fn json_routes_with_a_tos_are_left_out_and_counted() {
     assert_eq!((tables.hop("10.0.0.0/8"), tables.id("12.0.0.0/8").get()), (&gateway, 7));
 }
 
-/// As `ip route`, `ip -6 route` and `ip -j route` show them: the best comes first.
+/// The routes of a kernel with several of a prefix, as `ip route`, `ip -6 route` and `ip -j route` show them: the best comes first.
 const WITH_METRICS: [(&str, &str); 2] = [
     (
         "ip-route",

@@ -39,7 +39,7 @@ impl LoadedTables {
         self.load_as(paths, None)
     }
 
-    /// Empty tables stay empty when a file is refused.
+    /// Loads files. Checks that empty tables stay empty when one of them is refused.
     fn load_as<P: AsRef<Path>>(
         &mut self,
         paths: &[P],
@@ -82,7 +82,7 @@ fn load_bytes(content: &[u8], format: Option<Format>) -> Result<(Loaded, LoadedT
     Ok((loaded.remove(0), tables))
 }
 
-/// The caller keeps the folder while reading.
+/// The updates of a file with this content. The caller keeps the folder, which holds the file, while reading.
 fn open_updates(content: &[u8], format: Option<Format>) -> (Folder, Result<Updates, FeedError>) {
     let folder = Folder::new();
     let updates = feed::updates(&folder.file("updates", content), format);

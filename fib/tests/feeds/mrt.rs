@@ -161,7 +161,7 @@ fn a_prefix_in_consecutive_records_is_one_route() {
     assert_eq!(routes, one("10.0.0.0/8", "10.0.0.2"));
 }
 
-/// One entry a record, 2-byte AS numbers, no peer index.
+/// TABLE_DUMP has one entry a record, 2-byte AS numbers and no peer index.
 #[test]
 fn table_dump_version_1() {
     let entry = |prefix: &str, peer: &str, path: &[u32], next_hop: Vec<u8>| {

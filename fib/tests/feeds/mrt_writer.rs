@@ -15,7 +15,7 @@ pub(crate) fn nlri(prefix: &str) -> Vec<u8> {
     [&[len][..], &octets(address)[..usize::from(len.div_ceil(8))]].concat()
 }
 
-/// Extended length above 255 bytes.
+/// A path attribute, with the extended length if the value is longer than 255 bytes.
 pub(crate) fn attribute(kind: u8, value: &[u8]) -> Vec<u8> {
     match u8::try_from(value.len()) {
         Ok(length) => [&[0x40, kind, length], value].concat(),
@@ -30,7 +30,7 @@ pub(crate) fn origin() -> Vec<u8> {
     attribute(1, &[0])
 }
 
-/// One sequence.
+/// An AS_PATH attribute of one sequence, with AS numbers of `as_bytes` bytes.
 pub(crate) fn as_path(path: &[u32], as_bytes: usize) -> Vec<u8> {
     let mut value = vec![2, u8::try_from(path.len()).unwrap()];
     for asn in path {

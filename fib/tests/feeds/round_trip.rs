@@ -10,7 +10,7 @@ use std::num::NonZeroU16;
 
 type Written = BTreeMap<IpPrefix, Meaning>;
 
-/// Ids other than bare ones are assigned arbitrarily, so they do not count.
+/// A next hop. The id is part of it only for bare ids, since other ids are assigned arbitrarily.
 #[derive(Clone, Debug, PartialEq)]
 enum Meaning {
     Id(u32),

@@ -50,7 +50,7 @@ fn bgp4mp(subtype: u16, as_bytes: usize, peer: &str, message: &[u8]) -> Vec<u8> 
     record(100, 16, subtype, &[asn, asn, &[0, 0], &afi, &octets(peer), &local, message].concat())
 }
 
-/// BGP4MP_ET has a time in microseconds.
+/// Converts a BGP4MP record to BGP4MP_ET, which has a time in microseconds.
 fn extended_time(mut bgp4mp: Vec<u8>, time_us: u32) -> Vec<u8> {
     let body = bgp4mp.split_off(12);
     record(100, 17, u16::from_be_bytes([bgp4mp[6], bgp4mp[7]]), &[&time_us.to_be_bytes()[..], &body].concat())

@@ -103,7 +103,6 @@ impl Destination {
     }
 }
 
-/// The gateway and port of a route or of one of its nexthops.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct PathWords {
     pub(super) gateway: Option<IpAddr>,
@@ -213,7 +212,6 @@ pub(super) fn read(
     collected: &mut Collected,
     progress: &mut LoadProgress<'_>,
 ) -> Result<(), FeedError> {
-    // The current multipath route: its line, and its paths so far.
     let mut open: Option<(u64, Paths)> = None;
     while lines.next_line()?.is_some() {
         let number = lines.number();
@@ -257,8 +255,7 @@ fn close(open: Option<(u64, Paths)>, lines: &Lines, collected: &mut Collected) -
     Ok(())
 }
 
-/// Fast path: parses an ordinary `PREFIX ID` line directly from the bytes. `None` leaves the line, and the report of an
-/// error in it, to [`parse`]. A full table is a million such lines.
+/// Parses an ordinary `PREFIX ID` line from the bytes: a full table is a million of them. `None` leaves it, and its errors, to [`parse`].
 fn quick(line: &[u8]) -> Option<(IpPrefix, NextHopId)> {
     let space = line.iter().position(|&byte| matches!(byte, b' ' | b'\t'))?;
     let (prefix, id) = (&line[..space], &line[space + 1..]);
@@ -274,7 +271,6 @@ fn quick(line: &[u8]) -> Option<(IpPrefix, NextHopId)> {
     Some((str::from_utf8(prefix).ok()?.parse().ok()?, id))
 }
 
-/// A decimal number of at most eight digits and no leading zero.
 fn number(digits: &[u8]) -> Option<u32> {
     if digits.is_empty() || digits.len() > 8 || (digits[0] == b'0' && digits.len() > 1) {
         return None;
@@ -338,14 +334,10 @@ pub fn parse_route(text: &str) -> Result<(IpPrefix, Hop), LineError> {
 }
 
 /// Parses one neighbour in the form of a line of route text after `neigh`: `ADDR lladdr MAC dev PORT`.
-///
-/// # Errors
-/// [`LineError`] for wrong words.
 pub fn parse_neighbour(text: &str) -> Result<Neighbour, LineError> {
     neighbour(LineWords::new(text.as_bytes())?)
 }
 
-/// The route of the parsed line `text`.
 pub(super) fn only_route(
     line: TextLine,
     text: &str,
@@ -382,7 +374,6 @@ fn route(destination: &str, mut words: LineWords<'_>) -> Result<TextLine, LineEr
     Ok(TextLine::Route(prefix, hop, Some(metric)))
 }
 
-/// Parses a number of digits only; `wanted` describes the accepted ones.
 fn digits<T: FromStr>(text: &str, wanted: &'static str) -> Result<T, LineError> {
     let number = text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()));
     number.ok_or_else(|| LineError::number(text, wanted))
@@ -454,8 +445,7 @@ pub(super) fn weight(text: &str) -> Result<u16, LineError> {
     weight.ok_or_else(|| LineError::number(text, "a weight in 1..=65535"))
 }
 
-/// A port by index or name. A name must be one word without control characters that does not start a comment, so that
-/// it can be written as text.
+/// A port by index or name. A name is one word without control characters and is no comment, so that it can be written as text.
 pub(super) fn port_of(text: &str) -> Result<PortRef, LineError> {
     let is_word = text.split_ascii_whitespace().eq([text]) && !text.starts_with('#');
     if is_word && !text.contains(|c: char| c.is_ascii_control()) {
