@@ -33,8 +33,7 @@ pub(crate) fn sentence(built: &BuiltContender, profile: &Profile, ns: f64, host:
 
 fn fits(built: &BuiltContender, profile: &Profile, host: &HostFacts) -> String {
     let (bytes, what) = match built.contender {
-        // DPDK's tables are mostly empty, so only the memory that the traffic touches counts. 2-byte entries need half the lines where neighbours
-        // are touched, and as many where they are not.
+        // DPDK's tables are mostly empty: only touched memory counts. 2-byte entries need half the lines or more.
         Contender::Peer(_, 4) => (profile.touched_bytes, "touched"),
         Contender::Peer(..) => (profile.touched_bytes / 2, "touched at least"),
         Contender::Engine(_) if built.contender.is_on_device() => {

@@ -409,7 +409,6 @@ pub(crate) struct ReportArgs {
 }
 
 impl ReportArgs {
-    /// File of updates for all data sets [default: the files in FWD_DATA, else generated]
     pub(crate) fn paper(&self, series: Series, out: PathBuf) -> PaperArgs {
         PaperArgs {
             series,
@@ -439,7 +438,6 @@ impl PaperArgs {
         self.keys.unwrap_or(if self.quick { quick } else { full })
     }
 
-    /// The parameter `device`, which engines check.
     pub(crate) fn device(&self) -> u32 {
         let device = self.parameters.iter().rev().find(|(name, _)| name == "device");
         device.and_then(|(_, number)| number.parse().ok()).unwrap_or(0)
@@ -472,7 +470,6 @@ pub(crate) struct Generate {
 }
 
 impl TableArgs {
-    /// The words of the command line for the same routes.
     pub(crate) fn words(&self) -> Vec<String> {
         let files = self.fib.iter().flat_map(|file| ["--fib".to_owned(), file.display().to_string()]);
         let families = self.generate.iter().flat_map(|spec| spec.families());
@@ -500,7 +497,6 @@ impl Generate {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum UpdateRate {
     Max,
-    /// This number a second, evenly spaced.
     PerSecond(f64),
 }
 
@@ -522,7 +518,6 @@ impl std::fmt::Display for UpdateRate {
     }
 }
 
-/// A number above 0 with an optional K, M or G (powers of 1024).
 fn positive(text: &str) -> Result<usize, String> {
     let number = units::size(text).and_then(|size| usize::try_from(size).ok());
     number.ok_or_else(|| format!("'{text}' is not a number above 0 such as 256, 64K or 4M"))
@@ -596,7 +591,6 @@ mod tests {
     use super::*;
     use clap::CommandFactory;
 
-    /// Examples and the pages' lines parse, also for engines whose features this build lacks.
     #[test]
     fn documented_command_lines_parse() {
         let mut lines = fib::testing::docs::documented("lpm-bench");

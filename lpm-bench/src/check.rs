@@ -16,7 +16,6 @@ use rand_chacha::ChaCha12Rng;
 pub(crate) struct Sample {
     keys: KeySet,
     expected: Vec<u32>,
-    /// The answers of each key's FIB; empty without FIBs.
     expected_in_fibs: Vec<u32>,
 }
 
@@ -28,7 +27,6 @@ pub(crate) struct Checked {
 }
 
 impl Sample {
-    /// The first `count` keys of `keys` and `count` more drawn at random with `seed`.
     pub(crate) fn draw(keys: &KeySet, tables: &RouteSet, count: usize, seed: u64) -> Self {
         let len = keys.len();
         let mut rng = ChaCha12Rng::seed_from_u64(seed);
@@ -45,7 +43,6 @@ impl Sample {
         Self { keys, expected, expected_in_fibs }
     }
 
-    /// Compares the answers of `looker` in calls of `call` keys.
     pub(crate) fn check(&self, looker: &mut dyn Looker, call: usize) -> Result<Checked, Fault> {
         let answers = looker.answers(&self.keys, call)?;
         if answers.len() != self.expected.len() {
@@ -134,7 +131,6 @@ mod tests {
         let sample = Sample::draw(&keys, &tables, 3000, 9);
         let mut looker = InMain(oracle(&tables, Family::V4, 256).looker().unwrap());
         let found = sample.check(&mut looker, 256).unwrap();
-        // Half of two thirds.
         assert!((800..1300).contains(&found.wrong), "{found:?}");
         assert_eq!(sample.check(&mut *looker.0, 256).unwrap().wrong, 0, "an engine with one FIB");
     }

@@ -1,6 +1,4 @@
-//! Builds each contender from the same delta and measures the time.
-//!
-//! One table for each engine, instruction set and family, so that `table_bytes` and `build_s` are of that family alone.
+//! Builds each contender from the same delta and measures the time. A table is of one engine, instruction set and family alone.
 
 use crate::args::{DeviceArgs, EngineArgs};
 use crate::device::{Ask, DeviceTable};
@@ -19,8 +17,7 @@ use lpm_phi::coop::CoopEngine;
 use serde::Serialize;
 use std::time::Instant;
 
-/// Keys of a batch of `coop` without a GPU, at most: smaller batches show the cost of the handover, larger ones take more than a quarter of a
-/// core's second-level cache for answers.
+/// Most keys of a batch of `coop` without a GPU: fewer show the handover, answers to more exceed a quarter of a core's L2 cache.
 const COOP_BATCH: usize = 128 << 10;
 
 pub(crate) struct BuiltContender {
@@ -32,7 +29,6 @@ pub(crate) struct BuiltContender {
     pub(crate) build_s: f64,
     pub(crate) details: Details,
     pub(crate) looker: Box<dyn Looker>,
-    /// Further lookers over the same table, with other numbers of threads.
     pub(crate) more: Vec<Box<dyn Looker>>,
     /// Pages of the table: `2M`, `thp`, `4K`, or empty if unknown.
     pub(crate) pages: &'static str,
@@ -40,7 +36,6 @@ pub(crate) struct BuiltContender {
 }
 
 impl BuiltContender {
-    /// All lookers, each measured in turn.
     pub(crate) fn lookers(&mut self) -> impl Iterator<Item = &mut Box<dyn Looker>> {
         std::iter::once(&mut self.looker).chain(self.more.iter_mut())
     }
@@ -49,8 +44,7 @@ impl BuiltContender {
         at.checked_sub(1).and_then(|at| self.more.get(at)).map_or(&*self.looker, |looker| &**looker)
     }
 
-    /// Measures each number of `counts` of threads on `cpus` in turn, instead of one thread by its CPU time. Devices and coop keep their number
-    /// of threads.
+    /// Measures each number of `counts` of threads on `cpus`, in turn. Devices and coop keep their number of threads.
     pub(crate) fn use_threads(&mut self, counts: &[usize], cpus: &[usize]) -> Result<(), Fault> {
         if counts.is_empty() || self.contender.works_elsewhere() {
             return Ok(());
@@ -88,10 +82,7 @@ pub(crate) struct Makers {
 }
 
 impl Makers {
-    /// Starts EAL if a peer is in `wanted`.
-    ///
-    /// # Errors
-    /// [`Fault::Eal`](crate::fault::Fault) when a peer is wanted and DPDK does not start.
+    /// Starts EAL if a peer is in `wanted`; fails with [`Fault::Eal`](crate::fault::Fault).
     pub(crate) fn new(
         args: &EngineArgs,
         wanted: &[WantedContender],
@@ -134,10 +125,7 @@ impl Makers {
         }
     }
 
-    /// An empty table of `wanted` for the routes of `family` in `tables`.
-    ///
-    /// # Errors
-    /// [`Fault::Engine`], or a peer's refusal of a table of that size.
+    /// An empty table of `wanted` for the routes of `family`; a peer may refuse its size.
     pub(crate) fn make(
         &mut self,
         wanted: WantedContender,
@@ -273,10 +261,7 @@ fn pages(before: Mapped, after: Mapped) -> &'static str {
         .map_or("", |(_, name)| name)
 }
 
-/// The families to measure: `asked`, or every one with routes.
-///
-/// # Errors
-/// [`Fault::Usage`] when that leaves none.
+/// `asked`, or every family with routes; [`Fault::Usage`] when that leaves none.
 pub(crate) fn families(asked: Option<Family>, tables: &RouteSet) -> Result<Vec<Family>, Fault> {
     let families: Vec<_> = [Family::V4, Family::V6]
         .into_iter()

@@ -1,11 +1,8 @@
 //! Engines on a device: several threads, each with several batches in flight.
 //!
-//! A CPU engine is measured as one core's work by CPU time. A device needs many large batches, whose submission is limited by the host's memory
-//! traffic. So several threads share a sweep, each with a reader and [`DeviceArgs::device_slots`] batches in flight, and the clock is wall time.
-//! A figure covers the way from keys in the caller's memory to next hops in the caller's memory.
-//!
-//! An engine on other threads of this host (`coop` without a device) is called like a CPU engine, with one blocking call a batch
-//! ([`Ask::Calls`]).
+//! A device needs many large batches, whose submission is limited by the host's memory traffic. So several threads share a sweep, each with a
+//! reader and [`DeviceArgs::device_slots`] batches in flight, by wall time. A figure covers the way from keys to next hops in the caller's
+//! memory. `coop` without a device is called like a CPU engine, with one blocking call a batch ([`Ask::Calls`]).
 
 use crate::args::DeviceArgs;
 use crate::clock::Clock;
@@ -21,9 +18,7 @@ use std::time::Instant;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ask {
-    /// Through slots, with several batches in flight.
     Slots,
-    /// One blocking call at a time.
     Calls,
 }
 
@@ -128,7 +123,6 @@ pub(crate) fn in_flight(
     }
 }
 
-/// The slot of the `number`-th batch: round robin.
 fn slot(number: usize, slots: usize) -> SlotId {
     SlotId(u16::try_from(number % slots).unwrap_or(0))
 }

@@ -6,7 +6,6 @@ use serde::Serialize;
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Build {
     pub(crate) commit: &'static str,
-    /// Cargo's profile and its optimisation level.
     pub(crate) profile: &'static str,
     pub(crate) target: &'static str,
     pub(crate) flags: &'static str,

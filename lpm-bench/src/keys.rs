@@ -1,7 +1,5 @@
-//! The keys of a measurement: one family, one traffic, in the forms that engines and peers read.
-//!
-//! Keys are made before any measurement, and are streamed: an array is larger than the L2 cache by default.
-//! Invariant: every form holds the same addresses in the same order.
+//! The keys of a measurement: one family, one traffic, made before any measurement. An array is larger than the L2 cache by default.
+//! Invariant: every form (for engines, for peers) holds the same addresses in the same order.
 
 use crate::fault::Fault;
 use crate::tables::RouteSet;
@@ -21,9 +19,7 @@ pub(crate) struct KeySet {
 }
 
 impl KeySet {
-    ///
-    /// # Errors
-    /// [`Fault::Traffic`] when the traffic cannot be made (an unreadable capture, a table without routes).
+    /// [`Fault::Traffic`] for an unreadable capture or a table without routes.
     pub(crate) fn make(
         traffic: &Traffic,
         family: Family,
@@ -43,7 +39,6 @@ impl KeySet {
         Ok(set)
     }
 
-    /// Keys from elsewhere; `traffic` describes them.
     pub(crate) fn from_keys(traffic: String, keys: KeyBuffer) -> Self {
         Self { traffic, keys, bytes: Vec::new(), fibs: Vec::new() }
     }
@@ -53,7 +48,6 @@ impl KeySet {
         self.fibs = (0..self.len()).map(|_| FibId(rng.u32() % fibs)).collect();
     }
 
-    /// The FIBs of the keys of `range`; `None` without an assignment.
     pub(crate) fn fibs(&self, range: Range<usize>) -> Option<Fibs<'_>> {
         (!self.fibs.is_empty()).then(|| Fibs::Each(&self.fibs[range]))
     }
@@ -89,7 +83,6 @@ impl KeySet {
         self.keys.keys().high_bits(at)
     }
 
-    /// The length and next hop of the longest match of the key at `at`, by the oracle of `tables`.
     pub(crate) fn longest_match(&self, tables: &RouteSet, at: usize) -> Option<(u8, NextHopId)> {
         match self.family() {
             Family::V4 => tables.oracle.v4.longest_match(self.v4()[at]),

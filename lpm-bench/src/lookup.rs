@@ -15,10 +15,7 @@ use crate::wanted::{self, Contender};
 use fib::{Family, Isa};
 use lpm_bench::stats::{median, quantile};
 
-/// The whole run; the report is complete even with wrong answers.
-///
-/// # Errors
-/// Any [`Fault`]; wrong answers are in the rows.
+/// The report is complete even with wrong answers.
 pub(crate) fn run(args: &LookupArgs) -> Result<RunReport<LookupRow>, Fault> {
     check_node(args.engine.table_node)?;
     let host = HostFacts::read();
@@ -53,7 +50,6 @@ pub(crate) fn run(args: &LookupArgs) -> Result<RunReport<LookupRow>, Fault> {
     Ok(RunReport::new("lookup", host, &tables, seed, call, args.rounds, (rows, refused)))
 }
 
-/// Refuses a NUMA node that this host does not have.
 pub(crate) fn check_node(node: Option<u32>) -> Result<(), Fault> {
     let checked = node.map_or(Ok(()), lpm_core::memory::check_node);
     checked.map_err(|why| Fault::Usage(format!("--table-node {why}")))
@@ -96,7 +92,6 @@ fn streams(
 /// The results of all checks: `[stream][contender][looker]`.
 pub(crate) type Checks = Vec<Vec<Vec<Checked>>>;
 
-/// Checks every contender on every stream of its family, before any measurement.
 pub(crate) fn check_all(
     args: &LookupArgs,
     built: &mut [BuiltContender],
@@ -242,7 +237,6 @@ fn label(built: &BuiltContender) -> String {
     format!("{} {}", built.engine, built.isa)
 }
 
-/// The median of the ratios within a round.
 fn ratio(one: &Series, to: &Series) -> f64 {
     let ratios: Vec<_> = one.mlps.iter().zip(&to.mlps).map(|(one, to)| one / to).collect();
     median(&ratios)
@@ -299,7 +293,6 @@ mod tests {
         }
     }
 
-    /// Each key in a random FIB, checked against that FIB's oracle; the other engine looks up in FIB 0.
     #[test]
     fn an_engine_of_several_fibs_answers_in_all_of_them() {
         let line = "--generate v4=3000 --engines sail-m,oracle --engine-arg fibs=5 --traffic random,table";

@@ -104,9 +104,6 @@ fn finish<Row: Serialize>(report: &RunReport<Row>, table: &str, json: Option<&Pa
     }
 }
 
-/// Pins the calling thread to `cpu`, if given.
-///
-/// # Errors
 /// [`Fault::Pin`] when the process may not run there.
 fn pin(cpu: Option<usize>) -> Result<(), Fault> {
     let Some(cpu) = cpu else { return Ok(()) };

@@ -1,11 +1,9 @@
 //! Rates of every contender on every stream, interleaved round by round in one process.
 //!
-//! A shared host varies during a run. With interleaving every contender meets the same variation, so ratios within a round hold where absolute
-//! figures do not. A measurement is one sweep over a stream, after an untimed sweep over its first quarter, which refills the caches after the
-//! contender before.
-//!
-//! Rates are by the thread's CPU time, which excludes the time of other processes on the CPU but not their effect on the caches. So each
-//! figure has its share of wall time on a CPU. Devices and several threads together are measured by wall time.
+//! A shared host varies during a run. Interleaved contenders meet the same variation, so ratios within a round hold where absolute figures do
+//! not. A measurement is one sweep, after an untimed sweep over the first quarter, which refills the caches after the contender before.
+//! Rates are by the thread's CPU time, which excludes other processes but not their effect on the caches, so each figure has its share of wall
+//! time. Devices and several threads are measured by wall time.
 
 use crate::clock::cpu_s;
 use crate::contenders::BuiltContender;
@@ -18,7 +16,6 @@ use std::time::{Duration, Instant};
 /// The length of a sweep in seconds; the oracle would take minutes over a full stream.
 const SWEEP_MAX_S: f64 = 0.5;
 const SWEEP_MIN_KEYS: usize = 1 << 14;
-/// The warm-up covers one key in this number.
 const WARM_SHARE: usize = 4;
 
 #[derive(Clone, Debug)]
@@ -27,14 +24,12 @@ pub(crate) struct Series {
     pub(crate) looker: usize,
     pub(crate) stream: usize,
     pub(crate) keys: usize,
-    /// Millions of lookups a second of the looker's clock, one a round.
     pub(crate) mlps: Vec<f64>,
     /// CPU seconds over wall seconds, one a round; below 1 other processes had the CPU.
     pub(crate) on_cpu: Vec<f64>,
 }
 
-/// # Errors
-/// The looker's; [`Fault::Measurement`] when the clock stands still.
+/// [`Fault::Measurement`] when the clock stands still.
 pub(crate) fn run(
     built: &mut [BuiltContender],
     streams: &[KeySet],

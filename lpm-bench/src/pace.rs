@@ -10,11 +10,9 @@ use std::time::{Duration, Instant};
 /// A writer sleeps for longer waits, and yields for shorter ones.
 const SLEEP_MIN: Duration = Duration::from_micros(200);
 
-/// Updates of a contender without lookups.
 #[derive(Debug, Default)]
 pub(crate) struct Undisturbed {
     rates: Vec<f64>,
-    /// Microseconds of each delta.
     took_us: Vec<f64>,
     own_s: f64,
     own_changes: u64,
@@ -61,7 +59,6 @@ impl Undisturbed {
         median(&self.rates)
     }
 
-    /// Updates a second by the time inside an engine of ours.
     pub(crate) fn engine_updates_per_s(&self) -> Option<f64> {
         (self.own_s > 0.0).then(|| self.own_changes as f64 / self.own_s)
     }
@@ -72,7 +69,6 @@ impl Undisturbed {
         median(&ratios)
     }
 
-    /// The quantile `share` of the time of a delta, microseconds.
     pub(crate) fn apply_us(&self, share: f64) -> f64 {
         quantile(&self.took_us, share)
     }

@@ -1,7 +1,6 @@
 //! DPDK's lookup libraries as contenders: sized for the table, filled route by route, driven through their native interfaces.
 //!
-//! EAL is started once, only for peers, with huge pages if enough are free. Otherwise peers use 4 KB pages, which the report states, since our
-//! engines take huge pages without EAL.
+//! EAL is started once, only for peers, with huge pages if enough are free. The report states the pages: our engines take huge ones without EAL.
 
 use crate::args::EngineArgs;
 use crate::fault::Fault;
@@ -21,8 +20,7 @@ use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 
-/// Bytes of a RIB node of `rte_fib`: 192 in its mempool, which pads nodes over memory channels, and 8 in the mempool's ring. Two nodes a
-/// route are reserved.
+/// A RIB node of `rte_fib` has 192 bytes in its mempool, padded over memory channels, and 8 in its ring; two a route are reserved.
 const NODE_BYTES: u64 = 208;
 const EAL_BYTES: u64 = 96 << 20;
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
@@ -36,8 +34,7 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    /// # Errors
-    /// [`Fault::Eal`] when it does not start; its log is on standard error.
+    /// Fails with [`Fault::Eal`]; EAL's log is on standard error.
     pub(crate) fn start(
         args: &EngineArgs,
         wanted: &[WantedContender],
@@ -62,10 +59,7 @@ impl Peers {
         Ok(Self { eal, made: 0, groups, huge_pages })
     }
 
-    /// An empty table of `peer` for the routes of `family`.
-    ///
-    /// # Errors
-    /// [`Fault::PeerFull`] when its entries cannot number the groups of the table; [`Fault::Peer`] when DPDK refuses.
+    /// An empty table of `peer` for `family`. [`Fault::PeerFull`] when its entries cannot number the groups; [`Fault::Peer`] when DPDK refuses.
     pub(crate) fn make(
         &mut self,
         contender: Contender,
@@ -176,7 +170,6 @@ fn reserved(routes: &[(Prefix6, NextHopId)]) -> usize {
     all
 }
 
-/// A margin for updates of a sixteenth, and more for small tables.
 fn routes_max(routes: usize) -> usize {
     routes + routes / 16 + 4096
 }
@@ -186,7 +179,6 @@ fn with_spare(needed: usize) -> usize {
     needed + needed / 4 + 4096
 }
 
-/// A peer's part of EAL's memory: two arrays, and RIB nodes or rules.
 fn memory_bytes(wanted: WantedContender, tables: &RouteSet, groups: [Groups; 2]) -> u64 {
     let Contender::Peer(peer, entry_bytes) = wanted.contender else { return 0 };
     let v6 = usize::from(wanted.contender.has_family(Family::V6));
@@ -247,7 +239,6 @@ where
     })
 }
 
-/// The parts of a library's interface that depend on its key type.
 trait Drive: Library<Key: Send, Answer: Send> + Send + 'static {
     fn keys(set: &KeySet) -> &[Self::Key];
     /// The changes of a delta in the library's family: address, length, next hop (0: withdraw).
@@ -359,7 +350,6 @@ impl<L: Drive> PeerLooker<L> {
         Fault::Peer { engine: self.engine.clone(), source }
     }
 
-    /// Looks up `range` of `keys` call by call; `take` gets each call's answers.
     #[inline]
     fn each(
         &mut self,
@@ -427,8 +417,7 @@ mod tests {
             "2001:db8::/29 5",
         ];
         let groups = Groups::count(&RouteSet::of_routes(&routes), Family::V6);
-        // The /29 takes one byte past 24 bits, the /32 under it none, each /48 two more; in fact each level below 24, 32 and 40 bits shares one
-        // group.
+        // The /29 takes one byte past 24 bits, the /32 none, each /48 two more; in fact each level below 24, 32 and 40 bits shares one group.
         assert_eq!(groups, Groups { used: 3, reserved: 5 });
     }
 

@@ -10,8 +10,7 @@ const KEYS: usize = 1 << 20;
 const LENGTH_KEYS: usize = 1 << 14;
 const ENTRIES_A_LINE: u32 = 16;
 
-/// The blocks of a table with prefixes longer than the block, at the depths of DPDK's second-level groups (24, 32, ..), and at the width of a
-/// direct array.
+/// Blocks with longer prefixes, at the depths of DPDK's second-level groups (24, 32, ..), and at the width of a direct array.
 #[derive(Debug)]
 pub(crate) struct Blocks {
     family: Family,
@@ -44,7 +43,6 @@ impl Blocks {
     }
 
     #[cfg(any(feature = "dpdk", test))]
-    /// The second-level groups of a DIR24_8 or TRIE table.
     pub(crate) fn count(&self) -> usize {
         self.longer.len()
     }

@@ -66,26 +66,21 @@ pub(crate) struct UpdateRow {
     /// Ratio of `updates_per_s` to `ratio_best_to`'s, median of the ratios within a round; absent without peers.
     pub(crate) ratio_best: Option<f64>,
     pub(crate) ratio_best_to: Option<String>,
-    /// Without updates, by `clock`.
     pub(crate) lookup_mlps_idle: f64,
-    /// During updates at `rate`, by `clock`.
     pub(crate) lookup_mlps_under: f64,
     /// Requested updates a second, or `max`.
     pub(crate) rate: UpdateRate,
     pub(crate) isa: String,
     pub(crate) family: String,
     pub(crate) traffic: String,
-    /// Updates a second reached during lookups.
     pub(crate) updates_per_s_under: f64,
     /// `lookup_mlps_under` over `lookup_mlps_idle`, median of the ratio within a turn.
     pub(crate) lookup_kept: f64,
     /// CPU seconds over wall seconds of the lookups during updates; well below 1 lookups and updates shared a CPU.
     pub(crate) on_cpu_under: f64,
     pub(crate) clock: &'static str,
-    /// `feed`, the `default` route, or a `third` of the routes at once.
     pub(crate) work: UpdateWork,
     pub(crate) delta: usize,
-    /// Microseconds of a delta in the run without lookups.
     pub(crate) apply_us_median: f64,
     pub(crate) apply_us_max: f64,
     pub(crate) apply_us_p99: f64,
@@ -93,9 +88,7 @@ pub(crate) struct UpdateRow {
     pub(crate) updates_told: usize,
     /// Updates that a peer refused; engines of ours return an error instead.
     pub(crate) refused: u64,
-    /// The message of the first refused update in the run without lookups.
     pub(crate) first_refusal: Option<String>,
-    /// Answers compared with the oracle's after all updates.
     pub(crate) checked: u64,
     pub(crate) wrong: u64,
     pub(crate) first_wrong: Option<String>,
@@ -148,13 +141,11 @@ impl<Row: Serialize> RunReport<Row> {
         }
     }
 
-    /// Writes the document to `path` atomically.
     pub(crate) fn write(&self, path: &Path) -> Result<(), Fault> {
         let failed = |source| Fault::Write { path: path.display().to_string(), source };
         fib::output::write_json(path, self).map_err(failed)
     }
 
-    /// The lines above the table.
     pub(crate) fn heading(&self) -> String {
         format!(
             "{}\ncommit {} {} {}\ntable {} hash {}\n{} keys a call, {} rounds, seed {}",
@@ -183,7 +174,6 @@ fn ratio(ratio: Option<f64>) -> String {
     ratio.map_or_else(|| "-".into(), |ratio| format!("{ratio:.2}"))
 }
 
-/// The rows as text, with the analysis below each traffic.
 pub(crate) fn lookup_table(rows: &[LookupRow]) -> String {
     let first = rows.iter().find_map(|row| row.ratio_to.clone()).unwrap_or_else(|| "peer".into());
     let first = format!("/ {}", first.split(' ').next().unwrap_or("peer").trim_end_matches('6'));
@@ -251,7 +241,6 @@ pub(crate) fn update_table(rows: &[UpdateRow]) -> String {
     ];
     let table = table(&columns, 5, rows);
     let mut text = format!("{table}\n\nWhy:\n");
-    // One line for each engine and work, not for each rate.
     let mut named = Vec::new();
     for row in rows {
         let name = format!("{} {} {} {}", row.family, row.engine, row.isa, row.work.name());

@@ -29,7 +29,6 @@ impl Spread {
 }
 
 impl From<f64> for Spread {
-    /// A number without rounds, such as a count.
     fn from(value: f64) -> Self {
         Self { median: value, min: value, max: value }
     }

@@ -1,7 +1,6 @@
 //! Measured tables: a [`Measurable`] takes deltas, its [`Looker`]s read.
 //!
-//! Engines of ours and peers of DPDK share these traits, but each is driven through its native interface: an engine gets [`fib::Keys`] and
-//! writes [`NextHopId`]s, a peer gets its own key type and writes its own answers. So no conversion is timed. Answers go to one reused array
+//! Engines of ours and peers of DPDK are each driven through their native interface, so no conversion is timed. Answers go to one reused array
 //! of a call's size, as in a forwarder's batch.
 
 use crate::clock::{Clock, cpu_s};
@@ -26,7 +25,6 @@ pub(crate) struct Applied {
     pub(crate) first_refusal: Option<String>,
 }
 
-/// The write side of a measured table.
 pub(crate) trait Measurable {
     fn apply(&mut self, delta: &Routes) -> Result<Applied, Fault>;
 
@@ -43,18 +41,13 @@ pub(crate) trait Measurable {
     fn looker(&mut self) -> Result<Box<dyn Looker>, Fault>;
 }
 
-/// The read side of a measured table.
 pub(crate) trait Looker: Send {
     /// Looks up the keys of `range` in calls of `call` keys; the answers are overwritten.
-    ///
-    /// # Errors
-    /// [`Fault::Engine`] or a peer's own; keys of the right family should cause no error.
     fn sweep(&mut self, keys: &KeySet, range: Range<usize>, call: usize) -> Result<(), Fault>;
 
     /// The next-hop ids of all keys, looked up in the same way; 0 is no route.
     fn answers(&mut self, keys: &KeySet, call: usize) -> Result<Vec<u32>, Fault>;
 
-    /// As [`Self::sweep`]; returns the time by its clock.
     fn timed(&mut self, keys: &KeySet, range: Range<usize>, call: usize) -> Result<Sweep, Fault> {
         let (start, cpu_start_s) = (Instant::now(), cpu_s());
         self.sweep(keys, range, call)?;
@@ -86,11 +79,9 @@ pub(crate) trait Looker: Send {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sweep {
     pub(crate) took_s: f64,
-    /// CPU seconds over wall seconds, mean of the threads.
     pub(crate) on_cpu: f64,
 }
 
-/// Splits `range` into parts of at most `call` keys.
 pub(crate) fn calls(range: Range<usize>, call: usize) -> impl Iterator<Item = Range<usize>> {
     let end = range.end;
     range.step_by(call.max(1)).map(move |start| start..end.min(start + call.max(1)))
@@ -120,8 +111,7 @@ fn delta_for(fib: FibId, delta: &Routes) -> Cow<'_, Routes> {
     Cow::Owned(Routes { v4: all(fib, &delta.v4), v6: all(fib, &delta.v6) })
 }
 
-/// An engine of ours with the RIB of each of its FIBs, so that its update times include the RIB as a peer's do. A delta goes to every FIB,
-/// and is counted once for each.
+/// An engine with a RIB for each FIB, so that update times include the RIB as a peer's do. A delta goes to, and counts for, each FIB.
 pub(crate) struct Fed {
     pub(crate) engine: String,
     pub(crate) writer: Box<dyn EngineWriter>,
@@ -130,13 +120,11 @@ pub(crate) struct Fed {
 }
 
 impl Fed {
-    /// `writer`, with copies of the empty `rib`.
     pub(crate) fn new(writer: Box<dyn EngineWriter>, rib: Rib) -> Self {
         let ribs = vec![rib; writer.info().fibs as usize];
         Self { engine: writer.info().name.to_owned(), writer, ribs, deltas: 0 }
     }
 
-    /// `writer` with all `routes`, for figures of a paper.
     pub(crate) fn filled(writer: Box<dyn EngineWriter>, routes: &Routes) -> Result<Self, Fault> {
         let mut fed = Self::new(writer, Rib::plain());
         fed.apply(routes).map(|_| fed)
@@ -146,7 +134,6 @@ impl Fed {
         self.writer.reader(slots, batch).map_err(|source| self.refused(source))
     }
 
-    /// A looker for calls of at most `call` keys.
     pub(crate) fn looker(&self, call: usize) -> Result<Box<dyn Looker>, Fault> {
         let (engine, fibs) = (self.engine.clone(), self.writer.info().fibs);
         let out = vec![NextHopId::NONE; call];
@@ -216,7 +203,6 @@ struct EngineLooker {
 }
 
 impl EngineLooker {
-    /// Looks up `part` of `keys`, at most `self.out.len()` keys.
     fn look_up(&mut self, keys: &KeySet, part: Range<usize>) -> Result<&[NextHopId], Fault> {
         let out = &mut self.out[..part.len()];
         let looked_up = match keys.fibs(part.clone()) {

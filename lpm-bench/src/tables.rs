@@ -1,5 +1,4 @@
-//! The routes of a run, loaded or generated once, and their oracle. Every contender is built from the same [`Routes`] and checked against
-//! the same oracle.
+//! The routes of a run and their oracle: every contender is built from the same [`Routes`] and checked against the same oracle.
 
 use crate::args::TableArgs;
 use crate::fault::Fault;
@@ -27,8 +26,7 @@ pub(crate) struct RouteSet {
 }
 
 impl RouteSet {
-    /// # Errors
-    /// [`Fault::Feed`], [`Fault::Generate`]; [`Fault::Usage`] when no table is named.
+    /// [`Fault::Usage`] when no table is named.
     pub(crate) fn load(args: &TableArgs) -> Result<Self, Fault> {
         let start = Instant::now();
         let (mut rib, mut hops) = (Rib::new(), NextHopTable::new());
@@ -97,7 +95,6 @@ impl RouteSet {
         }
     }
 
-    /// The lengths of the routes of a family, in order of prefix.
     pub(crate) fn lens(&self, family: Family) -> Vec<u8> {
         match family {
             Family::V4 => self.v4.iter().map(|(prefix, _)| prefix.len()).collect(),
@@ -105,7 +102,6 @@ impl RouteSet {
         }
     }
 
-    /// The routes of one family, in order of prefix.
     pub(crate) fn routes_of(&self, family: Family) -> Routes {
         let mut delta = Routes::new();
         match family {
@@ -115,7 +111,6 @@ impl RouteSet {
         delta
     }
 
-    /// The largest next-hop id of a family; 0 without routes.
     pub(crate) fn next_hop_max(&self, family: Family) -> u32 {
         let largest = match family {
             Family::V4 => self.v4.iter().map(|(_, id)| id.get()).max(),

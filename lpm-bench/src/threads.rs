@@ -14,7 +14,6 @@ use std::time::Instant;
 
 /// Calls that a thread takes at once: enough work to make taking them cheap, and short enough for an even end of a sweep.
 pub(crate) const CALLS_A_PART: usize = 16;
-/// Spins of a waiting thread between two yields.
 const SPINS_A_YIELD: u32 = 1 << 10;
 
 struct PinnedLooker {
@@ -33,7 +32,6 @@ struct ThreadRun {
     cpu_s: f64,
 }
 
-/// A sweep in progress: the start of the next part, and the number of ready threads.
 struct SharedSweep {
     next: AtomicUsize,
     end: usize,
@@ -42,8 +40,7 @@ struct SharedSweep {
 }
 
 impl Threads {
-    /// `count` threads, at least one, with lookers from `make`, pinned to `cpus` in turn, or not pinned without CPUs. A thread takes
-    /// `calls_a_part` calls at once.
+    /// At least one thread, pinned to `cpus` in turn, or not pinned without CPUs. A thread takes `calls_a_part` calls at once.
     pub(crate) fn new(
         count: usize,
         cpus: &[usize],
@@ -58,10 +55,7 @@ impl Threads {
     }
 }
 
-/// Runs `work` on all `lanes`, each on a separate thread; returns the results in the order of the lanes.
-///
-/// # Errors
-/// The first error in that order; [`Fault::Measurement`] when a thread panicked.
+/// Runs each lane on a thread. Results, and the first error, are in the order of the lanes; a panic is [`Fault::Measurement`].
 pub(crate) fn each<L: Send, T: Send>(
     lanes: &mut [L],
     work: impl Fn(usize, &mut L) -> Result<T, Fault> + Sync,
@@ -90,7 +84,6 @@ impl SharedSweep {
         }
     }
 
-    /// The next part; `None` at the end.
     fn next_part(&self) -> Option<Range<usize>> {
         let from = self.next.fetch_add(self.part, Ordering::Relaxed);
         (from < self.end).then(|| from..self.end.min(from + self.part))
@@ -199,7 +192,6 @@ mod tests {
         assert_eq!(answers.iter().filter(|answer| **answer != 1).count(), 1);
     }
 
-    /// Records the ranges that it swept, and the number of CPUs it was allowed to run on.
     struct Scribe<'a>(&'a Mutex<Vec<(Range<usize>, usize)>>);
 
     impl Looker for Scribe<'static> {

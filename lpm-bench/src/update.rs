@@ -1,8 +1,7 @@
 //! `lpm-bench update`: updates a second, and their cost for concurrent lookups.
 //!
-//! A contender has three figures: updates alone, lookups alone, and lookups while the calling thread applies updates at a rate. Lookups run on a
-//! separate thread, by its CPU time. Updates alone are measured for all contenders in turn; idle and loaded lookups of a contender alternate, so
-//! that other load on the host disturbs both.
+//! A contender has three figures: updates alone, lookups alone, and lookups on another thread, by its CPU time, while this one applies updates
+//! at a rate. Contenders take turns with updates alone; idle and loaded lookups alternate, so that other load disturbs both.
 
 use crate::analysis;
 use crate::args::{UpdateArgs, UpdateRate, UpdateWork};
@@ -33,10 +32,7 @@ const TURNS: u32 = 3;
 /// Keys between two checks of the clock or the stop flag.
 const PART_KEYS: usize = 1 << 16;
 
-/// The whole run.
-///
-/// # Errors
-/// Any [`Fault`]; wrong answers are in the rows.
+/// Wrong answers are in the rows, no [`Fault`].
 pub(crate) fn run(args: &UpdateArgs) -> Result<RunReport<UpdateRow>, Fault> {
     crate::lookup::check_node(args.engine.table_node)?;
     let host = HostFacts::read();
@@ -131,7 +127,6 @@ impl<'a> UpdateRounds<'a> {
         Ok(rows)
     }
 
-    /// The rows of a contender: lookups without and with updates, in turn.
     fn measure_with_updates(
         &self,
         built: BuiltContender,
@@ -203,7 +198,6 @@ impl<'a> UpdateRounds<'a> {
         Ok(rows)
     }
 
-    /// Lookups while this thread runs the closure until the given moment.
     fn lookups(
         &self,
         looker: &mut dyn Looker,
@@ -230,7 +224,6 @@ impl<'a> UpdateRounds<'a> {
         })
     }
 
-    /// Sweeps part by part, cyclically, until `stop`.
     fn sweep_until(&self, looker: &mut dyn Looker, stop: &AtomicBool) -> Result<LookupRate, Fault> {
         let (part, clock, call) = (PART_KEYS.max(looker.grain()), looker.clock(), self.args.engine.call);
         let is_over = |_| stop.load(Ordering::Relaxed);

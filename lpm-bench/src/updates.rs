@@ -1,7 +1,5 @@
-//! Updates as deltas of one family, forward and backward.
-//!
-//! Backward reverts the feed delta by delta, so that updates can repeat for any time without a drift of the table. Updates that change nothing
-//! are left out, as a RIB does.
+//! Updates as deltas of one family. Backward reverts the feed delta by delta, so that updates can repeat without a drift of the table. Updates
+//! that change nothing are left out, as a RIB does.
 
 use crate::args::{UpdateArgs, UpdateWork};
 use crate::fault::Fault;
@@ -19,8 +17,7 @@ pub(crate) struct Deltas {
 }
 
 impl Deltas {
-    /// The changes of `parts` of updates in `rib`, a delta each; `NONE` is a withdraw. `each` gets every change: the prefix, and its next hops
-    /// before and after.
+    /// The changes of `parts`, a delta each. `each` gets every change: the prefix, and its next hops before and after.
     pub(crate) fn from_parts<Part: Iterator<Item = (IpPrefix, NextHopId)>>(
         rib: &mut Rib,
         parts: impl Iterator<Item = Part>,
@@ -82,7 +79,6 @@ impl Deltas {
 #[derive(Debug)]
 pub(crate) struct UpdateStream {
     pub(crate) deltas: Deltas,
-    /// The routes after all deltas.
     pub(crate) after: RouteSet,
     /// One route for each changed prefix, to draw keys from.
     pub(crate) touched: RouteSet,
@@ -90,10 +86,7 @@ pub(crate) struct UpdateStream {
     pub(crate) update_count: usize,
 }
 
-/// Passes the updates of the file `path` to `each`, with their next hops; warns of a truncated file.
-///
-/// # Errors
-/// [`Fault::Feed`]; [`Fault::Usage`] when a next hop cannot have an id.
+/// Warns of a truncated file; [`Fault::Usage`] when a next hop cannot have an id.
 pub(crate) fn read_file(
     path: &Path,
     hops: &mut NextHopTable,
@@ -111,7 +104,6 @@ pub(crate) fn read_file(
     Ok(())
 }
 
-/// All updates of the arguments, as `(prefix, next hop)`; `NONE` is a withdraw.
 pub(crate) fn read(args: &UpdateArgs, tables: &mut RouteSet) -> Result<Vec<(IpPrefix, NextHopId)>, Fault> {
     match (&args.updates, args.generate_updates) {
         _ if !args.work.contains(&UpdateWork::Feed) => Ok(Vec::new()),
@@ -143,7 +135,6 @@ fn of_default(family: Family, tables: &RouteSet) -> Vec<(IpPrefix, NextHopId)> {
     [first, other(first, next_hops), NextHopId::NONE].map(|next_hop| (default, next_hop)).into()
 }
 
-/// A different next hop for every third route of `family`.
 fn of_third(family: Family, tables: &RouteSet) -> Vec<(IpPrefix, NextHopId)> {
     fn third<K: Key>(routes: &[(Prefix<K>, NextHopId)], next_hops: u32) -> Vec<(IpPrefix, NextHopId)> {
         let third = routes.iter().step_by(3);
@@ -157,7 +148,6 @@ fn of_third(family: Family, tables: &RouteSet) -> Vec<(IpPrefix, NextHopId)> {
 }
 
 impl UpdateStream {
-    /// The updates of `work` and `family`; the last argument is the feed.
     pub(crate) fn of_work(
         work: UpdateWork,
         family: Family,
@@ -172,7 +162,6 @@ impl UpdateStream {
         }
     }
 
-    /// The updates of `family` in deltas of `delta`, over the routes of `tables`.
     pub(crate) fn from_updates(
         family: Family,
         updates: &[(IpPrefix, NextHopId)],
@@ -191,7 +180,6 @@ impl UpdateStream {
         Self { deltas, after, touched, update_count: updates.len() }
     }
 
-    /// Mean number of changes of a delta.
     pub(crate) fn delta(&self) -> usize {
         self.deltas.changes() / self.deltas.forward.len().max(1)
     }
@@ -216,7 +204,6 @@ impl<'a> Player<'a> {
         Self { deltas, at: 0 }
     }
 
-    /// The next delta to apply; `None` without deltas.
     pub(crate) fn step(&mut self) -> Option<&'a Routes> {
         let count = self.deltas.forward.len();
         let delta = match self.at.checked_sub(count) {

@@ -92,11 +92,7 @@ const PLAIN_AND_AVX512: &[Isa] = &[Isa::Scalar, Isa::Avx512f];
 pub(crate) const ENGINES: Registry =
     Registry::new(&[fib::ENGINES, lpm_cpu::ENGINES, lpm_phi::ENGINES, lpm_gpu::ENGINES]);
 
-/// Expands `names` to contenders, without duplicates, in the order of the names.
-///
-/// # Errors
-/// [`Fault::Usage`] for a name that is unknown, a variant that does not exist or that this host cannot run, and a peer
-/// when DPDK is not built in.
+/// The contenders without duplicates, in the order of the names. Unknown or unavailable ones are [`Fault::Usage`].
 pub(crate) fn expand(names: &[String]) -> Result<Vec<WantedContender>, Fault> {
     let mut all: Vec<WantedContender> = Vec::new();
     for name in names {
@@ -170,7 +166,6 @@ fn mark(found: Vec<(Contender, Isa)>, exact: bool) -> Vec<WantedContender> {
         .collect()
 }
 
-/// The instruction sets to run: `asked`, or all of `isas` that this CPU has.
 fn variants<'a>(
     name: &str,
     isas: &'a [Isa],

@@ -71,7 +71,6 @@ fn every_figure_is_made_and_every_answer_right() {
         lines("fig02").iter().any(|name| name.starts_with("Naive"))
             && lines("fig10").contains(&"two groups".into())
     );
-    // A message names the half that this host cannot make.
     let avx512f = lines("fig02").contains(&"Bloomfwd, avx512f".into());
     assert_ne!(avx512f, stderr(&done).contains("SKIPPED: fig02: its AVX-512F half"), "{}", stderr(&done));
     if !avx512f {
@@ -81,7 +80,6 @@ fn every_figure_is_made_and_every_answer_right() {
 
 /// Numbers that do not depend on the clock.
 fn what_follows_from_the_algorithms(rows: impl Fn(&str) -> Vec<Value>) {
-    // The numbers `number` of a figure's rows with the name `name`, in order.
     let numbers = |figure: &str, name: &str, number: &str| -> Vec<f64> {
         let of_name = rows(figure).into_iter().filter(|row| row["name"] == name);
         of_name.map(|row| row[number].as_f64().unwrap()).collect()
@@ -127,7 +125,6 @@ fn what_follows_from_the_algorithms(rows: impl Fn(&str) -> Vec<Value>) {
     assert!(optimum.len() == 8 && greedy[2..].len() == 8, "{greedy:?} and {optimum:?}");
 }
 
-/// Every claim of a figure has a number of ours, and every number without a claim has a unit.
 fn every_number_is_a_claim_s(name: &str, document: &serde_json::Value) {
     for claim in array(document, "claims") {
         assert!(!array(claim, "ours").is_empty(), "{name}: {claim}");
@@ -176,7 +173,6 @@ fn levels_that_do_not_fit_are_refused_by_number() {
     let refused = |row: &&Value| row["refused"].as_str().is_some_and(|why| why.contains("needed"));
     let figure = json(folder.path(), "fig07");
     assert!(array(&figure, "rows").iter().any(|row| refused(&row)), "{figure}");
-    // With IPv6 routes only, an IPv4 figure is skipped.
     let figure = json(folder.path(), "fig02");
     assert!(figure["skipped"].as_str().unwrap().contains("no data set has ipv4 routes"), "{figure}");
 }

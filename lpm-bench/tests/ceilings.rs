@@ -22,7 +22,6 @@ fn success(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// The rows of `part`, each of which must have a value above zero for `figure`.
 fn rows<'a>(report: &'a Value, part: &str, figure: &str) -> &'a [Value] {
     let rows = report[part].as_array().unwrap();
     for row in rows {

@@ -267,7 +267,6 @@ fn a_paper_s_figures_are_whole_over_the_mock_driver() {
     let figure = json(&folder.path().join("fig16.json"));
     let asked = figure["rows"].as_array().unwrap().iter().find(|row| row["rate"] == 1e5).unwrap();
     assert!(asked["updates_per_s"]["median"].as_f64() > Some(0.0), "{asked}");
-    // The papers' forms are next to ours.
     for (name, ends) in
         [("fig09", [""; 3]), ("fig16", [""; 3]), ("kernels", [", ipv4, live"; 3]), ("blocks", [", ipv4"; 3])]
     {
@@ -286,7 +285,6 @@ fn a_paper_s_figures_are_whole_over_the_mock_driver() {
     }
 }
 
-/// The recorded numbers of the figures over the device equal those computed from their rows.
 fn numbers_are_those_of_the_rows(folder: &Path) {
     let mlps = |figure: &serde_json::Value, is_it: &dyn Fn(&serde_json::Value) -> bool| {
         let rows = figure["rows"].as_array().unwrap().iter().filter(|row| is_it(row));
@@ -302,7 +300,6 @@ fn numbers_are_those_of_the_rows(folder: &Path) {
     let of = |name: &str| json(&folder.join(format!("{name}.json")));
     let figure = of("fig10");
     let [[gamt_random, gale_random], [gamt_table, gale_table]] = ["random", "table"].map(|traffic| {
-        // The papers' forms come first.
         ["GAMT, IPv4, paper's layout", "GALE, one stage, up to /24"]
             .map(|line| most(&mlps(&figure, &|row| row["line"] == line && row["traffic"] == traffic)))
     });
@@ -353,7 +350,6 @@ fn a_paper_s_figures_become_files_and_those_that_take_a_gpu_say_so() {
         assert_eq!(document["quick"], true, "{name}");
         let made = names.contains(&name);
         assert!(!made || !document["rows"].as_array().unwrap().is_empty(), "{name}");
-        // With a GPU the other figures are made, too.
         let skipped = document["skipped"].as_str().is_some_and(|why| why.contains("needs a GPU"));
         assert!(made || skipped || !document["rows"].as_array().unwrap().is_empty(), "{name}");
         assert!(!skipped || stderr(&done).contains(&format!("SKIPPED: {name}")), "{name}");
@@ -396,7 +392,6 @@ fn the_engines_of_all_papers_and_dpdk_s_tables_are_on_the_same_keys() {
                 let (one, more) = of(engine);
                 assert!(one.is_some() && (more.is_none() || engine == "rte_fib"), "{name} {engine}: {panel}");
                 let points = one.unwrap()["points"].as_array().unwrap();
-                // Bytes of the table above 0; without updates, and at each rate.
                 assert!(points.len() == if name == "lookups" { 1 } else { 3 }, "{name} {engine}: {panel}");
                 assert!(points.iter().all(|point| point[1].as_f64() > Some(0.0)), "{name} {engine}: {panel}");
             }

@@ -9,7 +9,6 @@ use std::process::{Command, Output};
 /// The connections to the device; by default the program sets the maximum, 32.
 const CONNECTIONS: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
 
-/// Runs it with `arguments` and `switches` of the mock; `None` without a driver.
 fn run(arguments: &[&str], switches: &[(&str, &str)]) -> Option<Output> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gpu-concurrent"));
     command.env_remove(CONNECTIONS);

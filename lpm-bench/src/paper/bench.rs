@@ -233,7 +233,6 @@ impl Bench {
 pub(super) struct Stream(Vec<KeySet>);
 
 impl Stream {
-    /// The keys of a round: the seeds take turns.
     pub(super) fn of_round(&self, round: usize) -> &KeySet {
         &self.0[round % self.0.len()]
     }

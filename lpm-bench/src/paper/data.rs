@@ -1,5 +1,4 @@
-//! The data sets: routes, and updates if the paper uses any. The GAMT paper has four route collectors of 2013 with a day's updates each, the
-//! Bloomfwd paper seven IPv4 tables and four IPv6 tables of 2016.
+//! The data sets: routes, and updates if the paper uses any.
 
 use crate::args::{PaperArgs, TableArgs};
 use crate::fault::{Fault, Result};
@@ -22,7 +21,6 @@ const UPDATES: usize = 200_000;
 /// Generated updates per second of their time stamps: about the mean of one collector in the paper (table 1, rrc12).
 const UPDATES_A_STAMP: usize = 64;
 
-/// An update with both kinds of next hops.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TimedUpdate {
     pub(super) time_s: f64,
@@ -180,8 +178,7 @@ impl DataSet {
     }
 }
 
-/// All data sets: each `--fib` file and the `--generate` table; without either, the files of `FWD_DATA`; without these, the
-/// `generated` ones: names and specifications.
+/// Each `--fib` file and the `--generate` table; without either, the files of `FWD_DATA`; without these, the `generated` ones.
 pub(super) fn load(args: &PaperArgs, generated: &[(&str, &str)], has_updates: bool) -> Result<Vec<DataSet>> {
     let of = |fib, generate| TableArgs { fib, generate, ..args.table.clone() };
     let file = |path: &Path, updates: Option<PathBuf>| {
@@ -211,7 +208,6 @@ pub(super) fn load(args: &PaperArgs, generated: &[(&str, &str)], has_updates: bo
     tables.into_iter().map(make).collect()
 }
 
-/// A further data set: a table generated with this `seed`, without updates.
 pub(super) fn generated(args: &PaperArgs, name: &str, spec: &str, seed: u64) -> Result<DataSet> {
     let spec = crate::args::generate(spec).map_err(Fault::Usage)?;
     let table = TableArgs { fib: vec![], generate: Some(spec), seed, ..args.table.clone() };
@@ -272,7 +268,6 @@ mod tests {
         let lines = "1 a 10.1.0.0/16 192.0.2.1\n2 a 10.1.0.0/16 192.0.2.2\n2 a 10.2.0.0/16 192.0.2.1\n";
         let set = bench_of("10.0.0.0/8 1\n", lines, &gamt::PAPER).sets.remove(0);
         let deltas = |start| set.deltas(Family::V4, None, HopSource::Origin, start);
-        // The route of the first line starts with the second's next hop; the third line changes nothing.
         assert_eq!(set.start(Family::V4, HopSource::Origin, Start::OwnState).len(), 2);
         assert_eq!((deltas(Start::OwnState).changes(), deltas(Start::OwnState).kinds()), (2, [0, 2, 0]));
         assert_eq!((deltas(Start::Table).changes(), deltas(Start::Table).kinds()), (3, [2, 1, 0]));

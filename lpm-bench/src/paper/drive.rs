@@ -40,7 +40,6 @@ pub(super) struct Load<'a> {
     pub(super) seconds: f64,
 }
 
-/// Keeps batches in flight on all `readers`, several readers on a thread each.
 pub(super) fn drive(readers: &mut [Box<dyn EngineReader>], load: Load<'_>) -> Result<Driven, EngineError> {
     if let [reader] = readers {
         return drive_one(&mut **reader, load, 0);

@@ -73,7 +73,6 @@ impl Serialize for Point {
     }
 }
 
-/// A number of ours before it is matched to a claim, or without a claim.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Own {
     #[serde(flatten)]
@@ -87,7 +86,6 @@ pub(crate) struct Document<'a> {
     #[serde(flatten)]
     pub(crate) figure: &'a Figure,
     pub(crate) paper: &'static str,
-    /// Whether fewer points were measured, for a shorter time each.
     pub(crate) quick: bool,
     pub(crate) took_s: f64,
     pub(crate) device: Option<&'a str>,
@@ -130,7 +128,6 @@ impl Figure {
         self.panels[panel].add(line, x, y);
     }
 
-    /// Records our number for the claim with the words `what`.
     pub(crate) fn record(&mut self, what: &str, value: impl Into<Option<f64>>) {
         self.record_of(what, "", value);
     }
@@ -140,7 +137,6 @@ impl Figure {
         self.record_unclaimed(what, of, "", value);
     }
 
-    /// Records a number without a claim.
     pub(crate) fn record_unclaimed(
         &mut self,
         what: &str,
@@ -152,7 +148,6 @@ impl Figure {
         self.own.push(Own { ours, what: what.into(), unit });
     }
 
-    /// The number recorded under these words, before it is matched to a claim.
     #[cfg(test)]
     pub(crate) fn ours_at(&self, what: &str, of: &str) -> Option<f64> {
         self.own.iter().find(|own| own.what == what && own.ours.of == of)?.ours.value

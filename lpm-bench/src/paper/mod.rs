@@ -54,8 +54,7 @@ impl Series {
     }
 }
 
-/// # Errors
-/// Any [`Fault`](crate::fault::Fault) except the absence of a device.
+/// A missing device is no [`Fault`](crate::fault::Fault).
 pub(crate) fn run(args: &PaperArgs) -> Result<u8> {
     let paper = args.series.paper();
     let wanted = paper.wanted(&args.figures)?;

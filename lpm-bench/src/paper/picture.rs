@@ -6,9 +6,6 @@ use std::io;
 use std::path::Path;
 
 /// Draws all graphs of `figure` into `path`, from top to bottom.
-///
-/// # Errors
-/// The drawing library's, or the system's when the file cannot be written.
 pub(super) fn draw(figure: &Figure, path: &Path) -> io::Result<()> {
     let panels = figure.panels.iter().enumerate().filter(|(_, panel)| panel.has_points());
     let x_label = |x| x_label(figure, x);
@@ -73,7 +70,6 @@ fn x_label(figure: &Figure, x: f64) -> String {
     name.cloned().unwrap_or_default()
 }
 
-/// A power of two with a unit of 1024s.
 fn binary(x: f64) -> String {
     match x {
         x if x >= 1_048_576.0 => format!("{}Mi", digits(x / 1_048_576.0)),
@@ -82,7 +78,6 @@ fn binary(x: f64) -> String {
     }
 }
 
-/// A number with up to two decimals and a unit of thousands.
 fn digits(y: f64) -> String {
     let (value, unit) = match y.abs() {
         y_abs if y_abs >= 1e9 => (y / 1e9, "G"),
@@ -119,7 +114,6 @@ mod tests {
         for words in ["<svg", "GAMT", "GALE", "A title", "keys a batch", "polyline", "currentColor"] {
             assert!(text.contains(words), "{words}");
         }
-        // The mark and its name, in the first graph alone.
         assert_eq!(
             text.matches("the paper&apos;s number").count() + text.matches("the paper's number").count(),
             1

@@ -23,7 +23,6 @@ impl DeviceBench {
         Ok(Self { device, stream, module })
     }
 
-    /// `count` pseudo-random words on the device.
     pub(crate) fn words(&mut self, count: u64, seed: u32) -> Result<DeviceWords, GpuError> {
         let count = u32::try_from(count).unwrap_or(u32::MAX);
         let words = DeviceWords::new(&self.device, count as usize)?;
@@ -92,7 +91,6 @@ pub(crate) fn kernels(device: &Device) -> Result<Vec<KernelRow>, GpuError> {
     Ok(rows)
 }
 
-/// A bar on standard error for `steps` measurements of `what`.
 pub(crate) fn progress(what: &'static str, steps: usize) -> ProgressBar {
     bar("{msg:>8} {bar:30} {pos}/{len}", steps).with_message(what)
 }

@@ -1,6 +1,4 @@
-//! Random loads: their rate when all threads load at once, and the time of one load in a chain of dependent loads.
-//!
-//! They bound the lookups in a table of the same size, by the loads of a lookup.
+//! Random loads of all threads at once, and one chain of dependent loads. They bound the lookups in a table of the same size, by their loads.
 
 use crate::bench::{DeviceBench, THREADS, progress};
 use crate::options::CeilingsPlan;

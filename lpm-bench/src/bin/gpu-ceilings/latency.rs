@@ -18,7 +18,6 @@ const STRIDE: u32 = 16;
 /// Keys that a block of [`THREADS`] takes at a time.
 const KEYS_BLOCK: u32 = 4 * THREADS;
 const TIME_MAX: Duration = Duration::from_millis(300);
-/// Unmeasured batches of a kind at the start.
 const WARM_UP: u32 = 3;
 /// The doorbell that ends a persistent kernel (`STOP` in `kernels/common.cuh`).
 const STOP: u64 = 0xffff_ffff;
@@ -35,7 +34,6 @@ struct FlatTable {
 }
 
 trait Transport {
-    /// Writes the keys of the next batch.
     fn write(&mut self, keys: &[u32]) -> Result<(), GpuError>;
     fn submit(&mut self, table: &FlatTable, count: u32) -> Result<(), GpuError>;
     fn is_over(&mut self) -> Result<bool, GpuError>;
@@ -69,7 +67,6 @@ pub(crate) fn measure(bench: &mut DeviceBench, plan: &CeilingsPlan) -> anyhow::R
     Ok(rows)
 }
 
-/// Sends batches of `count` keys one at a time; microseconds of each.
 fn run(
     transport: &mut dyn Transport,
     table: &FlatTable,
@@ -132,7 +129,6 @@ impl FlatTable {
     }
 }
 
-/// The transport of `mode` for batches of `count` keys on `blocks` blocks.
 fn transport(
     device: &Device,
     mode: Mode,
@@ -239,7 +235,6 @@ impl Transport for Graph {
     }
 }
 
-/// A persistent kernel: one slot, served by all blocks.
 struct Persistent {
     resident: Resident,
     slot: Shared<u64>,

@@ -146,7 +146,6 @@ fn size(text: &str) -> Result<u64, String> {
     size.ok_or_else(|| format!("'{text}' is not a number above 0 such as 512, 64K, 16M or 1G"))
 }
 
-/// Bytes of 2 to 2^30 words.
 fn footprint(text: &str) -> Result<u64, String> {
     let bytes = size(text)?;
     if bytes.is_power_of_two() && (64..=1 << 32).contains(&bytes) {

@@ -174,7 +174,6 @@ fn section<Row>(text: &mut String, title: &str, columns: &[Column<'_, Row>], row
     }
 }
 
-/// About three digits.
 fn figure(value: f64) -> String {
     match value {
         v if v >= 100.0 => format!("{v:.0}"),

@@ -35,7 +35,6 @@ impl RandomRoutes {
         NextHopId::from_answer(1 + self.0.u32() % 5000)
     }
 
-    /// An address near one of a few places, so that routes nest.
     fn address(&mut self) -> u128 {
         let place = (self.0.u64() % 64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let noise = self.0.u64() >> self.0.between(8, 51);
@@ -62,7 +61,6 @@ impl RandomRoutes {
 }
 
 impl Cycle {
-    /// A cycle whose tables vary by `routes` routes of each family, with `keys` keys of each.
     pub(crate) fn new(seed: u64, routes: u32, keys: usize) -> Self {
         let mut dice = RandomRoutes(Seeded::new(seed, 0));
         // Without compression of routes, so that the last delta restores the first table.

@@ -1,6 +1,5 @@
-//! `gpu-concurrent`: concurrent lookups and updates, by 1, 4, 8 and 16 readers, both families, in every mode, with repeated rebuilds. Every
-//! answer is checked against the generations between its submit and its collect. `lpm_gpu::hardware` lists the assumptions about a GPU and
-//! the run that tests each.
+//! `gpu-concurrent`: concurrent lookups and updates in every mode, with repeated rebuilds. Every answer is checked against the generations
+//! between its submit and its collect. `lpm_gpu::hardware` lists the assumptions about a GPU and the run that tests each.
 //!
 //! | module | contents |
 //! |---|---|
@@ -121,7 +120,6 @@ fn run(options: &ConcurrentOptions) -> anyhow::Result<bool> {
     report.finish()
 }
 
-/// Memory of `device` in use by all processes, bytes.
 fn used_bytes(device: u32) -> Result<u64, GpuError> {
     lpm_gpu::cu::Device::open(device)?.used_bytes()
 }

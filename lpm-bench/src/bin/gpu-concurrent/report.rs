@@ -109,7 +109,6 @@ impl<'a> ConcurrencyReport<'a> {
         self.rows.push(row);
     }
 
-    /// Writes the JSON; returns whether everything was right.
     pub(crate) fn finish(&self) -> anyhow::Result<bool> {
         if let Some(path) = self.json {
             if self.is_quiet() {

@@ -14,7 +14,6 @@ const BATCH_LIMIT: Duration = Duration::from_secs(20);
 /// Limit of measured submits a reader, which bounds memory.
 const TIMED_MAX: usize = 1 << 20;
 
-/// Shared state of the threads.
 #[derive(Default)]
 struct SharedState {
     started: AtomicU64,
@@ -30,7 +29,6 @@ struct ReaderCounts {
     submit_ns: Vec<u64>,
 }
 
-/// Runs the engine, mode and readers of `row` over `cycle`, and records the results there.
 pub(crate) fn run(row: &mut Row, options: &ConcurrentOptions, cycle: &Cycle) -> Result<(), EngineError> {
     let parameters =
         EngineOptions::of(&[("mode", &row.mode), ("headroom", "0"), ("device", &row.device.to_string())]);
@@ -84,7 +82,6 @@ pub(crate) fn run(row: &mut Row, options: &ConcurrentOptions, cycle: &Cycle) -> 
     failed.map_or(Ok(()), Err)
 }
 
-/// Applies `delta` to `rib`, which has all routes of the engine.
 fn update_rib(rib: &mut Rib, delta: &FibDelta) {
     delta.v4.iter().for_each(|change| _ = rib.v4.set(change.prefix, change.new));
     delta.v6.iter().for_each(|change| _ = rib.v6.set(change.prefix, change.new));
@@ -139,8 +136,7 @@ fn write(
     result
 }
 
-/// A reader that is made during the run, looks up, and is dropped: memory is allocated and freed, and a persistent kernel starts and ends
-/// while others run.
+/// A reader of a short time: memory is allocated and freed, and a persistent kernel starts and ends while others run.
 fn visit(
     writer: &dyn EngineWriter,
     cycle: &Cycle,

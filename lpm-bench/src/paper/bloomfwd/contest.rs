@@ -1,10 +1,8 @@
-//! The subjects of a figure: engines with an instruction set and parameters, over the routes of one family. Each is built, and its answers
-//! are checked, before it is measured.
+//! The subjects of a figure: engines with an instruction set and parameters, over the routes of one family, built and checked, then measured.
 //!
-//! Subjects take turns with the same keys, round after round, on any number of threads, so that variation of a shared host affects all
-//! equally; each point has the minimum and maximum of its rounds. Threads share the keys of a round as in the paper's OpenMP loops (`dynamic`,
-//! chunk 1: one call at a time), each pinned to a CPU. A rate is by wall time, from the first thread's start to the last one's end. Rounds
-//! alternate between the keys of both seeds.
+//! Subjects take turns with the same keys, round after round, so that variation of a shared host affects all equally. Threads share the keys of
+//! a round as in the paper's OpenMP loops (`dynamic`, chunk 1: one call at a time), each pinned to a CPU. A rate is by wall time, from the
+//! first thread's start to the last one's end. Rounds alternate between the keys of both seeds.
 
 use crate::paper::bench::{
     Bench, Family, Fault, Fed, Figure, Isa, KeySet, Result, RouteSet, Spread, Stream, Value, json, with,
@@ -74,8 +72,7 @@ impl ContestSubject {
         Self::new(name, engine, isa, &parameters)
     }
 
-    /// MIHT as in the paper: (16, 16) for IPv4, (32, 32) for IPv6, one key at a time without prefetches (section 5.1). And ours, with 64 keys
-    /// at a time.
+    /// The paper's, (16, 16) for IPv4 and (32, 32) for IPv6, one key at a time without prefetches (section 5.1); and ours, 64 keys at a time.
     pub(super) fn mihts() -> [Self; 2] {
         let parameters = [("k4", "16"), ("m4", "16"), ("k6", "32"), ("m6", "32")];
         let miht = |name: &str| Self::new(name.into(), miht::NAME, Isa::Scalar, &parameters);
@@ -130,8 +127,7 @@ impl FilledEngine {
     }
 }
 
-/// Builds `subjects` over the routes of `family` in `tables`, one a CPU at a time, and checks each on traffic from the table. A subject that
-/// refuses the table gets a row with the reason, and is left out.
+/// Builds `subjects`, one a CPU at a time, and checks each on traffic from the table. One that refuses the table gets a row with the reason.
 pub(super) fn build(
     bench: &Bench,
     figure: &mut Figure,
@@ -144,7 +140,6 @@ pub(super) fn build(
     let one = |subject: &ContestSubject| -> Result<FilledEngine> {
         let start = Instant::now();
         let table = Fed::filled(subject.engine(limit)?, &delta)?;
-        // Others may have been built at the same time.
         let (build_s, stats) = (start.elapsed().as_secs_f64(), table.writer.stats());
         let built = json!({"table_bytes": stats.table_bytes, "build_s": build_s});
         let fields = with(subject.fields(), built);
@@ -186,15 +181,13 @@ const WARM_SHARE: usize = 4;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LookupRate {
-    /// Millions of lookups a second, all threads together.
     pub(super) mlps: Spread,
     /// CPU seconds over wall seconds of a thread: below 1 other processes had its CPU.
     on_cpu: f64,
     pub(super) threads: usize,
 }
 
-/// Measures each of `built` on a stream with all CPUs, after a check of a sample. Adds the rates to graph `panel` at `x`, and a row of each
-/// with the fields of `more`.
+/// Measures each of `built` with all CPUs, after a check. Adds rates to graph `panel` at `x`, and rows with the fields of `more`.
 pub(super) fn show(
     bench: &Bench,
     figure: &mut Figure,
@@ -211,8 +204,7 @@ pub(super) fn show(
     Ok(())
 }
 
-/// Measures each of `built` on a stream with each number of threads in `counts`, in turn, after a check of a sample. Returns a rate for each
-/// subject and number of threads.
+/// Measures each of `built` with each number of threads in `counts`, in turn, after a check: a rate for each.
 pub(super) fn run_counts(
     bench: &Bench,
     figure: &mut Figure,

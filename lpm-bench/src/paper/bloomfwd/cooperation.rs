@@ -1,7 +1,6 @@
 //! Figures 9 and 10: two engines that share each batch (section 4.4), by size of the batch and by share.
 //!
-//! The paper pairs a Xeon Phi behind PCIe with a CPU. Here the first engine is a helper thread with a separate AVX-512 unit over the same
-//! table, and the second the calling thread. With a GPU there is a second pair: GPU and CPU.
+//! The paper pairs a Xeon Phi behind PCIe with a CPU. Here a helper thread with an AVX-512 unit, or a GPU, is paired with the calling thread.
 
 use super::contest::ContestSubject;
 use crate::keys::KeySet;
@@ -40,7 +39,6 @@ fn pairs(bench: &Bench, figure: &mut Figure) -> Vec<Pair> {
     pairs
 }
 
-/// An engine of `subject`, filled, and checked on `keys` in batches of `batch` keys.
 fn ready(
     bench: &Bench,
     figure: &mut Figure,
@@ -68,7 +66,6 @@ fn coop(
     if let Some(split) = split {
         subject = subject.with("split", &split);
     }
-    // Helper threads have all CPUs except the caller's.
     let cpus: Vec<_> = crate::cpus_allowed().iter().skip(1).map(usize::to_string).collect();
     if !cpus.is_empty() {
         subject = subject.with("cpus", &cpus.join(","));
@@ -102,8 +99,7 @@ fn take_turns(bench: &Bench, keys: &Stream, engines: &mut [Fed], turns: &[Turn])
 }
 
 impl Turn {
-    /// One measurement with new readers, since the helper thread of an idle reader of `coop` would disturb others. The caller of `coop` runs
-    /// on the first CPU of this process, the helper on another one if possible.
+    /// With new readers, since the helper thread of an idle reader of `coop` would disturb others. Its caller runs on this process's first CPU.
     fn measure(&self, bench: &Bench, fed: &mut Fed, keys: &KeySet) -> Result<Driven> {
         let (slots, batch) = (self.slots, self.batch.min(keys.len()));
         let load = Load { keys, batch, slots, seconds: bench.args.seconds() };

@@ -29,8 +29,7 @@ fn prefixes(tables: &RouteSet) -> ([u64; 3], [u64; 2]) {
     ([count(0..=20), count(21..=24), count(25..=32)], [after[0], after[1]])
 }
 
-/// Table 3: prefixes before and after expansion. The engine's direct array, entries and filters are counted, too; each difference counts as
-/// a wrong answer.
+/// Table 3. The engine's direct array, entries and filters are counted, too; each difference is a wrong answer.
 pub(super) fn table_3(bench: &Bench, figure: &mut Figure) -> Result<()> {
     if bench.main_set(Family::V4).is_none() {
         return figure.without(Family::V4);
@@ -143,7 +142,6 @@ const KNUTH: &str = "Knuth + Knuth";
 const KNUTH_ODD: &str = "Knuth + Knuth, odd buckets";
 const H2: &str = "H2 + H2";
 
-/// Every pair of hash functions, two of them also in our form, and the engine `bloom`.
 fn subjects(bench: &Bench, isa: Isa, percent: f64) -> Vec<ContestSubject> {
     let vectorised = HashName::ALL.into_iter().filter(|hash| hash.is_vectorised());
     // In a quick run, scalar code has only the pairs of a function with itself.

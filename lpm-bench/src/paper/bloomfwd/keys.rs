@@ -17,7 +17,6 @@ fn reserved() -> Vec<Prefix4> {
     RESERVED.split(' ').filter_map(v4).collect()
 }
 
-/// The addresses for keys of a matching ratio.
 pub(super) struct Space {
     /// The routes, without the default route and those that overlap reserved addresses.
     prefixes: Vec<Prefix4>,
@@ -60,8 +59,7 @@ impl Space {
         start.wrapping_add(u32::try_from(at - before).unwrap_or(0))
     }
 
-    /// Draws `count` keys, of which `percent` percent match a prefix: evenly over the prefixes, and evenly over the unmatched addresses. `None`
-    /// if addresses of a needed kind are missing.
+    /// Keys of which `percent` percent match, evenly over the prefixes, the others over unmatched addresses. `None` if a kind is missing.
     pub(super) fn keys(&self, percent: u32, count: usize, seed: u64) -> Option<KeySet> {
         if percent > 0 && self.prefixes.is_empty() || percent < 100 && self.unmatched() == 0 {
             return None;

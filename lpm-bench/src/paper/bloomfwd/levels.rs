@@ -1,9 +1,7 @@
-//! DPCPE's levels for IPv6. Table 4: expanded prefixes by the number of levels, for the paper's greedy choice and for the optimum. Figures 7
-//! and 8: lookup rates by the number of levels.
+//! DPCPE's levels for IPv6. Table 4: expanded prefixes for the paper's greedy choice and for the optimum. Figures 7 and 8: lookup rates.
 //!
-//! Properties of the table are checked: prefix capture only removes prefixes, fewer levels never make fewer prefixes, 64 is always a level,
-//! the optimum is no worse than the greedy choice, and greedy levels include the levels for fewer. For figures 7 and 8 tables of these levels
-//! are built and their answers checked.
+//! Properties are checked: prefix capture only removes prefixes, fewer levels never make fewer prefixes, 64 is always a level, the optimum is
+//! no worse than the greedy choice, and greedy levels include the levels for fewer.
 
 use super::contest::{ContestSubject, FilledEngine, build, leaders, show};
 use super::{MLPS, PAPER_V6, isas, rows_of, stand_in};
@@ -189,7 +187,6 @@ fn bloomfwd(isa: Isa, levels: Option<u32>) -> ContestSubject {
     }
 }
 
-/// The same with optimal levels instead of the paper's, if there is an expansion.
 fn with_optimum(isa: Isa, levels: Option<u32>) -> Option<ContestSubject> {
     levels.map(|_| bloomfwd(isa, levels).with("dpcpe", &"optimum"))
 }

@@ -8,7 +8,6 @@ use std::time::Instant;
 /// Limit of the elements of each array for the bandwidth: 128 MB.
 const ELEMENTS_MAX: usize = 16 << 20;
 
-/// Table 1: this host, where the paper has two Xeon Phi.
 pub(super) fn table_1(bench: &Bench, figure: &mut Figure) -> Result<()> {
     figure.name_places(["this host", "Phi 7120P", "Phi 7250"]);
     bench.show_progress("measures the memory bandwidth");

@@ -50,7 +50,6 @@ pub(super) fn figure_2(bench: &Bench, figure: &mut Figure) -> Result<()> {
     Ok(())
 }
 
-/// The lookup rate of `subjects` over `set` on each of `streams` at its position.
 fn by_keys(
     bench: &Bench,
     figure: &mut Figure,

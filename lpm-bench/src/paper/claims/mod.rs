@@ -7,9 +7,8 @@
 //! - | SECTION | WHAT | NUMBER | UNIT | RULE | test FILE NAME
 //! - | SECTION | WHAT | NUMBER | UNIT | RULE | why it cannot be made here
 //! ```
-//! FIGURE is the id of the figure with this number (`fig09`), and WHAT the words under which that figure records ours. `PANEL at X` is
-//! the position of the number's mark in the figure. `test FILE NAME` is a test that fails if ours is another number. A line that
-//! begins with `#` is a comment.
+//! FIGURE is the id of the figure (`fig09`), and WHAT the words under which it records ours. `PANEL at X` is the position of the number's mark.
+//! `test FILE NAME` is a test that fails if ours is another number.
 
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -60,7 +59,6 @@ pub(crate) enum Verdict {
 }
 
 impl Rule {
-    /// The rules by their words in the files, each with its meaning.
     pub(crate) fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
         include_str!("rules.txt").lines().filter_map(|line| line.split_once(" : "))
     }
@@ -167,7 +165,6 @@ pub(crate) struct Judged {
 }
 
 impl Judged {
-    /// Judges `claim` by the first of `ours` that has a value.
     pub(crate) fn new(claim: Claim, ours: Vec<Ours>) -> Self {
         let value = ours.iter().find_map(|one| one.value).filter(|value| value.is_finite());
         let near = |value: f64| {

@@ -1,7 +1,5 @@
-//! `lpm-bench paper engines`: every engine and every table of DPDK, each in its best instruction set, on the same keys of a full table of
-//! each family: lookups by the size of the table, and lookups during updates. No paper has this comparison.
-//!
-//! The measurements run `lpm-bench lookup` and `lpm-bench update` as separate processes, since DPDK never releases its memory and CPU.
+//! `lpm-bench paper engines`: every engine and every table of DPDK, each in its best instruction set, on the same keys of a full table: lookups
+//! by the size of the table, and during updates. They run in separate processes, since DPDK never releases its memory and CPU.
 
 use super::bench::{
     Bench, DataSet, DeviceNeed, Family, Fault, Figure, Known, Panel, Paper, Result, Spread, Value, json,
@@ -99,7 +97,6 @@ fn measure(
     line.extend(["--json".into(), json.display().to_string()]);
     line.extend(options.iter().map(|option| (*option).to_owned()));
     bench.show_progress(format!("lpm-bench {}", line.join(" ")));
-    // Removes the output of an earlier run.
     let _ = std::fs::remove_file(&json);
     let program = std::env::current_exe().map_err(|why| Fault::Measurement(why.to_string()))?;
     let done = Command::new(program).args(&line).stdin(Stdio::null()).output();

@@ -1,6 +1,5 @@
-//! Loads of the lookup kernels, counted by these kernels in plain Rust, so no device is needed. Figure 6: memory transactions of a warp by
-//! step; the paper explains GAMT's speed by fewer transactions than GALE's, in spite of more steps (section 4.1). Also GALE's two stages
-//! separately, and the poster's single stage.
+//! Loads of the lookup kernels, counted without a device. Figure 6: memory transactions of a warp by step; the paper explains GAMT's
+//! speed by fewer transactions than GALE's, in spite of more steps (section 4.1). Also GALE's two stages, and the poster's single one.
 
 use super::host_tables::{TableKind, load};
 use crate::paper::bench::{
@@ -249,7 +248,6 @@ mod tests {
     use fib::Prefix4;
     use std::collections::BTreeSet;
 
-    /// The figure's numbers of random traffic by definition: the set of pieces that the lanes load.
     #[test]
     fn transactions_are_the_pieces_that_brute_force_finds() {
         let bench = bench("--generate v4=3000 --keys 640", &PAPER);
@@ -317,7 +315,6 @@ mod tests {
         let mut table = GaleTable::new(GaleOptions::default()).unwrap();
         load(&mut table, &rib.v4).unwrap();
         let device = GaleModel::new(&table.image(&rib.v4));
-        // Both halves of the /24 with a /25, its neighbour, and no route.
         assert_eq!(loads_a_key(&device, &[0x0a01_0201, 0x0a01_0281, 0x0a01_0301, 0x0b00_0000]), 1.5);
     }
 }

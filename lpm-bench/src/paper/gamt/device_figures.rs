@@ -1,5 +1,4 @@
-//! Figures that need a device, except for the lines of CPU engines: lookup speed by batch, data, configuration and update rate; latency by
-//! streams.
+//! Figures that need a device, except for the lines of CPU engines.
 
 use super::subjects::{
     FORMS, FigureEngine, GALE, GALE_PAPER, GAMT, GAMT_PAPER, GAMT6, MAMT, MAMT_VECTORS, Measured,
@@ -241,7 +240,6 @@ pub(super) fn figure_18(bench: &Bench, figure: &mut Figure) -> Result<()> {
     for (name, streams, below) in
         [(GAMT.name, 12.0, ", below"), (GALE.name, 18.0, ""), (GAMT6.name, 16.0, "")]
     {
-        // The fastest number of streams whose mean latency stays below the paper's limit.
         let quick = latency.points(name).iter().filter(|point| point.y.median < 100.0);
         let fast = quick.filter_map(|point| Some((point.x, speed.value_at(name, point.x)?)));
         let best = fast.max_by(|a, b| a.1.total_cmp(&b.1));

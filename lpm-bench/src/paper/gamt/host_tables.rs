@@ -75,12 +75,10 @@ impl UpdatedTable {
         }
     }
 
-    /// Applies `changes`, which the routes already have.
     fn apply(&mut self, changes: &[Change<u32>]) -> Result<Due> {
         self.table.apply(changes, &self.rib.v4, usize::MAX).map_err(Fault::refused_by(self.kind.name()))
     }
 
-    /// Takes the steps of update `update` and completes it.
     fn take_steps(&mut self, update: u64) -> Vec<UpdateStep> {
         let steps = self.table.take_steps(update, &self.rib.v4);
         self.table.reclaim(update);
@@ -92,7 +90,6 @@ impl UpdatedTable {
     }
 }
 
-/// Fills the empty `table` with `routes`, ready for an image.
 pub(in crate::paper) fn load<K: Key>(
     table: &mut dyn HostTable<K>,
     routes: &RibTable<K>,
@@ -122,7 +119,6 @@ pub(super) struct Case<'a> {
 }
 
 impl Case<'_> {
-    /// Each data set with IPv4 routes, by each kind of next hop, from each start.
     fn all(bench: &Bench) -> Vec<Case<'_>> {
         let mut all = Vec::new();
         for set in bench.sets(Family::V4) {
@@ -144,7 +140,6 @@ impl Case<'_> {
         self.set.deltas(Family::V4, size, self.hops, self.start)
     }
 
-    /// The fields of a row: updates of the stream, effective ones, and the share of the others.
     pub(super) fn fields(&self, deltas: &Deltas) -> Value {
         let updates = self.set.updates_of(Family::V4).count();
         json!({
@@ -361,7 +356,6 @@ mod tests {
         }
     }
 
-    /// Additional work slows a pass down, and the speed of the paper's claim is the fastest case's.
     #[test]
     fn off_line_speeds_are_changes_over_their_time() {
         let figure = PAPER.make("fig13", &bench("--quick --generate v4=300", &PAPER)).unwrap();

@@ -1,5 +1,4 @@
-//! Lookup kernels alone, with keys and answers on the device, by its own clock. The paper has no such figure, since its bus was less slow
-//! compared with its kernels; today the bus hides the differences between structures.
+//! Lookup kernels alone, with keys and answers on the device, by its own clock: today the bus hides the differences between structures.
 
 use super::host_tables::load;
 use crate::keys::KeySet;
@@ -69,7 +68,6 @@ impl Launcher {
         }
     }
 
-    /// Fills `table` with `routes`, and copies it to the device.
     fn load<K: Key, T: HostTable<K>>(
         &mut self,
         table: Result<T, EngineError>,
@@ -129,7 +127,6 @@ impl Launcher {
     }
 }
 
-/// Each structure's kernels on the main tables, on random and on table traffic.
 pub(super) fn table(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let traffics = [Traffic::Random, Traffic::Table];
     figure.name_places(&traffics);
@@ -156,7 +153,6 @@ pub(super) fn table(bench: &Bench, figure: &mut Figure) -> Result<()> {
     Ok(())
 }
 
-/// The kernels for tables that are updated, on random traffic, by the size of their blocks.
 pub(super) fn by_block_size(bench: &Bench, figure: &mut Figure) -> Result<()> {
     let mut launcher = Launcher::open(bench.args.device())?;
     for family in [Family::V4, Family::V6] {

@@ -1,5 +1,4 @@
-//! Figures 11 and 15: lookup speed and memory by the number of levels. Memory, and the speed of MAMT, the paper's comparison on the CPU, need
-//! no device.
+//! Figures 11 and 15: lookup speed and memory by the number of levels. Memory, and MAMT's speed on the CPU, need no device.
 
 use super::device_figures::{BATCH, IN_FLIGHT};
 use super::kernels::{Launcher, THREADS};
@@ -15,7 +14,6 @@ use std::ops::RangeInclusive;
 
 /// Units of a memory transaction: 128 bytes, as in the paper.
 const TRANSACTION_UNITS: u64 = 32;
-/// The line of a trie's memory by the paper's formula.
 const PAPER_BYTES: &str = "levels x array width, as the paper counts";
 
 /// Bytes per prefix of a trie with `levels` levels: by the paper's formula, and as the sum of the levels' units.
@@ -37,8 +35,7 @@ fn census(set: &DataSet, family: Family) -> Census {
     }
 }
 
-/// Figures 11 and 15: lookup speed (the first graph), memory, and the speed of the kernel alone, by the number of levels. `parameter` sets
-/// the number of levels.
+/// `parameter` sets the number of levels. The first graph is lookup speed, then memory, and the speed of the kernel alone.
 fn by_levels(
     bench: &Bench,
     figure: &mut Figure,
@@ -133,7 +130,6 @@ mod tests {
     use fib::{Key, RibTable};
     use lpm_gpu::gamt::GamtTable;
 
-    /// The bytes of a trie that was built with these levels: by the paper's formula, and of its units.
     fn built<K: Key>(levels: u8, routes: &RibTable<K>) -> [f64; 2] {
         let mut table =
             GamtTable::<K>::new(GamtOptions { levels: Some(levels), ..GamtOptions::default() }).unwrap();

@@ -74,7 +74,6 @@ struct Grown {
     rebuilds: u64,
 }
 
-/// Applies `deltas` to a GAMT trie, whose memory becomes the line `name`.
 fn grow(figure: &mut Figure, name: &str, layout: Layout, case: &Case<'_>, deltas: &Deltas) -> Result<Grown> {
     let (rib, [forward, _]) = (case.routes(), deltas.updates_v4());
     let options = GamtOptions { layout, levels: Some(LEVELS), ..GamtOptions::default() };

@@ -12,8 +12,7 @@
 //! | `device_figures` | figures that need a device, except for MAMT's lines |
 //! | `levels` | speed and memory by the number of levels; memory, and MAMT's lines, need no device |
 //!
-//! Without a device, a figure that needs one is skipped with a message, and its file says so. The paper used a Tesla C2075 with PCIe 2, so
-//! only the shapes of its curves are comparable with this host's.
+//! Without a device, a figure that needs one is skipped with a message. The paper used a Tesla C2075 with PCIe 2: only shapes are comparable.
 
 mod accesses;
 mod device_figures;

@@ -30,12 +30,10 @@ const fn on_device(name: &'static str, engine: &'static str, parameters: Paramet
     FigureEngine { engine, family: Family::V4, name, isa: None, parameters, is_papers: false }
 }
 
-/// `as_here` in the form of its paper.
 const fn of_paper(as_here: FigureEngine, name: &'static str, parameters: Parameters) -> FigureEngine {
     FigureEngine { name, parameters, is_papers: true, ..as_here }
 }
 
-/// The algorithm of `on_device` on the CPU.
 const fn on_cpu(on_device: FigureEngine, engine: &'static str, isa: Isa, name: &'static str) -> FigureEngine {
     FigureEngine { engine, isa: Some(isa), name, ..on_device }
 }
@@ -125,8 +123,7 @@ pub(super) fn in_flight(batch: usize, wanted: u16) -> u16 {
     wanted.min(fit).max(2)
 }
 
-/// Readers, each on a thread, with `slots` batches of `batch` keys in flight. A large batch is divided among threads, since one core cannot
-/// copy keys as fast as the bus transfers them.
+/// A reader a thread, with `slots` batches of `batch` keys in flight. One core cannot copy a large batch as fast as the bus.
 pub(super) struct ReaderGroup {
     pub(super) readers: Vec<Box<dyn EngineReader>>,
     batch: usize,

@@ -293,7 +293,6 @@ mod tests {
     fn the_texture_is_the_poster_s() {
         let side = SIDE.0 as usize;
         assert_eq!((DIRECT_UNITS, side * side, SIDE), (16_777_216, DIRECT_UNITS, (4096, 12)));
-        // A bijection of 24 bits, with coordinates of 12 bits.
         for (_, order) in ORDERS {
             let mut bits: Vec<_> = (0..24).map(|bit| word(order(1 << bit))).collect();
             bits.sort_unstable();

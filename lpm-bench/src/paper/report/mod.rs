@@ -1,7 +1,6 @@
 //! `lpm-bench report`: the figures of all papers, and one page of every number that they state.
 //!
-//! Each paper's figures are made as by `lpm-bench paper`, in a separate folder. The page and `report.json` are built from their files, so
-//! `--resume` continues an interrupted report.
+//! The page and `report.json` are built from the figures' files, so `--resume` continues an interrupted report.
 
 mod page;
 
@@ -76,7 +75,6 @@ struct ReportFigure {
 }
 
 impl DocumentReport {
-    /// From the files in `folder` and the document's numbers.
     fn read(
         name: String,
         paper: &'static Paper,
@@ -123,7 +121,6 @@ impl ReportClaim {
     }
 }
 
-/// The identity of a claim across reports.
 fn key(document: &str, judged: &Value) -> String {
     format!("{document} {} {}", judged["section"], judged["what"])
 }
@@ -149,9 +146,6 @@ fn numbers(path: &Path) -> Result<HashMap<String, f64>> {
     Ok(numbers)
 }
 
-///
-/// # Errors
-/// As `lpm-bench paper`; [`Fault::Usage`] when the older report cannot be read.
 pub(crate) fn run(args: &ReportArgs) -> Result<u8> {
     let before = args.against.as_deref().map_or_else(|| Ok(HashMap::new()), numbers)?;
     let mut code = 0;
