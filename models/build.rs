@@ -1,5 +1,4 @@
-//! Sets `cfg(model)`, which marks this crate as compiling protocols for a model checker. It leaves out the unit tests
-//! of these files, which use real threads.
+//! Sets `cfg(model)`, which leaves out the unit tests of the files that this crate compiles for a model checker: they use real threads.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -1,4 +1,2 @@
 //! Models of the protocols between threads: the production files themselves, compiled over a model checker's types.
-//!
-//! This library is empty; the tests hold everything. Each test target has a module `sync` that replaces the production
-//! crates' module, and includes their files by `#[path]`.
+//! Each test target has a module `sync` that replaces the production crates' module, and includes their files by `#[path]`.

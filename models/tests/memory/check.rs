@@ -88,8 +88,7 @@ thread_local! {
 /// Preemptions per execution, unless `FWD_MODELS=full`: loom's authors found two or three enough for most defects.
 const PREEMPTIONS: usize = 2;
 
-/// Checks that `model` holds, and that it fails when any ordering or fence of the production code is weakened. `spare`
-/// lists exceptions: the text of a source line that this model does not need, and the reason.
+/// Checks that `model` holds, and fails when any ordering or fence of the production code is weakened, except `spare`: source line, reason.
 pub(crate) fn check(model: fn(), spare: &[(&str, &str)]) {
     WEAK.set(None);
     SEEN.take();
@@ -134,7 +133,6 @@ pub(crate) fn holds(model: fn()) {
     assert!(SEEN.take().is_empty(), "there is an ordering: `check` weakens it");
 }
 
-/// Checks that `model`, which omits a step of the protocol, fails.
 pub(crate) fn check_fails(model: fn()) {
     WEAK.set(None);
     let error = run(model).expect_err("a step was left out, and nothing fails");

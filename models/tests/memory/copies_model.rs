@@ -59,7 +59,6 @@ fn wait_before_flip(copies: &Copies<Copy>, epochs: &Epochs, generation: usize) {
     copies.spare().write(generation);
 }
 
-/// `readers` threads run `batches` batches each while `generations` updates are applied.
 fn model(write: Write, readers: usize, batches: usize, generations: usize) {
     let (epochs, copies) = (Epochs::default(), Arc::new(Copies::new([Copy::default(), Copy::default()])));
     let threads: Vec<_> = (0..readers)

@@ -1,5 +1,4 @@
-//! The parts of `lpm-gpu` that `lpm-gpu/src/cu/shared.rs` depends on, without a driver: memory of this process, which
-//! model threads read as a device would.
+//! The driver's part of `lpm-gpu/src/cu/shared.rs` without a driver: memory of this process, which model threads read as a device would.
 
 #[path = "../../../lpm-gpu/src/cu/shared.rs"]
 pub(crate) mod shared;
@@ -12,7 +11,6 @@ pub(crate) use shared::Shared;
 pub(crate) mod device {
     use super::reclaim::DriverMemory;
 
-    /// The only device; it does nothing.
     #[derive(Clone, Debug)]
     pub struct Device;
 
@@ -31,7 +29,6 @@ pub(crate) mod reclaim {
     #[derive(Clone, Copy)]
     pub(crate) struct HostMemory {
         pub(crate) host: RawHandle<*mut std::ffi::c_void>,
-        /// Unused, because models use no addresses.
         pub(crate) mapped: u64,
     }
 

@@ -1,6 +1,5 @@
-//! The doorbell of persistent kernels. The host's side is production code; the device's side is a [`ModelBlock`], which
-//! follows `serve` of `lpm-gpu/kernels/common.cuh`. One model thread represents a block, because `sync_block` orders
-//! the threads of a block.
+//! The doorbell of persistent kernels: the host's production code, and a [`ModelBlock`] that follows `serve` of `kernels/common.cuh`. One model
+//! thread represents a block, because `sync_block` orders the threads of a block.
 
 use crate::check::{check, check_fails};
 use crate::cu::{Device, Shared, memory};
@@ -8,7 +7,6 @@ use crate::doorbell::{BatchNumber, Doorbells, Request};
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::thread;
 
-/// Word offsets of `struct Slot`.
 const DOORBELL: usize = 0;
 const WORDS: usize = 2;
 const HEADER: usize = 3;
@@ -16,7 +14,6 @@ const KEYS: usize = 4;
 const RAW: usize = 5;
 const STOP: u32 = u32::MAX;
 
-/// A step of the kernel that the model's block omits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lacks {
     Nothing,
@@ -26,7 +23,6 @@ enum Lacks {
     LastBell,
 }
 
-/// A block that serves one slot.
 struct ModelBlock {
     control: Shared<u64>,
     done: Shared<u32>,
@@ -92,7 +88,6 @@ fn model(parts: usize, batches: u32, first: u32, lacks: Lacks) {
     let shared = |len| Shared::<u32>::new(&Device, len).unwrap();
     let (done, keys, raw) = (shared(parts), shared(parts), shared(parts));
     let control = Shared::<u64>::new(&Device, Doorbells::control_words(1)).unwrap();
-    // The state after `first` batches.
     control.atomics()[DOORBELL].store(first.into(), Ordering::Relaxed);
     done.atomics().iter().for_each(|done| done.store(first, Ordering::Relaxed));
     let begin = |part| {
@@ -101,8 +96,7 @@ fn model(parts: usize, batches: u32, first: u32, lacks: Lacks) {
         let block = ModelBlock { control, done, keys, raw, part, served: first, lacks, ends_after };
         thread::spawn(move || block.serve())
     };
-    // Several blocks that spin concurrently have too many executions. Such blocks start when the bell has rung, and do
-    // not wait for a stop.
+    // Several blocks that spin concurrently have too many executions: they start when the bell has rung, and wait for no stop.
     let mut blocks: Vec<_> = if parts == 1 { vec![begin(0)] } else { Vec::new() };
     let (doorbells, mut last) =
         (Doorbells::new(control.clone(), done.clone(), parts), BatchNumber::numbered(first));
@@ -167,7 +161,6 @@ fn the_kernel_is_the_one_that_the_model_follows() {
     let from = source.find("struct alignas(64) Slot").unwrap();
     let code: String =
         source[from..].lines().map(|line| line.split("//").next().unwrap_or_default().trim()).collect();
-    // FNV-1a.
     let digest = code
         .bytes()
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));

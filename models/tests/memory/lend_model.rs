@@ -1,5 +1,4 @@
-//! A batch lent to other threads: each key is looked up exactly once, the owner returns only when no thread works on
-//! the batch any more, and the terms of the loan do not change while a grain is looked up.
+//! A batch lent to other threads: each key is looked up once, the owner returns only when no thread works on it, and terms do not change.
 
 use crate::check::check;
 use crate::lend::{Missing, Rules, Worker, board};
@@ -14,7 +13,7 @@ const GRAIN: usize = 256;
 struct Access(Arc<[UnsafeCell<()>]>);
 
 impl Access {
-    /// Answers the keys of a loan; the upper half of a key is the loan's number.
+    /// The upper half of a key is the loan's number.
     fn answer(&self, keys: Keys<'_>, out: &mut [NextHopId]) -> bool {
         let Keys::V4(keys) = keys else { panic!("keys of IPv6") };
         self.0[(keys[0] as usize % 0x1_0000) / GRAIN].with_mut(|_| ());
@@ -26,8 +25,7 @@ impl Access {
     }
 }
 
-/// A worker that polls `looks` times for work. Without helping, each poll waits until there was work. The worker is
-/// returned, since the owner gives up on a worker that is dropped.
+/// A worker that polls `looks` times, and is returned: the owner gives up on a dropped one. Without helping, each poll waits for work.
 fn work(mut worker: Worker, access: &Access, looks: usize, helps: bool) -> Worker {
     for _ in 0..looks {
         while !worker.work(|keys, out| access.answer(keys, out)) && !helps {
@@ -37,7 +35,6 @@ fn work(mut worker: Worker, access: &Access, looks: usize, helps: bool) -> Worke
     worker
 }
 
-/// `loans` loans of two grains, cut at `cut`, to `workers` workers.
 fn model(workers: usize, loans: usize, cut: usize, helps: bool) {
     const LEN: usize = 2 * GRAIN;
     let rules = Rules { helps, patience: Duration::MAX };

@@ -45,10 +45,8 @@ mod lend;
 #[path = "../../../lpm-core/src/retire.rs"]
 mod retire;
 
-/// The models do not check single stores.
 mod publish {
     pub(crate) fn report<T>(_: &T) {}
 }
 
-/// `lpm-gpu/src/cu`: memory shared by host and device, over memory of this process.
 mod cu;

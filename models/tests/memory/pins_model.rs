@@ -1,5 +1,4 @@
-//! Grace pins of `lpm-gpu`: memory that an update unlinked is reused only when every batch that was submitted before
-//! the update was finished has been collected.
+//! Grace pins: unlinked memory is reused only when every batch that was submitted before the update was finished has been collected.
 
 use crate::check::{check, check_fails};
 use crate::grace::{GracePeriods, Pins};
@@ -14,7 +13,6 @@ struct PinnedTables {
 }
 
 impl PinnedTables {
-    /// A batch, from submit to collect, as in `engine/reader.rs`.
     fn batch(&self, pins: &Pins) {
         pins.pin(0);
         let table = self.in_service.load(Ordering::Acquire);

@@ -42,7 +42,6 @@ enum Reads {
     Each,
 }
 
-/// The writer's step after it has replaced a value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Writes {
     Retires,

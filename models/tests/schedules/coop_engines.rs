@@ -26,7 +26,6 @@ pub(crate) enum Trouble {
     Apply,
 }
 
-/// The state of an engine, shared by its writer and all readers.
 pub(crate) struct EngineState {
     name: &'static str,
     trouble: Trouble,

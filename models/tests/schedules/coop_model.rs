@@ -1,5 +1,4 @@
-//! `coop` while one of its halves fails: every lookup is answered, each answer is from a generation that was current
-//! between submit and collect, one half stays in service, and threads end.
+//! `coop` while a half fails: each answer is from a generation between submit and collect, one half stays in service, and threads end.
 
 use crate::check::{InjectedFault, check, check_fails};
 use crate::coop::params::CoopParams;
@@ -15,7 +14,6 @@ use std::task::Poll;
 
 /// Keys of a batch: enough to be cut in two, too few for a profile.
 const KEYS: usize = 48;
-/// Concurrent readers, deltas, and rounds of each reader.
 const READERS: usize = 2;
 const DELTAS: u64 = 2;
 const ROUNDS: usize = 2;
@@ -27,7 +25,6 @@ struct Deltas {
 }
 
 impl Deltas {
-    /// Checks the answers of a finished call that began when `oldest` deltas were done.
     fn check(&self, keys: &[u32], answers: &[NextHopId], oldest: u64) {
         let newest = self.begun.load(Ordering::SeqCst);
         assert_eq!(keys.len(), answers.len());
@@ -38,7 +35,6 @@ impl Deltas {
     }
 }
 
-/// One lcore: synchronous lookups, then batches in slots.
 fn read(reader: &mut dyn EngineReader, deltas: &Deltas, first_key: u32) {
     let keys: Vec<u32> = (first_key..).take(KEYS).collect();
     for round in 0..ROUNDS {
@@ -150,8 +146,7 @@ fn second() {
     model(Some(Drive::Cpu), [Trouble::Never, one_of(&[Trouble::Refuses, Trouble::Apply])], PATIENT);
 }
 
-/// Both halves of each reader may refuse at the same time. The half that fails last then stays in service, and the
-/// caller gets its errors.
+/// If both halves refuse at the same time, the half that fails last stays in service, and the caller gets its errors.
 fn both() {
     let states = [0, 1].map(|_| EngineState::new("either", Trouble::Refuses, thread_rng().gen_range(0..3)));
     let params = CoopParams::from_options(&EngineOptions::default()).unwrap();

@@ -1,5 +1,4 @@
-//! `crate::datapath` around the pipeline's stages. Batches and the engine's slots are production code; packets, queues
-//! and the passes over a batch are reduced to what shows the fate of a packet.
+//! `crate::datapath` around the stages: batches and slots are production code, the rest is reduced to the fate of a packet.
 
 #[path = "../../../fwd-app/src/datapath/batch.rs"]
 pub(crate) mod batch;
@@ -36,7 +35,6 @@ impl EgressTable {
     }
 }
 
-/// Next hops are not counted.
 pub(crate) struct HopCounts;
 
 impl HopCounts {
@@ -56,7 +54,6 @@ impl PuntMarker {
 }
 
 pub(crate) mod punt {
-    /// No packet is punted.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) enum PuntCause {
         None,
@@ -71,7 +68,6 @@ pub(crate) mod rx {
     use super::{Batch, Counters};
     use shuttle::rand::{Rng, thread_rng};
 
-    /// No port goes out of use.
     pub(crate) struct PortQueues(());
 
     /// A queue of packets, each a sequence number: 1, 2, ..
@@ -162,7 +158,6 @@ pub(crate) mod verdict {
 }
 
 pub(crate) mod watch {
-    /// No packet is traced.
     #[derive(Debug, Default)]
     pub(crate) struct Watch;
 

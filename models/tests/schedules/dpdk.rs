@@ -2,7 +2,6 @@
 
 use crate::sync::time::Instant;
 
-/// Packets, which are numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Burst(pub(crate) Vec<u32>);
 

@@ -9,9 +9,8 @@
 //! `check` runs the models, `sync` and `channel` are the primitives over shuttle, `coop_engines` has engines that fail
 //! on demand; `dpdk`, `datapath` and `topology` replace the forwarder around its production files.
 //!
-//! Time advances with each read of the clock, so a thread may be late at any point. `FWD_MODELS=full` draws a hundred
-//! times as many schedules, from a new seed each time; the usual schedules come from a fixed seed. A failure prints a
-//! schedule for `shuttle::replay`.
+//! Time advances with each read of the clock, so a thread may be late at any point. `FWD_MODELS=full` draws a hundred times as many
+//! schedules, from a new seed each time; the usual schedules come from a fixed seed. A failure prints a schedule for `shuttle::replay`.
 
 #![expect(
     dead_code,
@@ -42,7 +41,6 @@ mod bloom {
     pub(crate) const NAME: &str = "bloom";
 }
 
-/// `dpdk_ffi`, and the other items of the forwarder that the pipeline names.
 mod dpdk;
 pub(crate) use dpdk::{Burst, simd, tsc};
 extern crate self as dpdk_ffi;

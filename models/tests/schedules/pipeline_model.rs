@@ -1,5 +1,4 @@
-//! Batches passed between lcores: no batch is lost or duplicated, packets of an input leave in order, and all stages
-//! end when rx stops, with any behaviour of the engine, and also when one stage ends early.
+//! Batches between lcores: no loss, no duplicates; inputs keep their order, and all stages end, also when one ends early.
 
 use crate::channel::{Receiver, Sender, bounded, full};
 use crate::check::{InjectedFault, check, check_fails};
@@ -27,8 +26,7 @@ const BATCH: usize = Burst::CAPACITY;
 type Travelling = Box<Batch>;
 type Channel = (Sender<Travelling>, Receiver<Travelling>);
 
-/// The stages of a pipeline with `senders` tx stages, as `topology/lcores.rs` wires them, and receivers that count the
-/// batches left behind by a stage that ended early.
+/// Stages as `topology/lcores.rs` wires them, with `senders` tx stages, and receivers that count the batches left behind.
 fn stages(
     senders: usize,
     trouble: Trouble,
@@ -108,8 +106,7 @@ fn reader(trouble: Trouble) -> Box<dyn EngineReader> {
     Engine(EngineState::new("engine", trouble, thread_rng().gen_range(0..4))).reader(4, BATCH).unwrap()
 }
 
-/// Runs one lcore per stage, and gives the engine stage the reader of another engine at some point. With `ends_early`,
-/// one lcore ends after a random number of polls, as a stage that panics does.
+/// Runs an lcore a stage, and changes the engine once. With `ends_early` one lcore ends after some polls, as a stage that panics does.
 fn model(senders: usize, trouble: Trouble, ends_early: bool) {
     let (control, wire) = (Arc::new(StageControl::default()), Wire::default());
     let swap = Arc::new(ReaderSwap::default());

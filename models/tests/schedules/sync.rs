@@ -48,7 +48,6 @@ pub(crate) mod atomic {
     }
 }
 
-/// A cell, without the checks of loom's.
 pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
 impl<T> UnsafeCell<T> {
