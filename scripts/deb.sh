@@ -29,7 +29,6 @@ while [ $# -gt 0 ]; do
   esac
 done
 
-# pmds PROGRAM : the field Depends for drivers and buses of the DPDK in PROGRAM.
 pmds() {
   local eal abi name any=""
   eal=$(ldd "$1" | grep -o 'librte_eal\.so\.[0-9]*') || die "$1 is not linked to DPDK's shared libraries"
@@ -76,7 +75,6 @@ describe() {
   local folder=$1
   cp -r "$TOP/scripts/package/debian" "$folder/debian"
   printf 'PMDS = %s\n' "$(pmds "$FWD_APP")" >"$folder/package.mk"
-  # The licence, in the form of debian/copyright.
   sed '1,/^Copyright/d; s/^$/./; s/^/ /' "$TOP/LICENSE-MIT" | sed '1d' >>"$folder/debian/copyright"
   cat >"$folder/debian/changelog" <<END
 fwd-app ($VERSION) $(. /etc/os-release && printf '%s' "$VERSION_CODENAME"); urgency=medium
@@ -92,7 +90,6 @@ units_of() { dirname "$(find "$1" -name fwd-app.service -path '*/systemd/system/
 # verify UNIT [FOLDER] : systemd accepts the unit; FOLDER has further units. As root, since without systemd it makes folders below /run.
 verify() { as_root env ${2:+SYSTEMD_UNIT_PATH="$2:"} systemd-analyze verify --man=no "$1"; }
 
-# check_package PACKAGE FOLDER : lintian reports nothing, and systemd accepts the units and rates them well confined.
 check_package() {
   local root=$2/unpacked units unit bad=0
   lintian --fail-on error,warning --allow-root "$1" || bad=1
@@ -109,7 +106,6 @@ check_package() {
   return "$bad"
 }
 
-# check_examples FOLDER : FRR and bird accept their configuration files, and systemd the units with their drop-ins.
 check_examples() {
   local examples=$TOP/scripts/package/examples units=$1/units daemon bad=0
   mkdir -p "$units"

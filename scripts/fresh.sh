@@ -49,7 +49,6 @@ work=$(cd "$work" && pwd)
 has rustc || die "needs the Rust toolchain, which the roots share"
 TOOLCHAIN=$(rustc --print sysroot)
 
-# make_base SUITE : a minimal root with sudo, made once, with this host's package archive and certificates.
 make_base() {
   local suite=$1 archive=http://deb.debian.org/debian keyring=() components=main
   if [[ $suite = noble || $suite = resolute ]]; then
@@ -62,7 +61,6 @@ make_base() {
   mv "$work/$suite.part.tar" "$work/$suite.tar"
 }
 
-# make_root SUITE USER : a fresh root in $work/root, with a clone in the user's home.
 make_root() {
   local suite=$1 user=$2 root=$work/root home=/root
   remove_root

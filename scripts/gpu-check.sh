@@ -35,7 +35,6 @@
 
 set -uo pipefail
 
-# Default seconds of a call of --run, and the limit of a pack in bytes.
 SECONDS_MAX=520
 PACK_BYTES_MAX=$((60 * 1024 * 1024))
 
@@ -58,8 +57,7 @@ die() {
 }
 has() { command -v "$1" >/dev/null 2>&1; }
 
-# check_names DIR: fails if the pack lacks a test binary, a filter matches no test, or a figure is unknown, so that a renamed test or
-# figure is not silently left out.
+# check_names DIR: fails if the pack lacks a test binary, a filter matches no test, or a figure is unknown, as after a renaming.
 check_names() {
   local dir=$1 entry test filter figure listed known
   listed=$(mktemp)
@@ -182,8 +180,7 @@ summarise() {
   mv "$out/summary.json.part" "$out/summary.json"
 }
 
-# step NAME LEAST MOST LOG COMMAND..: runs the command for at most MOST seconds or the time left, unless it has passed before or less than
-# LEAST seconds are left. Appends its output to LOG. If --seconds is below LEAST, the whole time is enough.
+# step NAME LEAST MOST LOG COMMAND..: at most MOST seconds or the time left, unless it has passed or less than LEAST (or --seconds) is left.
 step() {
   local name=$1 least=$2 most=$3 log=$4 before=$SECONDS rest=$((seconds - SECONDS)) limit status said
   shift 4

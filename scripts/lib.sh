@@ -1,6 +1,5 @@
 # shellcheck shell=bash
-# Sourced by the scripts in this folder: messages, and installation of packages for builds and tests, as root or with sudo. If everything is
-# installed it takes a fraction of a second and needs no privileges.
+# Sourced by the scripts in this folder: messages, and installation of packages for builds and tests, as root or with sudo.
 
 TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
@@ -12,8 +11,7 @@ die() {
 }
 has() { command -v "$1" >/dev/null 2>&1; }
 
-# skipped WHY : reports a check that is left out. With CI set it fails instead: there only a machine that cannot run a check may skip it,
-# and such checks do not call this function.
+# skipped WHY : reports a check that is left out. With CI set it fails: there only a check that a machine cannot run may be skipped.
 skipped() {
   note "SKIPPED: $*"
   [ -z "${CI:-}" ]
@@ -31,7 +29,6 @@ as_root() {
   fi
 }
 
-# apt_install NAME.. : installs packages without prompts; prints output only on failure.
 apt_install() {
   local log
   log=$(mktemp)
@@ -43,8 +40,7 @@ apt_install() {
   rm -f "$log"
 }
 
-# apt_source FOLDER PACKAGE..: the distribution's sources of these packages, in FOLDER; `--download-only` before the names leaves them
-# packed. Uses separate package lists.
+# apt_source FOLDER PACKAGE..: the distribution's sources, in FOLDER; `--download-only` before the names leaves them packed.
 apt_source() {
   local folder apt list
   folder=$(cd "$1" && pwd) apt=$folder/apt
@@ -78,8 +74,7 @@ find_libclang() {
   return 1
 }
 
-# libclang_packages : the packages with libclang and its headers, of the version of this release's libclang-dev. Only apt knows their
-# names: libclang1-14 on one release, libclang1-17t64 on another.
+# libclang_packages : libclang and its headers of one version. Only apt knows the names: libclang1-14, libclang1-17t64.
 libclang_packages() {
   local development
   development=$(apt-cache depends libclang-dev 2>/dev/null | sed -nE 's/^ *Depends: (libclang-[0-9]+-dev)$/\1/p')
@@ -122,7 +117,6 @@ need_packages() {
   pkg-config --exists libdpdk || die "pkg-config does not know libdpdk: is PKG_CONFIG_PATH set to another place?"
 }
 
-# Installs cargo through rustup, which reads the version in rust-toolchain.toml.
 need_rust() {
   local channel
   if ! has cargo && [ -f "$HOME/.cargo/env" ]; then
@@ -149,7 +143,6 @@ need_rust() {
   (cd "$TOP" && cargo --version >/dev/null 2>&1) || die "cargo does not run in $TOP: is Rust $channel installed?"
 }
 
-# need_all NAME.. : installs everything for builds and tests, and these packages.
 need_all() {
   need_packages "$@"
   need_rust

@@ -27,8 +27,7 @@ except ImportError:
 
 TOP = Path(__file__).resolve().parent.parent
 GOALS = (0.0, 0.001)
-# A link's rates, packets a second: a queue of 1024 packets is 1 % of a trial of a second at the lowest, and 5 ms at the highest, more than
-# Linux's time slice.
+# Packets a second: a queue of 1024 packets is 1 % of a trial of a second at the lowest, and 5 ms, more than a time slice, at the highest.
 RATES = (100_000, 200_000)
 
 

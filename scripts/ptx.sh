@@ -36,8 +36,7 @@ compile() {
   (cd "$KERNELS" && "$CLANG" "${FLAGS[@]}" "$1.cu" -o -) >>"$2"
 }
 
-# sound FILE: fails if the PTX uses local memory or calls, which are slow on every device, is not PTX 6.3 for sm_75, or does not state a
-# launch bound, so that the driver's compiler would choose the number of registers.
+# sound FILE: fails on local memory and calls, which are slow on every device, on other than PTX 6.3 for sm_75, and without a launch bound.
 sound() {
   local bad=0
   if grep -nE '\.local|__local_depot|\.extern|call(\.uni)? ' "$1" | grep -v '^[0-9]*:[[:space:]]*//'; then

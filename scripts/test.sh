@@ -17,16 +17,14 @@ set -uo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 STEPS=(fmt shell captures ptx build tests test clippy doc doctest isa smoke docs package server)
-# The steps whose results a step needs, and the steps that it only runs after. Compilers come first. The guest waits for emulated devices,
-# so it runs at the same time at a higher priority. Tests and smoke scripts poll queues and use timers, which fire late when they compete
-# for two CPUs, so they take turns. They leave a quarter of that time, which compilers take that nothing waits for: the kernel runs these
-# while a CPU has nothing else.
+# The steps that a step needs, or only runs after. The guest waits for emulated devices, so it runs at the same time at a higher priority. Tests
+# and smoke scripts poll queues and use timers, which fire late when they compete for two CPUs, so they take turns. Compilers that nothing waits
+# for take the CPUs that they leave.
 declare -A NEEDS=([test]=tests [isa]=build [smoke]=build [docs]=build [package]=build [server]='build package')
 declare -A AFTER=([tests]=build [clippy]=tests [doc]=clippy [doctest]=doc [test]='tests server' [smoke]=test [docs]=smoke)
 COMPILERS=(tests)
 FILLERS=(clippy doc doctest)
 
-# features LIST : --feature flags for every crate of the workspace that has `testing` or `dpdk`.
 features() {
   cargo metadata --no-deps --format-version 1 | python3 -c '
 import json, sys
@@ -52,9 +50,8 @@ step_shell() {
   return "$bad"
 }
 step_ptx() { scripts/ptx.sh --check && scripts/ptx.sh --ptxas; }
-# The program for tests, isa, smoke, docs, package and server: a release build would compile everything again.
-# A test among the targets enables the features of dev-dependencies, as `tests` does. Without it, cargo would compile some libraries and
-# most crates of the workspace twice.
+# For several steps: a release build would compile everything again. A test among the targets enables the features of dev-dependencies, as
+# `tests` does; without it cargo would compile most crates twice.
 step_build() { cargo build --workspace --features "$FEATURES" --bin fwd-app --test links; }
 # With cargo-nextest the list of binaries is written here, so that `test` does not wait for cargo's lock, which `clippy` may hold.
 step_tests() {
@@ -65,7 +62,6 @@ step_tests() {
   cargo metadata --format-version 1 --features "$FEATURES" >"$STATE/metadata.json" &&
     cargo nextest list --workspace --features "$FEATURES" --list-type binaries-only --message-format json >"$STATE/binaries.json"
 }
-# The output goes to a log; skipped checks are printed at the end.
 step_test() {
   local log=$STATE/printed failed=0 run=(test --workspace --features "$FEATURES" --lib --bins --tests) more=(-- --show-output)
   ! has cargo-nextest || run=(nextest run --cargo-metadata "$STATE/metadata.json" --binaries-metadata "$STATE/binaries.json"
@@ -83,8 +79,7 @@ step_clippy() {
 step_doc() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --features "$FEATURES"; }
 step_doctest() { cargo test --workspace --features "$FEATURES" --no-fail-fast --doc; }
 step_isa() { scripts/isa-scan.sh "$FWD_APP"; }
-# Two scripts at a time, the longest first: they mostly wait for timers of routing daemons. Scripts that measure, use every CPU or count
-# every fragment of a ping run alone.
+# Two at a time, the longest first: they mostly wait for timers of daemons. Scripts that measure, use every CPU or count fragments run alone.
 ALONE=(scale_out soak router)
 LONGEST=bgp
 step_smoke() {
@@ -138,7 +133,6 @@ for ((at = 0; at < ${#chosen[@]}; at++)); do
 done
 
 cd "$TOP" || exit 1
-# Tests use network namespaces and compressed route files. The scripts of a step install further packages.
 need_all iproute2 xz-utils bzip2
 if [ -z "${FWD_REQUIRE+set}" ]; then
   FWD_REQUIRE=dpdk,gpu
@@ -156,7 +150,6 @@ note "$(cargo --version), DPDK $(pkg-config --modversion libdpdk), $(nproc) CPUs
 
 # By step: process and start second, then result and end second.
 declare -A process=() began=() result=() ended=()
-# run_step STEP : output goes to a file, and to the terminal if nothing else is printed; CPU time to another file.
 run_step() {
   local log=$STATE/$1.log
   TIMEFORMAT='%U %S'
@@ -166,7 +159,6 @@ run_step() {
   [[ " ${FILLERS[*]} " != *" $1 "* || " ${chosen[*]} " != *" test "* ]] || chrt --idle --pid 0 $BASHPID
   { time "step_$1" 2>&3; } 2>"$STATE/$1.cpu" </dev/null
 }
-# may_start STEP : not started yet, and all steps before it have ended. A step whose needs have failed ends at once.
 may_start() {
   local other
   [ -z "${began[$1]:-}${result[$1]:-}" ] || return 1

@@ -5,7 +5,6 @@ FLAVOUR=(-Dbuildtype=release -Dwerror=false)
 # Debian's Python modules need Debian's python3, not one that is first in PATH.
 SYSTEM_PATH=/usr/sbin:/usr/bin:/sbin:/bin
 
-# The folder or git repository that --source gives for NAME, without the revision.
 source_of() { printf '%s' "${SOURCES[$1]:-}" | sed 's/@[^@/]*$//'; }
 revision_of() { printf '%s' "${SOURCES[$1]:-}" | sed -n 's/.*@\([^@/]*\)$/\1/p'; }
 need_source() { [ -n "${SOURCES[$1]:-}" ] || die "--source $1=FOLDER is needed: $2"; }
@@ -23,7 +22,6 @@ version_of() {
   fi
 }
 
-# copy_of NAME : the folder of a writable copy of this version of the source.
 copy_of() { printf '%s/src/%s-%s' "$FOLDER" "$1" "$(version_of "$1")"; }
 
 copy_source() {
@@ -103,7 +101,6 @@ build_l3fwd() {
   mv "$FOLDER/l3fwd-32" "$FOLDER/l3fwd"
 }
 
-# A static DPDK with the driver and the parts that grout and VPP need.
 build_dpdk() {
   need_source dpdk "grout and VPP are built with a separate DPDK, 25.11 or newer"
   copy_source dpdk
@@ -169,7 +166,6 @@ build_vpp() {
   # shellcheck disable=SC2016
   sed -i 's/set(DPDK_LINK_FLAGS ${DPDK_LDFLAGS})/string(REPLACE ";" " " DPDK_LINK_FLAGS "${DPDK_STATIC_LDFLAGS}")/' "$plugin"
   grep -q DPDK_STATIC_LDFLAGS "$plugin" || die "VPP: $plugin has no line for the system's DPDK that is known here"
-  # In the form of `git describe --long`.
   version=$(version_of vpp)
   [[ $version = *-g* ]] || version+=-0-g0
   printf '%s\n' "$version" >"$source/src/scripts/.version"

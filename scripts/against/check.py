@@ -85,7 +85,6 @@ def bad_frames(rules, routes_of, rng):
         }
         for what, frame in frames.items():
             bad.setdefault(what, []).append(frame)
-    # An address without a route, outside the reserved blocks.
     candidates = [bytes((rng.randrange(1, 126),)) + rng.randbytes(3) for _ in range(4096)]
     candidates += [b"\x20\x01" + rng.randbytes(14) for _ in range(256)]
     known = routes_of(candidates)

@@ -11,7 +11,6 @@ import time
 from . import forwarder, page
 
 WINDOW_S = 0.6
-# A forwarder that has received this many packets has started.
 STARTED_PACKETS = 200_000
 START_S = 60
 # A busy host may leave a forwarder without CPU for a window: windows go on until each has this many, at most for a minute.

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from . import peers
 
-# A forwarder is ready once its lcore has polled this often.
 READY_POLLS = 1000
 
 

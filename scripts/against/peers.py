@@ -19,7 +19,6 @@ class Peer:
     # Its known differences from a router (names from `check`).
     known = frozenset()
     looks_up = True
-    # For the report: its build and its form.
     notes = {}
 
     def __init__(self, form, run):

@@ -9,7 +9,6 @@ from ipaddress import ip_address
 
 from . import packets as p
 
-# Both have routes in routes.txt, in a /10 and a /32.
 SRC4, DST4 = "198.18.0.1", "100.64.0.1"
 SRC6, DST6 = "fd00::1", "2001:db8::1"
 V4, V6 = p.ETHERTYPE_IPV4, p.ETHERTYPE_IPV6
@@ -56,7 +55,6 @@ def header_fields():
             yield f"{name}ipv6 version {version}", "malformed", eth6(tags=tags, version=version)
         for ihl in (0, 1, 4):
             yield f"{name}ipv4 ihl {ihl}", "malformed", p.pad(eth4(tags=tags, ihl=ihl))
-        # 12 bytes of payload: less than 15 words of header.
         yield f"{name}ipv4 ihl beyond the frame", "malformed", eth4(tags=tags, ihl=15, size=4)
         yield f"{name}ipv4 total length 0", "malformed", p.pad(eth4(tags=tags, total_length=0))
         yield f"{name}ipv4 total length 19", "malformed", p.pad(eth4(tags=tags, total_length=19))

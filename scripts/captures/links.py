@@ -7,8 +7,7 @@ in `forwarder.resolve`. Port numbers are the golden file's.
 from . import packets as p
 from .bad import QINQ, SRC4, SRC6, VLAN, between
 
-# (line, prefix, way out); a continuation line has no prefix. Of the two paths of 203.0.113.0/24 one has no neighbour: all flows take
-# the other.
+# (line, prefix, way out). One path of 203.0.113.0/24 has no neighbour, so all flows take the other.
 ROUTES = [
     ("default via 198.51.100.1 dev 0 proto static", "0.0.0.0/0", ("via", "198.51.100.1", 0)),
     ("198.51.100.0/24 dev 0 proto kernel scope link src 198.51.100.254", "198.51.100.0/24", ("dev", 0)),

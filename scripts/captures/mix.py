@@ -41,7 +41,6 @@ def routes():
     """The table: (prefix, next-hop id) pairs in the order of the file, IPv4 first."""
     rng = p.SplitMix64(SEED)
     nets = {holding("10.85.170.165", n) for n in CHAIN_V4} | {holding("3fff:5a5:a5a5:5a5a:a5a5:5a5a:a5a5:5a5a", n) for n in CHAIN_V6}
-    # Neighbours that differ from the chain in the last bit only, to detect a wrong mask.
     for net in sorted(nets, key=lambda n: (n.version, n)):
         if net.prefixlen in (24, 25, 32, 48, 64, 65, 128):
             nets.add(ip_network((int(net.network_address) ^ 1 << (net.max_prefixlen - net.prefixlen), net.prefixlen)))
@@ -50,7 +49,6 @@ def routes():
             nets.add(parent)
             nets |= {holding(inside(rng, parent), n) for n in lengths if n > parent.prefixlen}
     ordered = sorted(nets, key=lambda n: (n.version, n))
-    # Mostly small ids, as many as a small router has neighbours; a few at the ends of 8, 16 and 24 bits.
     special = {0: 1, 1: MAX_HOP, 2: MAX_HOP - 1, 3: 256, 4: 255, 5: 65536, 6: 0x123456}
     return [(str(net), special.get(i % 40) or 1 + rng.below(64)) for i, net in enumerate(ordered)]
 

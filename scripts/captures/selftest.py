@@ -21,7 +21,6 @@ class Checksums(unittest.TestCase):
         self.assertEqual(forwarder.adjusted_checksum(0xDD2F, 0x5555, 0x3285), 0x0000)
 
     def test_known_ipv4_header(self):
-        # 45 00 00 73 ... a common textbook example: 192.168.0.1 to 192.168.0.199, checksum b861.
         header = p.ipv4("192.168.0.1", "192.168.0.199", bytes(95), ttl=64, flags_offset=0x4000)[:20]
         self.assertEqual(header.hex(), "45000073000040004011b861c0a80001c0a800c7")
 

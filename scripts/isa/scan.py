@@ -29,7 +29,6 @@ VEX_128_ONLY = {"vaesdec", "vaesdeclast", "vaesenc", "vaesenclast", "vpclmulqdq"
 
 PREFIX_WORDS = {"rep", "repz", "repnz", "repe", "repne", "lock", "bnd", "notrack", "data16", "addr32", "cs", "ds", "es", "ss", "fs", "gs"}
 PREFIX_BYTES = {0x26, 0x2E, 0x36, 0x3E, 0x64, 0x65, 0x66, 0x67, 0xF0, 0xF2, 0xF3}
-# XED's names for conditions that objdump names differently.
 CONDITIONS = {"a": "nbe", "ae": "nb", "e": "z", "g": "nle", "ge": "nl", "ne": "nz"}
 STRINGS = {"stos": "stosb", "movs": "movsb", "cmps": "cmpsb", "scas": "scasb", "lods": "lodsb"}
 # endbr64 is a NOP on CPUs without CET.
@@ -164,7 +163,6 @@ def scan(path, tables, verbose=False):
     return len(seen), count, wide, faults
 
 
-# A function each. Every one of GOOD must pass, every one of BAD must fail.
 GOOD = [
     "vpaddd zmm0, zmm1, zmm2", "vpgatherdd zmm0{k1}, [rax+zmm1*4]", "vpgatherqd ymm0{k1}, [rax+zmm1*8]", "vpscatterdd [rax+zmm1*4]{k1}, zmm0",
     "vpconflictd zmm0, zmm1", "vplzcntq zmm0, zmm1", "vpcmpeqd k1, zmm0, zmm1", "vpcmpltud k1{k2}, zmm0, zmm1", "vpcmpneqq k1, zmm0, [rax]{1to8}",

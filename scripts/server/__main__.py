@@ -149,7 +149,6 @@ def main():
     space = f"server-{os.getpid()}"
     machine = Machine(work=work, image=chosen.image, drivers=chosen.drivers, space=space, has_iommu=not chosen.no_iommu, may_reboot=chosen.long)
     pairs = {driver: Pair(machine, driver, space) for driver in chosen.drivers}
-    # Without debugging information, which is three quarters of the file.
     run("strip", "--strip-debug", "-o", str(machine.share / "fwd-app"), chosen.app)
     if chosen.deb:
         shutil.copy(chosen.deb, machine.share / "fwd-app.deb")

@@ -8,13 +8,11 @@ from .machine import SIDES, Failed
 PROGRAM = "/usr/local/bin/fwd-app"
 FOLDER = "/run/forwarder"
 START_S, END_S = 180, 90
-# Each host has half of all addresses behind it.
 ROUTES = """0.0.0.0/1 via 198.18.1.2 dev 0
 128.0.0.0/1 via 198.18.2.2 dev 1
 ::/1 via fd00:1::2 dev 0
 8000::/1 via fd00:2::2 dev 1
 """
-# On both ports this VLAN is in a separate VRF.
 VLAN = 100
 VRF = ("--vrf", f"blue=0.{VLAN},1.{VLAN}", "--vrf-fib", f"blue={FOLDER}/routes", "--vrf-fib", f"blue={FOLDER}/neighbours")
 

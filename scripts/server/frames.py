@@ -12,8 +12,7 @@ from pathlib import Path
 from captures import formats
 from captures import packets as p
 
-# Frames on their way in each direction at most: fewer than a ring, a TAP or a card's queue holds, so that none may be lost. The longest ones
-# fill five of the 1,024 buffers of a ring.
+# Frames on their way in each direction at most: fewer than a ring, a TAP or a card's queue holds. The longest fill five of a ring's 1,024 buffers.
 WINDOW = 128
 # Nothing arrives any more. Machines are slow under emulation.
 SILENCE_S = 20
@@ -84,7 +83,6 @@ class Stream:
         self.router_mac = mac_bytes(target.card.mac)
         self.sent, self.wanted = ([pairs[frame][n] for frame in frames] for n in (0, 1))
         self.source, self.target = source, target
-        # Frames sent, and places in `wanted` that have arrived or were passed over as lost.
         self.next = self.arrived = 0
         self.lost, self.wrong = 0, []
 

@@ -15,7 +15,6 @@ PARTS=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 CACHE=${FWD_SERVER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/fwd-app/server}
 ROOT_MB=1200
 
-# systemd as PID 1, the tools of the checks, dpdk-devbind, and FRR, which is not started.
 SYSTEM=(systemd-sysv udev kmod iproute2 iputils-ping procps pciutils python3 dpdk frr)
 DRIVERS=(bus-pci bus-vdev mempool-ring net-e1000- net-virtio net-vmxnet3- net-tap net-af-packet net-null net-ring)
 # Modules for the disk, in the initrd; then for NICs, for files from the host, and for further checks.
@@ -42,10 +41,8 @@ packages() {
   printf 'librte-%s\n' "${DRIVERS[@]/%/$abi}"
 }
 
-# depends_on PACKAGE PATTERN : its dependencies whose names match.
 depends_on() { apt-cache depends "$1" 2>/dev/null | awk -v wanted="$2" '$1 == "Depends:" && $2 ~ wanted {print $2}'; }
-# kernel_packages : the packages of the newest kernel, one a line, the image first. After Debian 13 the kernel and its modules are in two other
-# packages, and the kernel is in the folder of the modules.
+# kernel_packages : of the newest kernel, the image first. After Debian 13 it is in two other packages, and in the folder of the modules.
 kernel_packages() {
   local name image
   image=$(depends_on linux-image-amd64 '^linux-image-' | head -n 1)
@@ -69,7 +66,6 @@ unpack_kernel() {
   depmod -b "$folder" "$VERSION"
 }
 
-# modules_with_needs FOLDER MODULE.. : the files of these modules and of their dependencies, in load order.
 modules_with_needs() {
   local folder=$1
   shift
@@ -104,7 +100,6 @@ make_root() {
   mke2fs -q -t ext4 -O ^has_journal -d "$root" "$WORK/root.ext4"
 }
 
-# make_initrd FOLDER : loads the disk's modules and starts the disk's systemd.
 make_initrd() {
   local folder=$1 module
   mkdir -p "$folder"/{bin,dev,modules,new}
@@ -157,7 +152,6 @@ if [ ! -e "$IMAGE/initrd.img" ]; then
   mv "$kernel" "$WORK/image/vmlinuz"
   mv -T "$WORK/image" "$IMAGE"
 fi
-# Removes images of other packages and kernels that were not used for a month.
 touch "$IMAGE"
 find "$CACHE" -mindepth 1 -maxdepth 1 -type d -mtime +30 -exec rm -rf {} +
 printf '%s\n' "$IMAGE"

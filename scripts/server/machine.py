@@ -73,7 +73,6 @@ class Card:
         self.driver, self.side, self.model = driver, side, MODELS[driver]
         self.name = f"{driver}-{side[0]}"
         self.mac = f"02:f0:00:00:{number:02x}:01"
-        # The PCI address in the guest, once it has booted.
         self.address = None
 
     def arguments(self, number, has_iommu):

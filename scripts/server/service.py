@@ -16,10 +16,8 @@ INSTALL_S, START_S, RESTART_S = 300, 240, 120
 PINGS = 3
 # CAP_NET_ADMIN and CAP_NET_RAW.
 CAPABILITIES = (1 << 12) | (1 << 13)
-# Files that a package may leave, and files that change anyway.
 UNCOUNTED = ("/proc", "/sys", "/run", "/tmp", "/srv", "/var/log", "/var/tmp", "/var/lib/dpkg", "/var/cache", "/etc/passwd*", "/etc/group*", "/etc/shadow*", "/etc/gshadow*", "/etc/.pwd.lock")
-# Stops one thread, which no signal does (PTRACE_ATTACH), waits for the stop, then for its end (__WALL): a traced process remains until its
-# tracer has reaped it.
+# Stops one thread (PTRACE_ATTACH), waits for the stop, then for its end (__WALL): a traced process remains until its tracer has reaped it.
 HANG = "import ctypes, os, sys; task = int(sys.argv[1]); ctypes.CDLL(None).ptrace(16, task, 0, 0); [os.waitpid(task, 1 << 30) for _ in range(2)]"
 
 
@@ -28,7 +26,6 @@ class Service(Checks):
 
     def __init__(self, machine, pair, say, bind_again, is_long):
         super().__init__("service", say)
-        # `bind_again` binds all cards to user space, after a reboot and after the removal of the package.
         self.machine, self.pair, self.bind_again, self.is_long = machine, pair, bind_again, is_long
 
     def run(self):

@@ -3,7 +3,6 @@
 # its socket. The caller sets $APP, the program, and $WORK, a folder, and defines fail and skip.
 
 process='' ctl_socket=$WORK/ctl
-# forwards : waits until the forwarder forwards.
 forwards() {
   for _ in {1..600}; do
     grep -qs "forwarding; Ctrl-C stops" "$WORK/err" && return
@@ -12,7 +11,6 @@ forwards() {
   done
   fail "fwd-app run does not forward after 60 s"
 }
-# stop : ends the forwarder with Ctrl-C, which must succeed.
 stop() {
   local code=0
   kill -INT "$process"
@@ -31,7 +29,6 @@ within() {
     sleep 0.1
   done
 }
-# or_skip COMMAND.. : skips the script with the error message of a failed command.
 or_skip() {
   local said
   said=$("$@" 2>&1) || skip "$*: $said"

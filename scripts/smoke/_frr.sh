@@ -1,9 +1,8 @@
 # shellcheck shell=bash
 # Sourced after _init.sh, and by scripts/lab.sh: programs in network namespaces, which run until the script ends, above all FRR's daemons.
 #
-# Each namespace has separate daemons (option -N) with sockets in /run/frr/SPACE. One configuration goes to all daemons through vtysh, as FRR's
-# packages load /etc/frr/frr.conf, since a line's daemon depends on the release: static routes and interfaces belong to staticd and zebra in
-# FRR 8, to mgmtd in FRR 10, which reads no file.
+# Daemons have their sockets in /run/frr/SPACE (option -N). One configuration goes to all through vtysh, as in FRR's packages, since a line's
+# daemon depends on the release: static routes and interfaces belong to staticd and zebra in FRR 8, to mgmtd in FRR 10, which reads no file.
 
 processes=() frr_spaces=() KEEP_S=20
 
@@ -32,8 +31,7 @@ remove_frr() {
   done
 }
 
-# frr SPACE DAEMON.. : starts zebra and these daemons with the configuration from stdin. With a line `fpm`, zebra sends its routes to a
-# forwarder.
+# frr SPACE DAEMON.. : starts zebra and these daemons, configured from stdin. With a line `fpm` zebra sends its routes to a forwarder.
 frr() {
   local space=$1 daemon
   shift
@@ -46,7 +44,6 @@ frr() {
   configure_daemons "$space"
 }
 
-# frr_again SPACE DAEMON : restarts a killed daemon with its part of the configuration.
 frr_again() {
   start_daemon "$1" "$2" again
   configure_daemons "$1" -d "$2"
@@ -67,7 +64,6 @@ start_daemon() {
   fail "$daemon does not answer"
 }
 
-# configure_daemons SPACE [OPTION..] : gives FRR its configuration; the options are vtysh's.
 configure_daemons() {
   local space=$1
   shift

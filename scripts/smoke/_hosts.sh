@@ -1,8 +1,7 @@
 # shellcheck shell=bash
 # Sourced after _forwarder.sh: two kernel hosts, each in a network namespace, on two links of `fwd-app run` in a third namespace.
 #
-# The left host is 198.18.1.2 and fd00:1::2 on link1, the right one 198.18.2.2 and fd00:2::2 on link2; their default routes are .1 and ::1
-# of each link.
+# The left host is 198.18.1.2 and fd00:1::2 on link1, the right one 198.18.2.2 and fd00:2::2 on link2; .1 and ::1 are the default routes.
 
 [ "$(id -u)" = 0 ] || skip "network namespaces need root"
 need_packages iproute2 iputils-ping ethtool
@@ -40,8 +39,7 @@ two_hosts() {
 
 first_cpu() { sed -n 's/^Cpus_allowed_list:\t\([0-9]*\).*/\1/p' /proc/self/status; }
 
-# between_hosts DRIVER [OPTION..] : starts the forwarder on two ports of this driver, and waits until it forwards. It has a separate session,
-# so that Ctrl-C reaches the script alone, and ends when the script is killed. DPDK's run-time folder is in $WORK.
+# between_hosts DRIVER [OPTION..] : starts the forwarder on two ports and waits for it. Its session is separate: Ctrl-C reaches the script alone.
 between_hosts() {
   local driver=$1
   shift
@@ -70,8 +68,7 @@ on_left() {
   fi
 }
 
-# no_loss TARGET.. : no echo may be lost, the first included. Each echo is a separate ping, since a ping with earlier answers waits only two
-# round trips for the last one.
+# no_loss TARGET.. : no echo may be lost. Each is a separate ping, since after answers a ping waits only two round trips for the last one.
 no_loss() {
   local target
   for target in "$@"; do

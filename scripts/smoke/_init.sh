@@ -1,8 +1,7 @@
 # shellcheck shell=bash
 # Sourced at the start of every smoke script: sets the program and a scratch folder, and defines the checks.
 #
-# FWD_APP names the program; unset, it is the release binary in the target folder. Each script uses a feature as a user would, and exits 0
-# if all checks passed.
+# FWD_APP names the program; unset, it is the release binary. Each script uses a feature as a user would, and exits 0 if all checks passed.
 
 set -Eeuo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
@@ -37,18 +36,15 @@ skip() {
   exit 0
 }
 
-# need_af_packet, need_taps : skip the script without the driver for ports on interfaces, or for TAPs of these.
 need_af_packet() { [ -e "$(pkg-config --variable=libdir libdpdk)/librte_net_af_packet.so" ] || skip "this DPDK has no net_af_packet"; }
 need_taps() {
   [ -e /dev/net/tun ] || skip "no /dev/net/tun"
   need_af_packet
 }
 
-# idle_sleeps : idle lcores sleep, for scripts that mostly wait for routing daemons, the kernel or hosts, which get the CPUs. In the other
-# scripts they poll, which is the default; with FWD_APP_IDLE_US=0 they poll in all scripts.
+# idle_sleeps : idle lcores sleep, in scripts that mostly wait for daemons, the kernel or hosts, which get the CPUs; in the others they poll.
 idle_sleeps() { export FWD_APP_IDLE_US="${FWD_APP_IDLE_US:-1000}"; }
 
-# expect CODE COMMAND.. : the exit code must be CODE. Output goes to $WORK/out and $WORK/err.
 expect() {
   local wanted=$1 code=0
   shift
@@ -59,7 +55,6 @@ expect() {
   fi
 }
 
-# says FILE PATTERN : a line of FILE must match the extended regular expression.
 says() {
   if ! grep -qE -- "$2" "$1"; then
     tail -n 20 "$1" >&2

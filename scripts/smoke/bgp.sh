@@ -101,7 +101,6 @@ frr "$daemons" staticd bgpd <"$WORK/frr"
 zebra=$(cat "/run/frr/$daemons/zebra.pid")
 inside "$peer" bird -f -c "$WORK/bird.conf" -s "$WORK/bird.ctl"
 
-# loaded : waits until the feed has all of bird's routes, and prints the times of zebra and of the forwarder since the first route.
 loaded() {
   python3 - "$WORK" "$APP" "$((ROUTES_V4 + ROUTES_V6))" "$daemons" <<'PYTHON'
 import json, subprocess, sys, time
@@ -216,7 +215,6 @@ took=$(loaded) || { tail "$WORK/daemons" >&2 && fail "the routes did not come"; 
 equal load
 note "bgp: $ROUTES_V4 IPv4 and $ROUTES_V6 IPv6 routes in $took; $(memory_mb VmRSS) MB resident, $empty_mb MB before"
 
-# Sends to each address over unchanged routes, 500 packets a second in all, until the file `stop` exists.
 cat >"$WORK/flow.py" <<'PYTHON'
 import os, socket, sys, time
 mode, work, addresses = sys.argv[1], sys.argv[2], sys.argv[3:]
@@ -247,7 +245,6 @@ while True:
                 counts[address] += 1
         except BlockingIOError:
             pass
-    # The last packets have two seconds to arrive.
     if os.path.exists(f"{work}/sent") and last is None:
         last = time.monotonic() + 2
     if last is not None and time.monotonic() > last:
@@ -265,7 +262,6 @@ start_flows() {
   for _ in {1..50}; do [ -e "$WORK/receives" ] && break; sleep 0.1; done
   inside "$right" python3 "$WORK/flow.py" send "$WORK" "${FLOWS[@]}"
 }
-# end_flows WHAT ADDRESS.. : all packets to these addresses must have arrived.
 end_flows() {
   local what=$1 flow
   shift

@@ -54,7 +54,6 @@ export PATH=$WORK/bin:$PATH
 bind() { expect "$1" scripts/package/bind "$address" "${@:2}"; }
 driver_is() { [ "$(basename "$(readlink "$device/driver")")" = "$1" ] || fail "the driver is $(readlink "$device/driver" || echo none), not $1"; }
 
-# refused WHY COMMAND.. : with the interfaces of the command, which are removed afterwards, the NIC is refused.
 refused() {
   local why=$1 code=0
   shift
@@ -95,7 +94,6 @@ refused 'routes by nic0' several_paths
 # While the host boots there are no routes yet: a NIC is taken if a start has taken it before, and none was refused since.
 mac=$(cat /sys/class/net/nic0/address)
 host_is() { echo "$1" >"$WORK/system"; }
-# back : the NIC is given back as at the end of the host, so the next boot takes it.
 back() {
   host_is stopping
   bind 0
@@ -121,7 +119,6 @@ bind 0 ''
 driver_is vfio-pci
 back
 host_is starting
-# Another NIC has this address now.
 ip link set nic0 address 02:00:00:00:00:07
 bind 1 ''
 says "$WORK/err" "the MAC 02:00:00:00:00:07, but the NIC that this unit took before has $mac"
@@ -136,7 +133,6 @@ host_is starting
 bind 1 ''
 says "$WORK/err" 'that this unit has not taken before'
 host_is running
-# A user takes it back.
 bind 0 ''
 bind 0
 host_is starting

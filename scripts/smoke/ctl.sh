@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Control of a running forwarder: groups of users, a script of words, the default socket, DPDK's telemetry, another engine, SIGHUP, rates,
-# and a link that goes down and comes back.
+# Control of a running forwarder: groups of users, scripts, the default socket, telemetry, another engine, SIGHUP, rates, a link down and up.
 
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
 
@@ -29,7 +28,6 @@ stop() {
 }
 ctl() { expect 0 "$APP" ctl --socket "$socket" "$@"; }
 
-# as NUMBER LINE : the answer to a line from a user and group of this number.
 as() {
   setpriv --reuid "$1" --regid "$1" --clear-groups timeout 60 python3 -c '
 import contextlib, json, socket, sys
@@ -185,7 +183,6 @@ else
   note "ctl: SKIPPED: this EAL has no telemetry socket"
 fi
 
-# Rates during traffic, and 0 two seconds after it.
 rates() {
   ctl --json show rates
   python3 - "$WORK/out" "$1" <<'PYTHON'

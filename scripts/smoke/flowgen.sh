@@ -3,8 +3,7 @@
 #
 #   testpmd port 0 --memif--> port 0   fwd-app   port 1 --memif--> testpmd port 1
 #
-# testpmd generates on both ports, and all packets leave by port 1. It first stops generating, receives until both rings are empty, and then
-# stops receiving, so that nothing is in flight when the counters are read.
+# All packets leave by port 1. testpmd stops generating, receives until both rings are empty, then stops: nothing is in flight when it counts.
 
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
 

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# `fwd-app run --address` between two kernel hosts: TCP of both families arrives whole, path MTU discovery works over a narrower link, and
-# silent neighbours are deleted and found again. MEGABYTES changes the amount in each direction: by default more than 2^16 packets, so that
-# 16-bit counters wrap.
+# `fwd-app run --address` between two hosts: TCP of both families, path MTU discovery over a narrower link, silent neighbours deleted and found
+# again. MEGABYTES in each direction: by default more than 2^16 packets, so that 16-bit counters wrap.
 
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
 . "$(dirname "${BASH_SOURCE[0]}")/_hosts.sh"
@@ -10,7 +9,6 @@ MEGABYTES=${MEGABYTES:-100}
 two_hosts
 printf '203.0.113.0/24 via 198.18.2.2\n' >"$WORK/routes"
 
-# Sends and receives at once on one connection, and compares the digests of both sides.
 cat >"$WORK/transfer.py" <<'PYTHON'
 import hashlib, socket, sys, threading
 
@@ -72,7 +70,6 @@ for driver in net_af_packet net_af_xdp; do
   transfer fd00:2::2
   [ "$driver" = net_af_xdp ] && break
 
-  # A silent neighbour is probed, then deleted, and found again with another MAC.
   ip -n "$right" address del 198.18.2.2/24 dev eth0
   ip -n "$right" address del fd00:2::2/64 dev eth0
   for address in 198.18.2.2 fd00:2::2; do within 30 unknown "$address"; done

@@ -27,7 +27,6 @@ for number in 0 1; do
 done
 printf '203.0.113.0/24 77\n' >"$WORK/routes"
 
-# begin OPTION.. : starts the forwarder. The driver's arguments give the first port's interface, the option the second one's.
 begin() {
   ip netns exec "$space" "$APP" run --fib "$WORK/routes" --kernel-routes --kernel-interface 1=v1 --ctl "$WORK/ctl" "$@" \
     --config '(0,0,0),(1,0,0)' --json "$WORK/report.json" -- \
@@ -54,7 +53,6 @@ eventually '2001:db8:9::/48 .*via 2001:db8:1::2 dev 1' route get 2001:db8:9::1
 eventually '203.0.113.0/24 .*id 77' route get 203.0.113.1
 eventually ' 0 without a port' show feeds
 
-# wg0 represents a VPN; the default route has a port.
 "${at[@]}" tuntap add wg0 mode tun
 "${at[@]}" link set wg0 up
 "${at[@]}" route add default via 192.0.1.2
@@ -86,8 +84,7 @@ eventually '10.1.0.0/16 .*via 192.0.1.2 dev 1' route get 10.1.2.3
 eventually 'no route' route get 10.1.2.3
 eventually 'no route' route get 2001:db8:9::1
 
-# Of two routes of one prefix and metric the kernel uses the first. Routes follow their next-hop objects, and are deleted with them, whether
-# or not the kernel's messages list the paths of objects.
+# Of two equal routes the kernel uses the first. Routes follow their next-hop objects, whether or not its messages list the paths of objects.
 "${at[@]}" route add 10.5.0.0/16 via 192.0.0.5
 "${at[@]}" route append 10.5.0.0/16 via 192.0.1.5
 "${at[@]}" route add 10.55.0.0/16 via 192.0.0.5
@@ -114,7 +111,6 @@ eventually '192.0.1.0/24 .*dev 1' route get 192.0.1.9
 
 stop
 
-# An engine without IPv6 takes all IPv4 routes; with `ignore` packets for wg0 take the shorter route.
 "${at[@]}" route add default via 192.0.1.2
 begin --engine sail-m --foreign-routes ignore
 eventually '192.0.0.0/24 .*dev 0' route get 192.0.0.9

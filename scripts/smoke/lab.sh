@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# `scripts/lab.sh` as a new user runs it, without and with FRR, at a terminal and elsewhere. It must leave no namespace, link, process, socket
-# or file after an error, Ctrl-C, a closed terminal and, once the next lab has run, SIGKILL.
+# `scripts/lab.sh` as a new user runs it, without and with FRR, at a terminal and elsewhere. However it ends, it must leave nothing behind.
 
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
 idle_sleeps

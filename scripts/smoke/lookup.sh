@@ -24,7 +24,6 @@ expect 0 "$APP" lookup --fib "$WORK/empty" 192.0.2.1 2001:db8::
 printf '192.0.2.1\t0\n2001:db8::\t0\n' >"$WORK/wanted"
 same "$WORK/out" "$WORK/wanted"
 
-# First and last address of every route, and their neighbours, against Python's ipaddress.
 python3 - pcap/routes.txt "$WORK" <<'PYTHON'
 import ipaddress, sys
 sys.dont_write_bytecode = True
@@ -49,7 +48,6 @@ for isa in "${isas[@]}"; do
   same "$WORK/bloom" "$WORK/wanted"
 done
 
-# A route file with an error in the middle, an invalid address, an unknown engine and an unknown instruction set.
 sed '4s/.*/10.1.0.0\/33 2/' "$WORK/small" >"$WORK/broken"
 expect 1 "$APP" lookup --fib "$WORK/broken" 10.0.0.1
 says "$WORK/err" 'broken.*4'

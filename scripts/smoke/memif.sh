@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Two forwarders joined by net_memif. The peer is killed and restarted: the link goes down and up, packets to it are dropped meanwhile and
-# pass again afterwards, and each is counted once.
+# Two forwarders joined by net_memif. The peer is killed and restarted: packets to it are dropped meanwhile, each counted once, and pass again.
 #
 # When the peer ends, the driver's thread unmaps the rings even while the lcore reads them (DPDK 22.11: memif_disconnect takes no lock of the
 # data path). If the kernel's log names the library, the script runs again, at most three times.
@@ -23,7 +22,6 @@ cleanup() {
 }
 printf '0.0.0.0/0 2\n::/0 2\n' >"$WORK/routes"
 
-# forwarder NAME LCORE VDEV.. : replaces this shell by a forwarder from its port 0 to its port 1.
 forwarder() {
   local name=$1 lcore=$2 vdev vdevs=()
   shift 2

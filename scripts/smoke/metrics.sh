@@ -40,7 +40,6 @@ names = [{sample.name for family in read(form) for sample in family.samples} for
 assert names[0] == names[1] and len(names[0]) > 50, names[0] ^ names[1]
 PYTHON
 
-# Garbage, truncated requests and stalled readers must not stop scrapes and packets.
 python3 - "$url" <<'PYTHON' || fail "garbage on the port"
 import os, socket, sys, time, urllib.parse, urllib.request
 url = sys.argv[1]

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# `fwd-app run --tap --kernel-routes`: frames of a host on a link do not configure the router. A router advertisement (prefixes with and
-# without a lifetime, an MTU, a default router) and redirects of both families change neither the TAP nor the routes, with the TAPs in a
-# namespace and next to the forwarder. If an operator enables advertisements in the kernel, only the kernel uses them.
+# `fwd-app run --tap --kernel-routes`: frames of a host do not configure the router. A router advertisement and redirects of both families change
+# neither TAP nor routes, with the TAPs in a namespace or next to the forwarder. If an operator enables advertisements, only the kernel uses them.
 
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
 . "$(dirname "${BASH_SOURCE[0]}")/_hosts.sh"
@@ -17,7 +16,6 @@ cleanup() {
 ip netns add "$kernel"
 ip -n "$kernel" link set lo up
 
-# attack KIND : a host on the link sends a router advertisement, or a redirect of the family `4` or `6`.
 cat >"$WORK/attack.py" <<'PYTHON'
 import socket, struct, sys
 
@@ -35,7 +33,6 @@ def checksum(data):
 
 kind, target = sys.argv[1:]
 if kind == "4":
-    # Redirects the router's echo replies for 203.0.113.9 to 198.18.1.66.
     head = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 28, 1, 0, 64, 1, 0, address("198.18.1.1"), address("203.0.113.9"))
     inner = head + struct.pack("!BBHHH", 0, 0, 0xFFFF, 0, 0)
     message = struct.pack("!BBH4s", 5, 1, 0, address("198.18.1.66")) + inner
@@ -71,7 +68,6 @@ unrouted() {
   done
 }
 
-# attacked OPTION.. : the attack on a forwarder with these options and its TAPs in the namespace $taps.
 attacked() {
   ip netns exec "$router" "$APP" run --kernel-routes --config '(0,0,0),(1,0,0)' --address '0=198.18.1.1/24' --address '0=fd00:1::1/64' \
     --address '1=198.18.2.1/24' --tap '0=tap1' --tap '1=tap2' --ctl "$WORK/ctl" --json "$WORK/report.json" "$@" -- --no-huge -m 256 --no-pci \
@@ -109,7 +105,6 @@ attacked() {
   [ "$(in_kernel cat /proc/sys/net/ipv6/conf/tap1/mtu /sys/class/net/tap1/mtu | sort -u)" = 1500 ] || fail "the MTU of tap1 is another one"
   unrouted 2001:db8:bad::1 2001:db8:bad:1::1 2001:db8:ffff::1
 
-  # An operator enables advertisements in the kernel: the forwarder does not follow.
   in_kernel sysctl -qw net.ipv6.conf.tap1.accept_ra=2 net.ipv6.conf.tap1.autoconf=1
   attack advertisement ff02::1
   taken() { [ "$(in_kernel ip -6 address show dev tap1 | grep -c 'bad:')" -ge 2 ]; }

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# `ctl reload` and SIGHUP apply addresses and MTUs (also of a TAP), routes, the order of sources and the log level, name keys that need a
-# restart, and change nothing on an error. Packets between the hosts continue.
+# `ctl reload` and SIGHUP apply addresses, MTUs, routes, the order of sources and the log level; an error changes nothing. Packets continue.
 
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
 . "$(dirname "${BASH_SOURCE[0]}")/_hosts.sh"
@@ -33,7 +32,6 @@ rx-burst = $2
 log-level = "$3"
 END
 }
-# reloaded PATTERN : the answer to `ctl reload`, or the refusal, must match.
 reloaded() {
   ctl reload >"$WORK/answer" 2>&1 || true
   grep -q -- "$1" "$WORK/answer" || { cat "$WORK/answer" >&2 && fail "ctl reload does not say: $1"; }

@@ -16,7 +16,6 @@ need_packages frr bird2
 ROUTES=${ROUTES:-20000} TAP_PERSIST=${TAP_PERSIST:-yes} LINK_DETECT=${LINK_DETECT:-no}
 RATE_PPS=1000
 read -ra more <<<"${OPTIONS:-}"
-# bird is the flow's destination on the left host, behind port 0. The flow comes from the right host. FRR is in the namespace of the TAPs.
 daemons=smoke-frr-$$
 cleanup() {
   end_processes
@@ -144,7 +143,6 @@ if [ "$LINK_DETECT" = yes ]; then note "restart: the session came up and went do
   [ "$routes" = "$ROUTES" ] || fail "the kernel has $routes routes of bgpd"
 fi
 
-# Without the option the remaining TAPs are removed with the forwarder.
 kill -TERM "$process"
 wait "$process" || fail "the forwarder ended with an error"
 TAP_PERSIST=no start_forwarder

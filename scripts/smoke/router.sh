@@ -1,13 +1,11 @@
 #!/usr/bin/env bash
-# `fwd-app run --address` as a router between two kernel hosts: it answers ARP, neighbour discovery and ping, resolves its neighbours,
-# appears in traceroute, and fragments for a link with a smaller MTU. No `neigh` line, no static entry.
+# `fwd-app run --address` as a router between two kernel hosts: ARP, neighbour discovery, ping, traceroute, fragments; no static entry.
 
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
 . "$(dirname "${BASH_SOURCE[0]}")/_hosts.sh"
 
 need_packages traceroute
 two_hosts
-# Behind a gateway: the router resolves the gateway.
 printf '%s\n' '203.0.113.0/24 via 198.18.2.2' '2001:db8:9::/64 via fd00:2::2 dev net_af_packet2' 'unreachable 198.51.100.0/25' \
   'prohibit 198.51.100.128/25' 'unreachable 2001:db8:2::/48' 'prohibit 2001:db8:3::/48' >"$WORK/routes"
 ip -n "$right" address add 203.0.113.1/32 dev lo
@@ -24,7 +22,6 @@ for hops in '198.18.1.1 198.18.2.2' 'fd00:1::1 fd00:2::2'; do
   says "$WORK/said" "^ *1  ${hops% *} "
   says "$WORK/said" "^ *2  $target "
 done
-# No route, a missing host and routes that drop: the router sends ICMP errors.
 while read -r target why; do
   ip netns exec "$left" ping -n -c 1 -W 6 "$target" >"$WORK/said" 2>&1 && fail "an answer from $target"
   says "$WORK/said" "$why"
@@ -39,7 +36,6 @@ fd00:2::77 Address unreachable
 2001:db8:3::1 Administratively prohibited
 END
 
-# Cleared neighbours are resolved again: the gateway at once, the others by the next packet.
 for address in 198.18.2.2 fd00:2::2 198.18.1.2; do
   ctl show neigh >"$WORK/said"
   says "$WORK/said" " $address +[0-9a-f:]{17} +learned +(REACHABLE|STALE|DELAY|PROBE) +[0-9]+ s$"
@@ -57,8 +53,7 @@ for reason in ttl_expired no_route unreachable prohibited no_neighbour; do
   [ "$(json "$WORK/report.json" packets drops "$reason")" -ge 1 ] || fail "nothing was dropped as $reason"
 done
 
-# A link with a smaller MTU: packets are fragmented, or the sender gets the MTU. Not with net_af_packet: the kernel reassembles fragments
-# before net_af_packet receives them, into a frame longer than its buffers.
+# Packets are fragmented, or the sender gets the MTU. Not with net_af_packet: the kernel reassembles fragments into frames above its buffers.
 ip -n "$right" link set eth0 mtu 1400
 ip -n "$router" link set link2 mtu 1400
 echo '203.0.113.0/24 via 198.18.2.2' >"$WORK/routes"

@@ -40,7 +40,6 @@ else
   note "run: SKIPPED: a port of net_tap: needs root, /dev/net/tun and unshare"
 fi
 
-# With too little memory the message names the needed size, which must suffice.
 little=("${eal[@]/256/32}")
 expect 1 "$APP" run --fib pcap/routes.txt --config '(0,0,0)' --mbufs 65535 --duration 0.5 -- "${little[@]}" --vdev net_null0
 says "$WORK/err" 'no memory for 65535 mbufs of [0-9]+ bytes, about [0-9]+ MB: with --no-huge, EAL has the 32 MB of its -m, and -m [0-9]+ is enough'

@@ -10,7 +10,6 @@ idle_sleeps
 need_taps
 need_packages frr iproute2 ethtool
 
-# The routers on both sides; for each forwarder one namespace for its ports, and one for its TAPs and daemons.
 up=smoke-up-$$ down=smoke-down-$$ spaces=()
 cleanup() {
   local space
@@ -103,7 +102,6 @@ within 60 "two paths" paths 2
 bfd_is_up() { [ "$(vty "$up" 'show bfd peers json' | grep -o '"status":"up"' | wc -l)" = 2 ]; }
 within 30 "BFD sessions" bfd_is_up
 
-# A steady flow of numbered packets from 64 ports, until the file `end` exists.
 cat >"$WORK/flow.py" <<'PYTHON'
 import os, socket, sys, time
 role, folder = sys.argv[1:]
@@ -139,7 +137,6 @@ else:
     with open(os.path.join(folder, "sent"), "w") as out:
         print(count, file=out)
 PYTHON
-# flow : starts the flow. settle : ends it, and sets the numbers of lost, sent and duplicate packets.
 flow() {
   rm -f "$WORK/end"
   inside "$down" python3 "$WORK/flow.py" receive "$WORK"

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# `fwd-app run --tap`: packets that the router does not answer itself reach the kernel through TAPs in a network namespace, and the kernel's
-# packets reach the hosts behind the ports: TCP both ways, ICMP port unreachable, addresses that are added and deleted. Deleting a TAP loses
-# only its packets.
+# `fwd-app run --tap`: packets that the router does not answer reach the kernel through TAPs, and the kernel's packets reach the hosts: TCP,
+# ICMP port unreachable, addresses that come and go. Deleting a TAP loses only its packets.
 
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
 . "$(dirname "${BASH_SOURCE[0]}")/_hosts.sh"
@@ -23,7 +22,6 @@ arguments=(run --fib "$WORK/routes" --config '(0,0,0),(1,0,0)' --address '0=198.
 eal=(--no-huge -m 256 --no-pci --no-shconf --no-telemetry --file-prefix "smoke-tap-$$" -l 0
   --vdev 'net_af_packet1,iface=link1' --vdev 'net_af_packet2,iface=link2')
 
-# A used name, a TAP of another program, and a missing namespace.
 ip -n "$kernel" link add tap2 type veth peer name other
 expect 1 ip netns exec "$router" "$APP" "${arguments[@]}" --tap-netns "$kernel" -- "${eal[@]}"
 says "$WORK/err" 'tap2: cannot make the TAP: this name belongs to an interface of the kind veth'
@@ -122,7 +120,6 @@ tcp "$kernel" fd00:1::1 "$left"
 tcp "$right" 198.18.2.2 "$kernel"
 tcp "$right" fd00:2::2 "$kernel"
 
-# A closed UDP port: the kernel answers with an ICMP error.
 on "$left" python3 - <<'PYTHON'
 import socket
 for family, address in (socket.AF_INET, "198.18.1.1"), (socket.AF_INET6, "fd00:1::1"):
@@ -139,7 +136,6 @@ PYTHON
 ready() {
   for _ in {1..50}; do grep -qs ready "$1" && return; sleep 0.1; done
 }
-# The group of all OSPF routers: the kernel and a daemon in the group receive it.
 ip netns exec "$kernel" timeout 20 python3 -c '
 import socket, struct
 s = socket.socket(socket.AF_INET, socket.SOCK_RAW, 89)
@@ -198,7 +194,6 @@ for device in tap1 lo; do
   done
 done
 
-# A host announces its changed MAC to all, and the kernel behind the TAP receives that.
 cat >"$WORK/announce.py" <<'PYTHON'
 import socket, sys
 name, address, mac = sys.argv[1:]
@@ -235,7 +230,6 @@ for address in 198.18.1.2 fd00:1::2; do
   says "$WORK/said" ' ([1-9]|1[0-9]|20) received'
 done
 
-# Without the TAP its packets are counted, and the router continues.
 on "$left" ping -n -c 5 -i 0.05 -W 3 198.18.2.2
 ip -n "$kernel" link del tap1
 python3 - "$left" <<'PYTHON'
@@ -249,7 +243,6 @@ on "$left" ping -n -c 20 -i 0.02 -W 3 198.18.1.1
 says "$WORK/said" '20 received, 0% packet loss'
 tcp "$kernel" fd00:2::1 "$right"
 
-# The TAP's carrier follows the link of its port.
 ip -n "$kernel" -br link show dev tap2 >"$WORK/said"
 says "$WORK/said" 'LOWER_UP'
 ip -n "$right" link set eth0 down

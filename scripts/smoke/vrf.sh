@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# `fwd-app run --vrf` between four kernel hosts: two networks with the same addresses, each with routes from a separate table of the kernel
-# and of FRR. Hosts reach the router and each other only in their network.
+# `fwd-app run --vrf` between four hosts: two networks with the same addresses, each reached in its own network alone, by kernel and FRR routes.
 
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
 . "$(dirname "${BASH_SOURCE[0]}")/_hosts.sh"
@@ -9,7 +8,6 @@
 need_packages frr
 need_af_packet
 
-# The hosts of the VRF red behind red1 and red2 have the same addresses as the hosts of the VRF default behind main1 and main2.
 red_left=smoke-redleft-$$ red_right=smoke-redright-$$
 cleanup() {
   local space
@@ -38,7 +36,6 @@ kernel_route() { ip -n "$router" route "$1" 203.0.113.0/24 via 198.18.2.2 dev "$
 kernel_route add main2 main
 kernel_route add red2 10
 
-# Idle lcores sleep here; in the other scripts they poll.
 ip netns exec "$router" "$APP" run --idle-us 100 --kernel-routes --fpm 127.0.0.1:2620 --fpm-user frr --vrf red=2,3 --vrf-table red=10 --ctl "$WORK/ctl" \
   --json "$WORK/report.json" --config '(0,0,0),(1,0,0),(2,0,0),(3,0,0)' \
   --address 0=198.18.1.1/24 --address 0=fd00:1::1/64 --address 1=198.18.2.1/24 --address 1=fd00:2::1/64 --address 0=192.0.2.1/24 \
@@ -59,7 +56,6 @@ says "$WORK/answer" '^red .*net_af_packet2,net_af_packet3'
 # The hosts' link-local addresses are tentative at first.
 sleep 2
 
-# The router's addresses on both links, the host on the other one, and the host behind a gateway.
 all=(198.18.1.1 198.18.2.1 198.18.2.2 fd00:1::1 fd00:2::1 fd00:2::2)
 no_loss "${all[@]}" 203.0.113.1 192.0.2.1
 unreachable "$left" 203.0.113.2
@@ -85,7 +81,6 @@ eventually '203.0.114.0/24 .*dev 3' vrf red route get 203.0.114.9
 static 'no ip route 203.0.114.0/24 main2'
 eventually 'no route' route get 203.0.114.9
 eventually '203.0.114.0/24 .*dev 3' vrf red route get 203.0.114.9
-# An engine without IPv6 still takes zebra's IPv4 routes, later ones included.
 static 'ipv6 route 2001:db8:114::/48 blackhole'
 eventually '2001:db8:114::/48 .*blackhole' route get 2001:db8:114::9
 ctl set engine sail-m >"$WORK/answer" 2>&1 && fail "an engine without IPv6 took the place of one with IPv6 routes"

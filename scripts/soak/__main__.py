@@ -20,7 +20,6 @@ CYCLE_S = 300
 # The approximate time of a round; it finishes its last step. Growth of memory shows only in the longer times.
 ROUND_S = 12
 LONGER_S = {"growth": 60, "device-growth": 60, "steady": 60}
-# Runs concurrently with all other rounds, for most of a cycle.
 BESIDE = "steady"
 # `steady` gets this much less than a cycle, which it needs to load full tables and to be judged.
 BESIDE_LESS_S = 15
@@ -136,8 +135,7 @@ def main():
     if chosen.list:
         print("\n".join(f"{name:<16}{' '.join(function.__doc__.split())}" for name, function in ROUNDS.items()))
         return 0
-    # These signals interrupt the main loop, which then kills its processes. SIGINT is included because a shell makes background jobs ignore
-    # it, and child processes would inherit that.
+    # These signals interrupt the main loop, which kills its processes. A shell makes background jobs ignore SIGINT, and children inherit that.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     soak = Soak(chosen)

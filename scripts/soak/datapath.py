@@ -6,7 +6,6 @@ from . import judge
 from .process import Failed
 from .round import END_S, START_S, TOPOLOGIES
 
-# The shortest time for which the long process forwards.
 STEADY_MIN_S = 60
 CPU_ENGINES = ("bloom", "host", "bloom-baseline", "bloom-naive", "miht", "coop")
 
@@ -115,7 +114,6 @@ def starved_port(round):
                 if not found["packets"]["rx"]:
                     raise Failed(f"{process.name}: nothing was received")
                 break
-            # A pool too small for these sizes is refused, and the message says how many mbufs are enough.
             enough = re.search(r"at least (\d+)", process.errors())
             if enough is None or mbufs != 1023:
                 raise Failed(f"{process.name}: {judge.last_line(process.errors())}")

@@ -8,7 +8,6 @@ from .round import END_S, PATIENT, START_S, TOPOLOGIES
 
 ENGINES = ("gamt", "gale", "sail-gpu")
 MODES = ("copy", "graph", "mapped", "persistent")
-# Driver calls of the datapath and of updates, by the driver's names.
 CALLS = (
     "cuLaunchKernel",
     "cuMemcpyHtoDAsync_v2",
@@ -81,7 +80,6 @@ def fails(round):
             moves += moved(with_fallback, found, engine)
             alone = round.replay("alone", one, *words, updates=2000, mock=fault(round))
             code = alone.wait(START_S)
-            # If nothing could be sent, or the device was lost at the start, the exit code says so.
             lost(alone, code, round.judged(alone, code, codes=(0, 1, 3), faults=("engine_stall",)))
         if round.is_over():
             return f"{moves} moved to the fallback"
@@ -107,7 +105,6 @@ def stalls(round):
                 moved(process, round.finish(process, START_S), "gamt")
                 continue
             process = round.replay("alone", one, *words, updates=updates, mock=switches)
-            # Half of the runs get a signal to end while the device stalls.
             if round.between(0, 1) and process.until_forwarding(START_S):
                 process.run_for(0.3)
                 found = round.terminate(process, codes=(0, 1, 3), faults=("engine_stall",))

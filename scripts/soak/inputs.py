@@ -192,7 +192,6 @@ def unread_run(round, _one, _words, topology, how):
     writer, reader = how()
     json = round.folder / f"{round.runs + 1:03}-run-{how.__name__}.json"
     words = ["run", "--fib", "pcap/routes.txt", "--engine", "bloom", "--topology", topology, "--stats-period", "0.05", "--json", json]
-    # The main lcore forwards and does the housekeeping, or the other lcores forward.
     lcores = "0@0" if round.between(0, 1) and topology == "run-to-completion" else "0@0,1@0,2@0,3@0"
     worker = "0" if lcores == "0@0" else "1"
     words += ["--config", f"(0,0,{worker})", "--", "--no-huge", "-m", 256, "--no-pci", "--no-shconf", "--no-telemetry"]

@@ -18,7 +18,6 @@ from .process import Failed
 
 REAL_TABLES = ("v4-202401.txt.xz", "v6-202401.txt.xz")
 REAL_UPDATES = "updates-ris-20190101.txt.xz"
-# The number of addresses whose prefixes change all the time.
 HOT = 24
 # Next hops from here on belong to prefixes that longer ones always hide.
 HIDDEN = 251
@@ -97,7 +96,6 @@ class Material:
             words = [word for table in tables for word in ("--fib", table)]
             self._generate(told, "--updates", updates, "--seed", seed, *words)
         addresses = [inside(rng, rng.choice(prefixes)) for _ in range(HOT)]
-        # Some addresses share their first bits with another one, so that their prefixes nest.
         addresses += [flip(rng, address) for address in addresses[: HOT // 2]]
         stream, capture = self.folder / f"{name}.updates", self.folder / f"{name}.pcap"
         with opened(told) as lines, open(stream, "w", encoding="ascii") as out:
@@ -197,7 +195,6 @@ def hot(rng, addresses):
         yield f"w {hidden}\n"
         yield f"w {prefix_text(address, bits, long)}\n"
         return
-    # Nested prefixes, from the longest to the shortest or the other way: a covering prefix comes last or first.
     chosen = sorted({rng.choice(lengths) for _ in range(1 + rng.below(4))}, reverse=bool(rng.below(2)))
     if kind == 4:
         chosen = list(lengths)

@@ -10,7 +10,6 @@ from .process import Failed, Process
 
 # A process must end within this time after its last packet or a SIGTERM. The harness itself abandons packets after 30 s.
 END_S = 90
-# A process must start within this time, also with full tables on a busy host.
 START_S = 180
 # A stall limit far above the time of a batch on a busy host, so that only injected stalls occur.
 PATIENT = ("--stall-us", "60000000")
@@ -25,7 +24,6 @@ class Round:
     def __init__(self, name, seed, seconds, folder, app, mock, material):
         self.name, self.seed, self.seconds = name, seed, seconds
         self.folder, self.app, self.mock, self.material = folder, app, mock, material
-        # With the same seed, each round draws other numbers.
         self.rng = SplitMix64(seed * 1_000_003 + sum(ord(letter) << (index % 7 * 8) for index, letter in enumerate(name)))
         self.started = time.monotonic()
         self.runs = self.packets = 0
