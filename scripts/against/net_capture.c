@@ -6,8 +6,9 @@
  *   .. ,paced=1                                 receives at a rate, and measures the latency of each packet
  *   .. ,checked=1                               marks the checksums of each packet as good, as a NIC does
  *
- * The packets are kept in mbufs with two references, so that a forwarder frees only its own. In each pass an mbuf's fields are set as a driver
- * does, and the first 64 bytes, which forwarding changes, are restored: little of the measured time. Port N's MAC is 02:00:00:00:01:N.
+ * The packets are kept in mbufs with two references, so that a forwarder frees only its own reference. In each pass an mbuf's fields are set
+ * as a driver sets them, and the first 64 bytes, which forwarding changes, are restored. So the port costs little of the measured time.
+ * The MAC address of port N is 02:00:00:00:01:N.
  *
  * The page is a file that all ports of a process and the measuring script (page.py) map, an array of 64-bit words: the orders, the counters
  * of each port and the latencies. Nothing is received before the order `run`.
@@ -178,6 +179,7 @@ static uint16_t transmit(void *queue, struct rte_mbuf **packets, uint16_t count)
 	return count;
 }
 
+/* The slot of a latency: itself below 2^SLOT_BITS, then its highest bits. */
 static inline unsigned slot_of(uint64_t cycles)
 {
 	if (cycles < 1 << SLOT_BITS)

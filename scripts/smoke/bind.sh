@@ -165,7 +165,6 @@ driver_is vfio-pci
 [ "$(ls /run/fwd-app-bind)" = 7 ] || fail "groups of the service: $(ls /run/fwd-app-bind)"
 says "$WORK/udevadm" 'trigger .*/sys/class/vfio/7$'
 says scripts/package/debian/fwd-app.udev 'TEST=="/run/fwd-app-bind/%k"'
-# Another bound device of the group keeps the group.
 touch /run/fwd-app-bind/7/0000:03:00.1
 chmod 660 /dev/vfio/7
 bind 0
