@@ -87,7 +87,7 @@ impl MacAddr {
         Self([2, 0, 0, a, b, c])
     }
 
-    /// Whether no bridge or router forwards this group MAC: IEEE 802.1Q 8.6.3 (LLDP, LACP), or IS-IS (ISO/IEC 10589 8.4.8).
+    /// Whether this is a group MAC that is not forwarded: of IEEE 802.1Q 8.6.3, as for LLDP and LACP, or of IS-IS (ISO/IEC 10589 8.4.8).
     #[must_use]
     pub const fn is_link_group(self) -> bool {
         matches!(self.0, [0x01, 0x80, 0xc2, 0, 0, 0..=0xf | 0x14 | 0x15] | [0x09, 0, 0x2b, 0, 0, 0x05])
@@ -441,7 +441,7 @@ impl NextHopTable {
         }
     }
 
-    /// Marks the ids that no route uses, directly or in a group; [`Self::bare`] and [`Self::intern`] unmark. Returns the number of others.
+    /// Marks the ids that no route uses, directly or in a group; [`Self::bare`] and [`Self::intern`] unmark. Returns the unmarked ones' number.
     pub fn mark_unused(&mut self, is_used: impl Fn(NextHopId) -> bool) -> usize {
         self.unused = self.by_id.keys().copied().filter(|id| !is_used(*id)).collect();
         let is_group = |(id, hop): &(&NextHopId, &NextHop)| matches!(hop, NextHop::Group(_)) && is_used(**id);

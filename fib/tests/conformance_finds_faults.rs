@@ -33,7 +33,7 @@ enum EngineFault {
     Intermediate,
     /// A route is gone for a moment before it gets its new next hop.
     Gap,
-    /// Withdraws of a delta are seen one after the other, longer prefixes first.
+    /// Withdraws of a delta are seen one by one, longer prefixes first.
     LongestFirst,
     /// A changed next hop of an IPv4 route is counted as a withdraw.
     Miscounts,

@@ -1,4 +1,4 @@
-//! What the tests of an engine pass to the suite: how to make the engine, and how thoroughly to test it.
+//! The suite's arguments from the tests of an engine: how to make it, and how thoroughly to test it.
 
 use crate::{EngineError, EngineWriter};
 

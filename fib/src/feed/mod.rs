@@ -56,7 +56,7 @@ pub struct LoadOptions<'a> {
 }
 
 /// Loads the tables of all files, in order, into `rib` and `hops`. The last route of a prefix wins; within one file in iproute2's form the
-/// lowest metric, then the first, as in the kernel. Bare ids of all files are reserved first, so they combine with files of gateways.
+/// lowest metric, then the first, as in the kernel. Bare ids of all files are reserved first, so files of ids combine with files of gateways.
 ///
 /// # Errors
 /// The first [`FeedError`]; `rib` and `hops` are unchanged then. A cut MRT file is not an error ([`Loaded::truncated`]), cut compressed text is.

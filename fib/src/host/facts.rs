@@ -118,7 +118,7 @@ fn turbo(host: &Host) -> Option<bool> {
     intel.or_else(|| flag("cpufreq/boost").map(|on| on == 1))
 }
 
-/// From dependent steps: a 64-bit multiplication (3 cycles on every x86-64 server since 2011) and an exclusive or (1). The best of five.
+/// From dependent 64-bit multiplications (3 cycles on x86-64 servers since 2011) and exclusive ors (1). The best of five: load only slows it.
 fn clock_ghz() -> f64 {
     const STEPS: u32 = 2_000_000;
     const CYCLES_A_STEP: f64 = 4.0;

@@ -467,7 +467,7 @@ impl Rib {
         self.v4.bytes() + self.v6.bytes()
     }
 
-    /// Compiles the changes since the last commit and passes them to `apply`, with the resulting RIB. If `apply` refuses, all are undone.
+    /// Compiles the changes since the last commit and passes them to `apply`, with the resulting RIB. If `apply` refuses, they are undone.
     pub fn commit<T, E>(&mut self, apply: impl FnOnce(&FibDelta, &Self) -> Result<T, E>) -> Result<T, E> {
         let delta = FibDelta { v4: self.v4.compile(), v6: self.v6.compile() };
         let applied = apply(&delta, self);

@@ -1,4 +1,4 @@
-//! What the figures of a paper are made from: the data sets, the device, and the command line.
+//! The inputs of a paper's figures: the data sets, the device, and the command line.
 
 // The modules of the papers import these names from here.
 pub(super) use super::claims::Claim;

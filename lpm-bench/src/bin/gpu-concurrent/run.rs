@@ -136,7 +136,7 @@ fn write(
     result
 }
 
-/// A reader of a short time: memory is allocated and freed, and a persistent kernel starts and ends while others run.
+/// A short-lived reader: memory is allocated and freed, and a persistent kernel starts and ends while others run.
 fn visit(
     writer: &dyn EngineWriter,
     cycle: &Cycle,

@@ -9,9 +9,9 @@
 //! | `levels` | table 4: DPCPE, greedy and optimum; figures 7 and 8: IPv6 by levels of expansion |
 //! | `cooperation` | figures 9 and 10: two engines that share each batch |
 //!
-//! The paper's *Bloomfwd* is `bloom-baseline` with its hashes, filters (table 5) and greedy levels, vectorised by hand (section 6.3: the only
-//! differences). The engine `bloom` is measured, too. For the paper's Xeon Phi and CPU there are two instruction sets here, AVX-512F and scalar
-//! code; for its 244 threads one for each CPU. Without AVX-512F its half is skipped with a message.
+//! The paper's *Bloomfwd* is `bloom-baseline` with the paper's hashes, filters (table 5) and greedy levels, vectorised by hand (section 6.3: the
+//! only differences). The engine `bloom` is measured, too. For the paper's Xeon Phi and CPU there are two instruction sets here, AVX-512F and
+//! scalar code; for its 244 threads one for each CPU. Without AVX-512F its half is skipped with a message.
 
 mod contest;
 mod cooperation;
