@@ -89,7 +89,7 @@ impl Collected {
         self.push(prefix, HopRef(id.get()));
     }
 
-    /// Adds a route. In one file the lowest metric of a prefix wins, then the first. A route without a metric replaces earlier ones, and later ones replace it.
+    /// Adds a route. Of two routes of a prefix in one file the lower metric wins, then the first; if either has no metric, the later.
     pub(super) fn add(&mut self, prefix: IpPrefix, hop: Hop, metric: Option<u32>, place: FeedPlace) {
         let hop = match hop {
             Hop::Id(id) => return self.add_bare(prefix, id, place),
