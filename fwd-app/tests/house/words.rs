@@ -35,7 +35,7 @@ const RIDDLES: [&str; 58] = [
     "what came",
     "what goes",
     "what follows",
-    // Persons for code, or nobody in particular.
+    // Persons for code.
     "tell",
     "tells",
     "told",
@@ -70,10 +70,10 @@ const RIDDLES: [&str; 58] = [
     "at last",
 ];
 /// Riddles in 100 lines.
-const COMMENTS_MAX: f64 = 0.5;
-const PAGES_MAX: f64 = 0.3;
+const COMMENTS_MAX: f64 = 0.2;
+const PAGES_MAX: f64 = 0.2;
 /// Comment lines in 100 lines of Rust.
-const SHARE_MAX: f64 = 11.0;
+const SHARE_MAX: f64 = 8.5;
 
 /// The riddles of a line. A phrase does not go on after punctuation.
 fn riddles(line: &str) -> Vec<&'static str> {

@@ -1,4 +1,4 @@
-//! Vector operations compared with those of single words.
+//! Vector operations against the same operations on single words.
 
 use super::*;
 use fib::Isa;

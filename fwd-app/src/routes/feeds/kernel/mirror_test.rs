@@ -140,7 +140,7 @@ impl Course {
         assert!(rig.has(last) && !rig.0.is_doubtful());
     }
 
-    /// Whether a route comes back that was there before: a dump does not show from when it has it.
+    /// Whether a route comes back that was there before. A dump does not show the time from which it has a route.
     fn has_return(&self) -> bool {
         let announced = self.notifications.iter().enumerate().filter(|(_, (flags, _))| flags.is_some());
         announced.into_iter().any(|(at, (_, route))| self.lists[..at].iter().any(|list| list.contains(route)))
