@@ -83,6 +83,11 @@ fn what_cannot_be_is_refused() {
         1,
         "cannot enter the network namespace /none",
     );
-    refused("taken", &["--tap", "0=lo"], 1, "--tap 0=lo: cannot make the TAP: there is a device of the host");
+    refused(
+        "taken",
+        &["--tap", "0=lo"],
+        1,
+        "--tap 0=lo: cannot make the TAP: this name belongs to a device of the host",
+    );
     refused("name", &["--tap", "0=a/b"], 1, "no interface can have this name");
 }

@@ -33,7 +33,7 @@ fn paths(tree: &str) -> Vec<String> {
     for c in list.chars() {
         match c {
             '{' => depth += 1,
-            '}' => depth -= 1,
+            '}' => depth = depth.saturating_sub(1),
             ',' if depth == 0 => {
                 items.push(String::new());
                 continue;

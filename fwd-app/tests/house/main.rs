@@ -247,6 +247,7 @@ const MODULES: [(&str, &[&str]); 19] = [
         &[
             "cli",
             "console",
+            "datapath",
             "engines",
             "error",
             "forwarder",
