@@ -84,12 +84,12 @@ several_paths() {
   ip address add 198.51.100.1/32 dev nic0 && ip route add default table 78 nexthop dev far0 weight 1 nexthop dev nic0 weight 1
 }
 plain() { ip address add 192.0.2.1/24 dev nic0; }
-refused 'routes by nic0' plain
-refused 'routes by up0' vlan
-refused 'routes by up0' macvlan
-refused 'routes by up1' bridged
-refused 'routes by nic0' other_table
-refused 'routes by nic0' several_paths
+refused 'routes over nic0' plain
+refused 'routes over up0' vlan
+refused 'routes over up0' macvlan
+refused 'routes over up1' bridged
+refused 'routes over nic0' other_table
+refused 'routes over nic0' several_paths
 
 # While the host boots there are no routes yet: a NIC is taken if a start has taken it before, and none was refused since.
 mac=$(cat /sys/class/net/nic0/address)
@@ -128,7 +128,7 @@ driver_is ixgbe
 bind 0 ''
 back
 host_is running
-refused 'routes by nic0' plain
+refused 'routes over nic0' plain
 host_is starting
 bind 1 ''
 says "$WORK/err" 'that this unit has not taken before'
