@@ -405,7 +405,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ),
     (
         "[vrf.red]\ntable = 10",
-        "f.toml:1: vrf.red: it has no ports: wanted ports = [..] here, or vrf = \"red\" in a [[port]]",
+        "f.toml:1: vrf.red: the VRF has no ports: wanted ports = [..] here, or vrf = \"red\" in a [[port]]",
     ),
     (
         "[vrf.red]\nports = [0]\ntable = \"main\"",

@@ -247,6 +247,8 @@ proptest! {
         let mut list: Vec<Listed> = Vec::new();
         // The list when the kernel made the dump of a running pass.
         let mut dumped: Option<Vec<Listed>> = None;
+        // Such a dump does not show whether it is older than the return of a route, so another pass may be needed.
+        let mut has_returned = false;
         for (what, route) in steps.into_iter().chain([(5, (1, 3))]) {
             let at = list.iter().position(|known| *known == route);
             let flags = match what {
@@ -285,6 +287,7 @@ proptest! {
                 }
             };
             if flags != 0 {
+                has_returned |= dumped.as_ref().is_some_and(|dumped| dumped.contains(&route));
                 watch.overtaking.push(with_flags(message(route), flags));
             }
             if dumped.is_some() {
@@ -295,7 +298,7 @@ proptest! {
             let wanted = list.first().map_or("none".to_owned(), |(last, _)| format!("192.0.2.{last}"));
             prop_assert_eq!(shown(watch.table.best(prefix("10.0.0.0/8"))), wanted);
         }
-        prop_assert!(!watch.is_due());
+        prop_assert!(has_returned || !watch.is_due());
         prop_assert_eq!(watch.kernel.counts().repaired, 0);
     }
 }
