@@ -25,7 +25,7 @@ pub enum DpdkError {
     /// A DPDK call failed.
     #[error("{call} failed: {} (errno {errno})", text(*errno))]
     Call {
-        /// The name of the C function.
+        /// The C function, or the operation of a library.
         call: &'static str,
         /// The positive errno; 0 if unknown.
         errno: i32,
@@ -33,7 +33,7 @@ pub enum DpdkError {
     /// A DPDK call on a named object (a mempool, a ring, a device, a command) failed.
     #[error("{call} failed for {name}: {} (errno {errno})", text(*errno))]
     NamedCall {
-        /// The name of the C function.
+        /// The C function, or the operation of a library.
         call: &'static str,
         /// The object's name.
         name: String,
@@ -45,9 +45,9 @@ pub enum DpdkError {
     PortCall {
         /// The port.
         port: PortId,
-        /// The name of the C function.
+        /// The C function, or the operation of a library.
         call: &'static str,
-        /// The positive errno.
+        /// The positive errno; 0 if unknown.
         errno: i32,
     },
     /// A port refuses a configuration.
@@ -57,7 +57,7 @@ pub enum DpdkError {
         port: PortId,
         /// The refused configuration.
         asked: String,
-        /// The positive errno.
+        /// The positive errno; 0 if unknown.
         errno: i32,
     },
     /// No port has this name or number.

@@ -209,7 +209,7 @@ impl RingConsumer {
         self.end.ring.capacity()
     }
 
-    /// Forgets the packets in the ring, which have another owner.
+    /// Empties the ring without freeing its packets: another owner has them.
     ///
     /// # Safety
     /// No enqueue or dequeue may run concurrently.

@@ -3,7 +3,7 @@
 use crate::prefix::ByFamily;
 use crate::{IpPrefix, Key, NextHopId, Prefix};
 
-/// An announced route: a new next hop, or [`NextHopId::NONE`] for a withdraw.
+/// An announced route: its new next hop, or [`NextHopId::NONE`] to withdraw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route<K: Key> {
     /// The route's prefix.
@@ -35,7 +35,7 @@ pub struct PerFamily<T4, T6> {
     pub v6: Vec<T6>,
 }
 
-/// Routes announced together, for a [`crate::Rib`]. Among several of a prefix the last one counts.
+/// Routes announced together, for a [`crate::Rib`]. Of several routes for a prefix, the last one counts.
 pub type Routes = PerFamily<Route<u32>, Route<u128>>;
 
 /// The changes from one generation to the next, each prefix at most once. Compiled by [`crate::Rib`].
@@ -96,7 +96,7 @@ pub struct Change<K: Key> {
     pub prefix: Prefix<K>,
     /// The old next hop; `NONE`: no route.
     pub old: NextHopId,
-    /// The new next hop, never the same; `NONE` withdraws the route.
+    /// The new next hop, never equal to `old`; `NONE` withdraws the route.
     pub new: NextHopId,
 }
 

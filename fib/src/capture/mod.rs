@@ -1,6 +1,6 @@
 //! Captures: the packets of a pcap or pcapng file, microseconds or nanoseconds, either byte order, plain or compressed.
 //!
-//! A file cut short, or still being written, gives its complete packets. Damage is an error, with the packets before it and its offset.
+//! A file cut short, or still being written, gives its complete packets. Damage is an error after the packets before it, with its offset.
 
 mod link;
 
@@ -14,9 +14,9 @@ use std::io::{self, BufRead as _, Read};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-/// The initial size of the reader's buffer, above any frame.
+/// The initial size of the reader's buffer, which grows for longer blocks.
 const BUFFER_BYTES: usize = 1 << 18;
-/// A block that claims to be longer is damage.
+/// The largest buffer. A block that is incomplete with half of it in use may be refused.
 const BUFFER_BYTES_MAX: usize = 1 << 26;
 /// The type of the first block of a section of a pcapng file, in either byte order.
 const SECTION_HEADER: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
@@ -52,7 +52,7 @@ pub struct Packet<'a> {
     pub interface: usize,
     /// The name of this interface (`if_name`), if it is in the capture.
     pub interface_name: Option<&'a str>,
-    /// Capture time, nanoseconds since 1970; 0 if unknown.
+    /// Capture time, nanoseconds since 1970; without one: 0, or the time offset of its interface.
     pub time_ns: u64,
     /// The captured bytes.
     pub bytes: &'a [u8],
@@ -206,7 +206,7 @@ fn next_block<'a>(
     Ok((length, block))
 }
 
-/// Reads more of the file, with a larger buffer when this one is full. Returns whether there was more.
+/// Reads more of the file, into a larger buffer if at least half of this one is in use. Returns whether there was more.
 fn more(
     reader: &mut dyn PcapReaderIterator,
     buffer_bytes: &mut usize,

@@ -58,7 +58,7 @@ pub(super) fn palette(capacity: Capacity) -> Vec<NextHopId> {
     ids.into_iter().filter_map(|id| NextHopId::new(id).ok()).collect()
 }
 
-/// The first and last key of `prefix`, and the keys before and after them (wrapping around).
+/// The first and last key of `prefix`, the key before the first, and the key after the last (wrapping around).
 pub(super) fn edges<K: TestKey>(prefix: Prefix<K>) -> [K; 4] {
     let (first, last) = (prefix.address(), prefix.last_address());
     [first, last, first.down(), last.up()]
@@ -75,7 +75,7 @@ pub(super) struct Universe<K> {
 }
 
 impl<K: TestKey> Universe<K> {
-    /// Prefixes near `bases` random addresses; fewer bases make a denser table.
+    /// Prefixes near `bases` addresses, all ones, zero and random ones; fewer bases make a denser table.
     pub(super) fn new(bases: usize, spares_short: bool, rng: &mut Seeded) -> Self {
         let mut bases: Vec<_> = (0..bases.max(1)).map(|_| K::random(rng)).collect();
         bases[0] = K::mask(K::BITS); // all ones

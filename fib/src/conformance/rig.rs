@@ -165,7 +165,7 @@ impl TestRig {
         Universe::new(bases, !self.is_full, &mut self.rng)
     }
 
-    /// `routes` prefixes drawn from `universe`, with random next hops; each prefix once, in order.
+    /// Draws `routes` prefixes from `universe`, with random next hops; repeated prefixes are left out, the rest are in order.
     pub(super) fn drawn<K: TestKey>(&mut self, universe: &Universe<K>, routes: usize) -> Vec<Route<K>> {
         let drawn: BTreeMap<_, _> =
             (0..routes).map(|_| (universe.prefix(&mut self.rng), self.id())).collect();
@@ -178,7 +178,8 @@ impl TestRig {
         self.check_stats();
     }
 
-    /// Compares engine and oracle on every key. The method alternates: `lookup` at once or in two parts, or batches through the slots.
+    /// Compares engine and oracle on every key. Methods alternate: the slots every second time, else
+    /// `lookup` and `lookup_both`, with two parts of the keys, in turn.
     pub(super) fn check<K: TestKey>(&mut self, keys: &[K]) {
         let batch: KeyBuffer = keys.iter().copied().collect();
         let mut answers = vec![NextHopId::MAX; keys.len()];

@@ -17,7 +17,7 @@ pub struct FeedError {
 }
 
 impl FeedError {
-    /// The refused line, from 1; `None` where the format has no lines.
+    /// The refused line, from 1; `None` if the error concerns no line.
     #[must_use]
     pub const fn line(&self) -> Option<u64> {
         match self.kind {
@@ -45,7 +45,7 @@ impl std::error::Error for FeedError {
 /// What is wrong with a feed.
 #[derive(Debug, thiserror::Error)]
 pub enum FeedErrorKind {
-    /// The file does not exist or cannot be read.
+    /// The file does not exist or cannot be opened.
     #[error("cannot be opened: {source}")]
     Open {
         /// The system's error.
@@ -76,7 +76,7 @@ pub enum FeedErrorKind {
     /// A read failed.
     #[error("reading failed after {offset_bytes} bytes: {source}")]
     Read {
-        /// Bytes read before, after decompression.
+        /// Bytes of content, decompressed, that were read before this.
         offset_bytes: u64,
         /// The system's error.
         source: io::Error,
@@ -84,7 +84,7 @@ pub enum FeedErrorKind {
     /// The file was modified while it was read, so the content may mix old and new data.
     #[error("was changed while it was read, after {offset_bytes} bytes; try again")]
     Changed {
-        /// Bytes read before, after decompression.
+        /// Bytes of content, decompressed, that were read before this.
         offset_bytes: u64,
     },
     /// A compressed file ends before its content does.
@@ -92,7 +92,7 @@ pub enum FeedErrorKind {
     CutShort {
         /// How it is compressed.
         compression: Compression,
-        /// Bytes read before, after decompression.
+        /// Bytes of content, decompressed, that were read before this.
         offset_bytes: u64,
     },
     /// A compressed file is damaged.
@@ -100,7 +100,7 @@ pub enum FeedErrorKind {
     Corrupt {
         /// How it is compressed.
         compression: Compression,
-        /// Bytes read before, after decompression.
+        /// Bytes of content, decompressed, that were read before this.
         offset_bytes: u64,
         /// The decompressor's error.
         source: io::Error,
@@ -145,7 +145,7 @@ pub enum LineError {
     /// The prefix is wrong.
     #[error(transparent)]
     Prefix(#[from] PrefixError),
-    /// The next hop was refused by [`crate::NextHopTable`].
+    /// The next hop is wrong, or was refused by [`crate::NextHopTable`].
     #[error(transparent)]
     NextHop(#[from] NextHopError),
     /// A number is wrong, or out of range.
@@ -270,7 +270,7 @@ pub enum RecordError {
     /// All next-hop ids are in use.
     #[error(transparent)]
     NextHop(#[from] NextHopError),
-    /// The MRT library refused the record.
+    /// The MRT library refused the record, or it is not the expected one.
     #[error("{what}")]
     Library {
         /// The library's message.

@@ -93,7 +93,7 @@ fn check_v4(candidates: __m256i, columns: &HeaderColumns, there: __m256i) -> (__
     let sum_low = add(add(add(low(a), low(b)), add(low(c), low(source))), low(destination));
     let sum_high = add(add(add(high(a), high(b)), add(high(c), high(source))), high(destination));
     let sum = add(sum_low, sum_high);
-    // One fold leaves at most 0x1_0008: a second fold would never make it all ones.
+    // One fold is enough: it leaves at most 0x1_0007, and a sum above 0xffff would fold to 8 or less, never to all ones.
     let sum = add(low(sum), high(sum));
     good = and(good, _mm256_cmpeq_epi32(sum, all(0xffff)));
     good = and(good, _mm256_cmpgt_epi32(and(c, all(0xff)), all(1)));
