@@ -8,7 +8,7 @@ use crate::error::DpdkError;
 use crate::mbuf::{Mbuf, Raw, prefetch};
 use crate::mempool::Mempool;
 use crate::sys;
-use crate::vector::{CheckedLevel, LANES, Level, PAD, PaddedArray};
+use crate::vector::{AlignedArray, CheckedLevel, LANES, Level, PAD};
 use std::ops::Range;
 
 /// Target in [`Burst::scatter`] for packets that go to the `dropped` burst.
@@ -17,7 +17,7 @@ pub const DROP: u16 = u16::MAX;
 /// An owned array of packets of fixed capacity; dropping it frees its packets. Accessors take an index and panic unless it is below
 /// [`Burst::len`]. A loop over `0..burst.len()` pays one bounds check a packet; [`Burst::iter`] pays none.
 pub struct Burst {
-    mbufs: PaddedArray<Raw>,
+    mbufs: AlignedArray<Raw>,
     capacity: usize,
     len: usize,
     starts: Starts,
@@ -42,7 +42,7 @@ impl Burst {
     #[must_use]
     pub fn with_capacity(eal: &Eal, capacity: usize) -> Burst {
         Burst {
-            mbufs: PaddedArray::new(Raw(std::ptr::null_mut()), capacity + PAD),
+            mbufs: AlignedArray::new(Raw(std::ptr::null_mut()), capacity + PAD),
             capacity,
             len: 0,
             starts: Starts::new(capacity),
@@ -383,9 +383,9 @@ impl<'a> PacketRef<'a> {
 /// Invariant: for each packet below `noted` the entries match its mbuf, and the pointers of the [`LANES`] entries from `noted` on are
 /// valid too. Nothing outside this crate changes the data start of an owned packet; every removal of packets lowers `noted`.
 pub(crate) struct Starts {
-    pub(crate) heads: PaddedArray<*mut u8>,
+    pub(crate) heads: AlignedArray<*mut u8>,
     /// Bytes of all segments in the low half, then 16 bits with the bytes of the first segment; the rest is undefined.
-    pub(crate) lengths: PaddedArray<u64>,
+    pub(crate) lengths: AlignedArray<u64>,
     pub(crate) noted: usize,
     /// The union of the segment-number words ([`Raw::start`]) of the packets noted since `noted` was 0.
     pub(crate) rearms: u64,
@@ -394,8 +394,8 @@ pub(crate) struct Starts {
 impl Starts {
     fn new(capacity: usize) -> Self {
         Self {
-            heads: PaddedArray::new(std::ptr::null_mut(), capacity + PAD),
-            lengths: PaddedArray::new(0, capacity + PAD),
+            heads: AlignedArray::new(std::ptr::null_mut(), capacity + PAD),
+            lengths: AlignedArray::new(0, capacity + PAD),
             noted: 0,
             rearms: 0,
         }

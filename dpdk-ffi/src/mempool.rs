@@ -25,7 +25,7 @@ pub struct MempoolConfig {
     pub mbufs: u32,
     /// The number of mbufs that each lcore caches, at most 512 and `mbufs / 1.5`; 0 for none.
     pub cache_mbufs: u32,
-    /// Packet bytes that one mbuf holds after its headroom of 128; the buffer has at least the 64 that passes over headers load.
+    /// Packet bytes that one mbuf holds after its headroom of 128; the buffer has at least 64, enough for the passes over headers.
     pub data_room_bytes: u16,
     /// The NUMA node of the memory.
     pub socket: SocketId,
@@ -87,7 +87,8 @@ impl Mempool {
     /// Creates a pool.
     ///
     /// # Errors
-    /// [`DpdkError::NamedCall`] if the name is taken or over 25 bytes or memory is short; [`DpdkError::TooMuch`] over 65,535 bytes.
+    /// [`DpdkError::NamedCall`] if the name is taken or over 25 bytes or memory is short; [`DpdkError::TooMuch`] if data room and headroom
+    /// together exceed 65,535 bytes.
     pub fn new(eal: &Eal, name: &str, config: &MempoolConfig) -> Result<Mempool, DpdkError> {
         let c_name = c_string("a mempool name", name)?;
         let room = u32::from(config.data_room_bytes.max(DATA_ROOM_MIN)) + sys::DFFI_MBUF_HEADROOM_BYTES;

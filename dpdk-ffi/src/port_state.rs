@@ -1,6 +1,4 @@
-//! A port's state: the device, its link, its counters. Each call that returns a result may fail with [`DpdkError::PortCall`]. While
-//! another thread makes a control call, of this port or another, `try_` calls fail with [`DpdkError::Busy`] at once; `set_` and `reset_`
-//! calls and `Port::xstats` do so after a short wait; other calls wait for its end.
+//! A port's state: the device, its link, its counters.
 
 use std::ptr;
 use std::sync::MutexGuard;
@@ -79,6 +77,9 @@ macro_rules! call {
     }};
 }
 
+/// A port's state. Each call that returns a result may fail with [`DpdkError::PortCall`], and with [`DpdkError::PortState`] if the port was
+/// closed. While another thread makes a control call, of this port or another, `try_` calls fail with [`DpdkError::Busy`] at once; `set_`
+/// and `reset_` calls and `Port::xstats` do so after a short wait; other calls wait for its end.
 impl Port {
     /// The identity and the capabilities of the device.
     pub fn device_info(&self) -> Result<DeviceInfo, DpdkError> {

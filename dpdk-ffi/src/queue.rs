@@ -111,7 +111,7 @@ impl TxQueue {
         taken
     }
 
-    /// Makes the driver free sent packets that it keeps for their descriptors. Returns their number; `None` if it does not support it.
+    /// Makes the driver free sent packets, which it keeps until it needs their descriptors. Returns their number; `None` if unsupported.
     pub fn free_sent(&mut self) -> Option<u32> {
         // SAFETY: the queue exists and its port stays started while this handle lives, and no other thread uses it.
         let freed = unsafe { sys::rte_eth_tx_done_cleanup(self.port, self.queue, 0) };

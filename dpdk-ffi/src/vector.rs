@@ -1,11 +1,11 @@
-//! Conditions of vector kernels: aligned and padded arrays, and the instruction sets of this CPU.
+//! Conditions of vector kernels: aligned arrays, their padding, and the instruction sets of this CPU.
 
 use std::ops::{Deref, DerefMut};
 
 pub(crate) const LANES: usize = 16;
 /// Padding: the number of entries of an array beyond its packets.
 pub const PAD: usize = 32;
-/// Entries of an [`PaddedArray`]'s unit: a whole number of cache lines for entries of any size.
+/// Entries of an [`AlignedArray`]'s unit: a whole number of cache lines for entries of any size.
 const UNIT: usize = 64;
 
 #[derive(Clone, Copy, Debug)]
@@ -14,12 +14,12 @@ struct Unit<T>([T; UNIT]);
 
 /// A boxed slice aligned to a cache line, so that no vector load or store at a multiple of its size crosses a line.
 #[derive(Debug)]
-pub struct PaddedArray<T> {
+pub struct AlignedArray<T> {
     units: Box<[Unit<T>]>,
     len: usize,
 }
 
-impl<T: Copy> PaddedArray<T> {
+impl<T: Copy> AlignedArray<T> {
     /// `len` copies of `value`.
     #[must_use]
     pub fn new(value: T, len: usize) -> Self {
@@ -27,7 +27,7 @@ impl<T: Copy> PaddedArray<T> {
     }
 }
 
-impl<T> Deref for PaddedArray<T> {
+impl<T> Deref for AlignedArray<T> {
     type Target = [T];
 
     #[inline(always)]
@@ -38,7 +38,7 @@ impl<T> Deref for PaddedArray<T> {
     }
 }
 
-impl<T> DerefMut for PaddedArray<T> {
+impl<T> DerefMut for AlignedArray<T> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut [T] {
         // SAFETY: the same argument; `self` is borrowed uniquely.

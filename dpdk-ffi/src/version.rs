@@ -35,7 +35,8 @@ impl<'a> Version<'a> {
         Some(Self { release: (number(year)?, number(month)?), minor: number(minor)?, suffix })
     }
 
-    /// Code of one release runs on any of its stable updates. A release candidate, whose interface may still change, needs itself.
+    /// Code of one release runs on any of its stable updates. Code of a release candidate, whose interface may still change,
+    /// runs only on it.
     fn is_compatible(&self, other: &Self) -> bool {
         let released = self.suffix.is_empty() && other.suffix.is_empty();
         self == other || released && self.release == other.release

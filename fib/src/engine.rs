@@ -225,11 +225,17 @@ pub trait EngineReader: Send {
     }
 
     /// Two calls of [`Self::lookup`], such as for the two families of a burst, which share the fixed cost of a call.
+    ///
+    /// # Errors
+    /// The errors of each call.
     fn lookup_both(&mut self, calls: [(Keys<'_>, &mut [NextHopId]); 2]) -> [Result<(), EngineError>; 2] {
         calls.map(|(keys, out)| self.lookup(keys, out))
     }
 
     /// As [`Self::lookup`], with a FIB for each key.
+    ///
+    /// # Errors
+    /// As [`Self::submit_in`] and [`Self::lookup`].
     fn lookup_in(
         &mut self,
         fibs: Fibs<'_>,
@@ -245,6 +251,9 @@ pub trait EngineReader: Send {
 }
 
 /// [`EngineReader::lookup`] in batches through slot 0 of `reader`, polling each until it is answered.
+///
+/// # Errors
+/// As [`EngineReader::lookup`].
 pub fn lookup_in_slot<R: EngineReader + ?Sized>(
     reader: &mut R,
     keys: Keys<'_>,

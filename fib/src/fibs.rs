@@ -1,4 +1,4 @@
-//! The FIBs of a delta and of the keys of a batch, for engines that hold several, such as one per VRF. Engines check a batch's ids once.
+//! The FIBs of the keys of a batch, for engines that hold several, such as one per VRF. Engines check a batch's ids once.
 
 use crate::{EngineError, FibId};
 use std::ops::Range;

@@ -84,6 +84,9 @@ impl Isa {
     }
 
     /// This instruction set, if the CPU supports it.
+    ///
+    /// # Errors
+    /// [`IsaError::Unavailable`] otherwise, with the available ones.
     pub fn checked(self) -> Result<CheckedIsa, IsaError> {
         if self.is_available() {
             return Ok(CheckedIsa(self));

@@ -37,9 +37,15 @@ pub trait Loads {
     type Stop;
 
     /// Runs `read`, which does a single load from `place`, or stops before it.
+    ///
+    /// # Errors
+    /// [`Self::Stop`] when the lookup must stop here.
     fn load(&mut self, place: Place, read: impl FnOnce() -> u64) -> Result<u64, Self::Stop>;
 
     /// Loads a word of 32 bits.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "the value was widened from 32 bits")]
     fn word(&mut self, word: &AtomicU32) -> Result<u32, Self::Stop> {
@@ -47,6 +53,9 @@ pub trait Loads {
     }
 
     /// Loads a word of 64 bits.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
     #[inline(always)]
     fn wide_word(&mut self, word: &AtomicU64) -> Result<u64, Self::Stop> {
         self.load(Place::of(word), || word.load(Ordering::Acquire))

@@ -8,6 +8,9 @@ use std::path::Path;
 const BUFFER_BYTES: usize = 1 << 20;
 
 /// Writes a new file with `write`, then moves it to `path`. A device or pipe is written to directly; a link's target is replaced.
+///
+/// # Errors
+/// The error of `write` or of the system.
 pub fn write_whole<E: From<io::Error>>(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> Result<(), E>,

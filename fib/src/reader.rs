@@ -16,6 +16,9 @@ pub trait Answer: Send {
     }
 
     /// As [`Self::answer`], with a FIB for each key.
+    ///
+    /// # Errors
+    /// As `Fibs::check`.
     fn answer_in(
         &mut self,
         fibs: Fibs<'_>,

@@ -204,7 +204,7 @@ pub(crate) struct LookupArgs {
     #[arg(long, value_name = "A,B", value_delimiter = ',', default_value = "random,table,zipf", value_parser = traffic)]
     pub(crate) traffic: Vec<Traffic>,
 
-    /// Number of pinned threads that share a table [default: one unpinned thread, by its CPU time]
+    /// Number of pinned threads that share a table [default: one thread, on --cpu if given, by its CPU time]
     ///
     /// The rate is the sum of all threads, by wall time. Several numbers are measured in turn. coop and devices use --device-threads
     /// instead.
@@ -599,6 +599,7 @@ mod tests {
             let text = sub.get_after_help().map(ToString::to_string).unwrap_or_default();
             lines.extend(fib::testing::docs::command_lines(sub.get_name(), &text, "lpm-bench"));
         }
+        lines.extend(fib::testing::docs::command_lines("lpm-bench", EXAMPLES, "lpm-bench"));
         for line in lines {
             let parsed = Cli::try_parse_from(&line.words);
             assert!(parsed.is_ok() || line.is_inline, "{}: {}", line.place, parsed.unwrap_err());

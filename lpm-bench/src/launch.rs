@@ -7,6 +7,9 @@ use std::time::Duration;
 pub const LIMIT: Duration = Duration::from_secs(30);
 
 /// Microseconds of a launch of `kernel` on the device.
+///
+/// # Errors
+/// The errors of the driver.
 pub fn time_us(
     stream: &mut Stream,
     kernel: &Kernel,

@@ -78,7 +78,7 @@ struct UpdateRounds<'a> {
     samples: [Sample; 2],
 }
 
-struct LookupRate {
+struct TurnRate {
     mlps: f64,
     on_cpu: f64,
 }
@@ -202,7 +202,7 @@ impl<'a> UpdateRounds<'a> {
         &self,
         looker: &mut dyn Looker,
         apply_updates: impl FnOnce(Instant) -> Result<(), Fault>,
-    ) -> Result<LookupRate, Fault> {
+    ) -> Result<TurnRate, Fault> {
         let (ready, stop) = (Barrier::new(2), AtomicBool::new(false));
         let turn = Duration::from_secs_f64(self.args.seconds / f64::from(TURNS));
         std::thread::scope(|scope| {
@@ -224,7 +224,7 @@ impl<'a> UpdateRounds<'a> {
         })
     }
 
-    fn sweep_until(&self, looker: &mut dyn Looker, stop: &AtomicBool) -> Result<LookupRate, Fault> {
+    fn sweep_until(&self, looker: &mut dyn Looker, stop: &AtomicBool) -> Result<TurnRate, Fault> {
         let (part, clock, call) = (PART_KEYS.max(looker.grain()), looker.clock(), self.args.engine.call);
         let is_over = |_| stop.load(Ordering::Relaxed);
         let swept = measure::sweep_until(looker, &self.keys, &mut 0, (part, call), is_over)?;
@@ -232,7 +232,7 @@ impl<'a> UpdateRounds<'a> {
         if took_s <= 0.0 {
             return Err(Fault::Measurement("the lookup thread never ran".into()));
         }
-        Ok(LookupRate { mlps: swept.keys as f64 / took_s / 1e6, on_cpu: swept.cpu_s / swept.wall_s })
+        Ok(TurnRate { mlps: swept.keys as f64 / took_s / 1e6, on_cpu: swept.cpu_s / swept.wall_s })
     }
 
     /// Continues to the end of a pass, and compares with the oracle there.

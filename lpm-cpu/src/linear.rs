@@ -27,7 +27,7 @@ impl AsRef<Common> for LinearParams {
 /// An empty engine.
 ///
 /// # Errors
-/// [`EngineError::Parameter`] for any parameter except `routes`, a number from 1 on; else as [`CpuEngine::new`].
+/// [`EngineError::Parameter`] for any parameter except `routes`, a number above 0; else as [`CpuEngine::new`].
 pub fn make(options: &EngineOptions) -> Result<Box<dyn EngineWriter>, EngineError> {
     let common = Common::new(options, Isa::Scalar.checked()?);
     let mut params = LinearParams { common, routes_max: ROUTES_MAX };

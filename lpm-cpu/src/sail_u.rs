@@ -1,7 +1,8 @@
 //! The engine `sail-u`: SAIL_U, the update oriented algorithm, with bit maps at levels 6, 12, 18 and 24 (section 4.1, its beginning as
 //! published).
 //! Routes are pushed to the next of these levels by prefix expansion, so a lookup makes at most four accesses on chip, and the bit maps
-//! have 2.03 MiB. A route is pushed to at most 64 nodes whose bits are one aligned word: an update stores at most 64 bits on chip.
+//! have 2.03 MiB. A route is pushed to at most 64 nodes whose bits are one aligned word: an update is at most one store of 64 bits on
+//! chip.
 
 use crate::bit_maps::{BitMapEngine, Levels};
 use crate::params::SailParams;

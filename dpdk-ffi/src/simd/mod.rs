@@ -3,8 +3,8 @@
 //! A pass is one call a burst over plain arrays. In order: [`Burst::parse`] checks headers and collects destinations by family,
 //! [`Burst::merge`] puts the lookup results in the order of the packets, [`Burst::verdict`] copies the entry of each packet,
 //! [`Burst::rewrite`] writes the headers, [`Burst::scatter`] groups packets by egress port. `scalar` defines each pass; `avx2` and
-//! `avx512` have kernels with the same signature and result, chosen by the burst's [`Level`]. Kernels read and write whole vectors, so a
-//! pass panics unless its arrays have [`PAD`] more entries than packets; entries past the packets have no defined value.
+//! `avx512` have kernels with the same signature and result where they are faster, chosen by the burst's [`Level`]. Kernels read and write
+//! whole vectors, so a pass other than scatter panics unless its arrays have [`PAD`] more entries than packets; these have no defined value.
 //!
 //! Two invariants make whole vectors safe. In the cache of a burst, which a pass fills for new packets, the last data pointer is repeated
 //! 16 times. And the [`START_BYTES`] bytes from the start of a packet's data lie in its buffer: [`Mempool`](crate::Mempool) makes no
@@ -22,7 +22,7 @@ mod avx512;
 pub mod rules;
 mod scalar;
 
-pub use crate::vector::{Level, PAD, PaddedArray};
+pub use crate::vector::{AlignedArray, Level, PAD};
 
 /// The number of bytes of a packet that the passes load: an Ethernet header and an IPv6 header.
 pub const START_BYTES: usize = 54;

@@ -128,6 +128,9 @@ fn header(link: Link, bytes: &[u8]) -> Option<([u8; 6], [u8; 6], u16, usize)> {
 
 impl Packet<'_> {
     /// The packet as an Ethernet frame: its own, or one made in `frame`; two addresses and nothing else if its header is cut.
+    ///
+    /// # Errors
+    /// [`UnknownLink`].
     pub fn ethernet<'a>(&'a self, frame: &'a mut Vec<u8>) -> Result<&'a [u8], UnknownLink> {
         let link = Link::of(self.link)?;
         if link == Link::Ethernet {

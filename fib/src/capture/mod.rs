@@ -123,6 +123,9 @@ impl Read for Bytes {
 
 /// Passes the packets of the capture `path` (plain or compressed) to `each`, in order, until `each` breaks off or fails. Returns whether it
 /// ends within a packet.
+///
+/// # Errors
+/// [`CaptureError`], and the errors of `each`.
 pub fn read<E: From<CaptureError>>(
     path: &Path,
     each: impl FnMut(Packet<'_>) -> Result<ControlFlow<()>, E>,
@@ -229,7 +232,7 @@ fn reason(error: &PcapError<&[u8]>, packets: usize) -> String {
         PcapError::HeaderNotRecognized | PcapError::Incomplete(_) if packets == 0 => {
             "this is no capture; pcap and pcapng are read".to_owned()
         }
-        PcapError::BufferTooSmall => format!("a block of more than {BUFFER_BYTES_MAX} bytes"),
+        PcapError::BufferTooSmall => format!("a block of more than {} bytes", BUFFER_BYTES_MAX / 2),
         PcapError::ReadError => "the file cannot be read".to_owned(),
         _ => "the next block is damaged".to_owned(),
     }

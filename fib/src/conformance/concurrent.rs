@@ -39,17 +39,18 @@ impl Cycle {
     }
 }
 
-/// Two readers look up both families while a hundred deltas or more swap longer and shorter prefixes. Then the final table is checked.
+/// Two readers look up both families while 60 deltas or more swap longer and shorter prefixes. Then the final table is checked.
 pub fn concurrent(make: MakeEngine<'_>, options: Options) {
     drive(make, options, Cycle::Swaps, READERS_MAX, [120, 4000]);
 }
 
-/// As [`concurrent`], with deltas that announce one prefix of each nest. Nothing is withdrawn until a nest is complete.
+/// As [`concurrent`], with one reader unless the run is full, and deltas that announce one prefix of each nest. Nothing is withdrawn until a
+/// nest is complete.
 pub fn announces(make: MakeEngine<'_>, options: Options) {
     drive(make, options, Cycle::Announces, 1, [60, 2000]);
 }
 
-/// As [`concurrent`], with deltas that withdraw several prefixes of a nest without a replacement.
+/// As [`announces`], with deltas that withdraw several prefixes of a nest without a replacement.
 pub fn withdraws(make: MakeEngine<'_>, options: Options) {
     drive(make, options, Cycle::Withdraws, 1, [60, 2000]);
 }

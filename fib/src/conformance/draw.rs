@@ -70,7 +70,7 @@ const SHORT_PERCENT: usize = 12;
 /// Prefixes near a few addresses, so that they nest, touch and repeat, unlike uniformly random ones.
 pub(super) struct Universe<K> {
     bases: Vec<K>,
-    /// A prefix far shorter than what tables index directly covers millions of entries, which an update writes one by one.
+    /// Draws few short prefixes: one far shorter than the bits that tables index directly covers millions of entries, which an update writes one by one.
     spares_short: bool,
 }
 

@@ -10,7 +10,7 @@ pub type MakeEngine<'a> = &'a dyn Fn() -> Result<Box<dyn EngineWriter>, EngineEr
 pub struct Options {
     /// The seed of every random case.
     pub seed: u64,
-    /// Tables of full size and twenty times the deltas: minutes instead of seconds.
+    /// Tables of full size and at least twenty times the deltas: minutes instead of seconds.
     pub full: bool,
     /// The engine has a table for IPv4 only: it gets no IPv6 routes, and answers IPv6 keys with "no route".
     pub ipv4_only: bool,

@@ -20,6 +20,9 @@ pub enum Hop {
 
 impl Hop {
     /// The id of this next hop in `hops`; a new next hop gets a new id.
+    ///
+    /// # Errors
+    /// As [`NextHopTable::bare`] and [`NextHopTable::intern`].
     pub fn intern(&self, hops: &mut NextHopTable) -> Result<NextHopId, NextHopError> {
         match self {
             Self::Id(id) => hops.bare(id.get()),

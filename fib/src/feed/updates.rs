@@ -50,6 +50,9 @@ pub struct Update {
 
 impl Update {
     /// The id of the route's new next hop, added to `hops` if needed; [`NextHopId::NONE`] for a withdrawal.
+    ///
+    /// # Errors
+    /// As [`Hop::intern`].
     pub fn next_hop(&self, hops: &mut NextHopTable) -> Result<NextHopId, NextHopError> {
         match &self.action {
             Action::Announce(hop) => hop.intern(hops),
@@ -57,7 +60,10 @@ impl Update {
         }
     }
 
-    /// Applies the change to `rib` and returns the previous next hop. On an error nothing is changed.
+    /// Applies the change to `rib` and returns the previous next hop.
+    ///
+    /// # Errors
+    /// As [`Hop::intern`]; nothing is changed then.
     pub fn apply(&self, rib: &mut Rib, hops: &mut NextHopTable) -> Result<NextHopId, NextHopError> {
         let id = self.next_hop(hops)?;
         Ok(rib.set(self.prefix, id))

@@ -122,7 +122,10 @@ fn family_named(gateway: IpAddr, prefix: IpPrefix) -> Option<&'static str> {
 }
 
 /// Writes all routes, IPv4 before IPv6, sorted by address, then length; an id that is not in `hops` is bare. Returns the number of routes.
-/// Makes many small writes, so pass an [`io::BufWriter`]. The output is incomplete after an error.
+/// Makes many small writes, so pass an [`io::BufWriter`].
+///
+/// # Errors
+/// [`WriteError::Io`], [`WriteError::NotExpressible`]; the output is incomplete then.
 pub fn write(
     out: &mut dyn Write,
     format: WriteFormat,

@@ -54,7 +54,7 @@ pub enum GenerateError {
 }
 
 impl TableSpec {
-    /// Above it the IPv4 generator runs out of unicast /16s at the density of a real table, and the IPv6 generator is slow.
+    /// The most routes of `family`. With more the IPv4 generator runs out of unicast /16s at the density of a real table, and the IPv6 generator is slow.
     #[must_use]
     pub const fn routes_max(family: Family) -> usize {
         match family {

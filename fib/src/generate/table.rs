@@ -34,6 +34,9 @@ pub fn table<K: Key>(spec: &TableSpec) -> Result<Vec<(Prefix<K>, NextHopId)>, Ge
 
 impl TableSpec {
     /// Generates the [`table`], as prefixes of either family.
+    ///
+    /// # Errors
+    /// As [`table`].
     pub fn generate(&self) -> Result<Vec<(IpPrefix, NextHopId)>, GenerateError> {
         fn wrap<K: Key>(routes: Vec<(Prefix<K>, NextHopId)>) -> Vec<(IpPrefix, NextHopId)> {
             routes.into_iter().map(|(prefix, next_hop)| (K::wrap(prefix), next_hop)).collect()

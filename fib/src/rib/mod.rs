@@ -468,6 +468,9 @@ impl Rib {
     }
 
     /// Compiles the changes since the last commit and passes them to `apply`, with the resulting RIB. If `apply` refuses, they are undone.
+    ///
+    /// # Errors
+    /// The error of `apply`; the RIB still matches the engine.
     pub fn commit<T, E>(&mut self, apply: impl FnOnce(&FibDelta, &Self) -> Result<T, E>) -> Result<T, E> {
         let delta = FibDelta { v4: self.v4.compile(), v6: self.v6.compile() };
         let applied = apply(&delta, self);

@@ -61,6 +61,9 @@ fn ethernet(frame: &[u8]) -> Option<(Family, &[u8])> {
 }
 
 /// The destination addresses of the capture `path`, of every supported link type, with at most two VLAN tags.
+///
+/// # Errors
+/// [`CaptureError`]. A capture that is only cut short sets [`Destinations::truncated`] instead.
 pub fn capture_destinations(path: &Path) -> Result<Destinations, CaptureError> {
     let mut found = Destinations::default();
     let mut made = Vec::new();

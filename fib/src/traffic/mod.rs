@@ -59,6 +59,9 @@ pub enum TrafficError {
 
 impl Traffic {
     /// Parses `random` (or `uniform`), `table`, `zipf` or `capture:FILE`.
+    ///
+    /// # Errors
+    /// [`TrafficError::Unknown`] for anything else.
     pub fn parse(text: &str) -> Result<Self, TrafficError> {
         match text {
             "random" | "uniform" => Ok(Self::Random),
@@ -72,6 +75,9 @@ impl Traffic {
     }
 
     /// The first `count` keys of [`Self::stream`].
+    ///
+    /// # Errors
+    /// As [`Self::stream`].
     pub fn keys<K: Key>(
         &self,
         table: &[(Prefix<K>, NextHopId)],

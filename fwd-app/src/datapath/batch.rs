@@ -8,7 +8,7 @@
 use super::slot::PacketState;
 use super::{DropReason, Drops, Egress, PuntMarker};
 use dpdk_ffi::Burst;
-use dpdk_ffi::simd::{Kind, LengthOrMark, PAD, PaddedArray};
+use dpdk_ffi::simd::{AlignedArray, Kind, LengthOrMark, PAD};
 use fib::{Family, Keys, NextHopId};
 
 pub(crate) const NO_ENTRY: u32 = u32::MAX;
@@ -18,14 +18,14 @@ pub(crate) const NO_ENTRY: u32 = u32::MAX;
 #[derive(Debug)]
 pub(crate) struct KeyLane {
     /// Place of each packet in the batch.
-    pub(crate) packets: PaddedArray<u16>,
-    pub(crate) hops: PaddedArray<NextHopId>,
+    pub(crate) packets: AlignedArray<u16>,
+    pub(crate) hops: AlignedArray<NextHopId>,
     pub(crate) len: usize,
 }
 
 impl KeyLane {
     fn new(entries: usize) -> Self {
-        Self { packets: array(entries), hops: PaddedArray::new(NextHopId::NONE, entries), len: 0 }
+        Self { packets: array(entries), hops: AlignedArray::new(NextHopId::NONE, entries), len: 0 }
     }
 }
 
@@ -54,34 +54,34 @@ pub(crate) struct Batch {
     pub(crate) vrf: usize,
     pub(crate) parsed: usize,
     /// IPv4 destinations, in the order of `v4`.
-    pub(crate) keys4: PaddedArray<u32>,
+    pub(crate) keys4: AlignedArray<u32>,
     /// IPv6 destinations, first and last 64 bits, in the order of `v6`.
-    pub(crate) keys6: (PaddedArray<u64>, PaddedArray<u64>),
+    pub(crate) keys6: (AlignedArray<u64>, AlignedArray<u64>),
     pub(crate) v4: KeyLane,
     pub(crate) v6: KeyLane,
-    pub(crate) kinds: PaddedArray<Kind>,
+    pub(crate) kinds: AlignedArray<Kind>,
     /// A [`PacketState`] for each packet.
-    pub(crate) slots: PaddedArray<LengthOrMark>,
+    pub(crate) slots: AlignedArray<LengthOrMark>,
     pub(crate) tagged: Vec<Tagged>,
     /// Index of each packet in the egress table: its next hop, written by verdict, or [`NO_ENTRY`] if it was dropped or punted earlier.
-    pub(crate) indices: PaddedArray<u32>,
+    pub(crate) indices: AlignedArray<u32>,
     /// All packets so far passed the kernel and are in a lane. Then both lanes are in order of arrival, and the kind of a packet determines
     /// its lane.
     pub(crate) is_plain: bool,
-    pub(crate) egress: PaddedArray<Egress>,
+    pub(crate) egress: AlignedArray<Egress>,
     /// The word of the exit of each packet: a port, [`Exit::Dropped`](super::Exit::Dropped) or [`Exit::Fragment`](super::Exit::Fragment).
-    pub(crate) ports: PaddedArray<u16>,
+    pub(crate) ports: AlignedArray<u16>,
     pub(crate) bytes: u64,
     pub(crate) drops: Drops,
     /// Marks punts; `None` when the port has no addresses.
     pub(crate) punting: Option<PuntMarker>,
     /// One per burst.
-    stamps: PaddedArray<Stamp>,
+    stamps: AlignedArray<Stamp>,
     stamps_len: usize,
 }
 
-fn array<T: Copy + Default>(entries: usize) -> PaddedArray<T> {
-    PaddedArray::new(T::default(), entries)
+fn array<T: Copy + Default>(entries: usize) -> AlignedArray<T> {
+    AlignedArray::new(T::default(), entries)
 }
 
 impl Batch {

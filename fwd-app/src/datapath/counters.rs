@@ -287,6 +287,9 @@ mod tests {
         for (i, reason) in DropReason::ALL.into_iter().enumerate() {
             counters.drops.add(reason, 100 + i as u64);
         }
+        for (i, class) in PuntClass::ALL.into_iter().enumerate() {
+            counters.lost.add(class, 200 + i as u64);
+        }
         let published = Published::default();
         published.publish(&counters);
         assert_eq!(published.read(), counters);

@@ -6,7 +6,7 @@
 //!
 //! | module | purpose |
 //! |---|---|
-//! | [`drop_reason`] | [`DropReason`], [`Drops`]: why a packet was dropped |
+//! | [`drop_reason`] | [`DropReason`], [`Drops`]: why a packet was dropped; the classes of punts |
 //! | [`batch`] | [`Batch`]: packets and their parsed fields, as arrays |
 //! | [`rx`] | receives packets of a queue into a batch; the queues of a port that goes out of use or returns |
 //! | [`vlans`] | moves packets of other VRFs out of a batch, by VLAN |

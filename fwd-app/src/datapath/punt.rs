@@ -217,7 +217,7 @@ impl PuntAddresses {
 }
 
 /// Binary logarithm of a period in cycles: about a millisecond.
-pub(crate) const PERIOD_SHIFT: u32 = 21;
+const PERIOD_SHIFT: u32 = 21;
 
 /// Rate limit of an lcore's work off the fast path, per period of TSC cycles, without a division or a clock read.
 #[derive(Clone, Copy, Debug)]
@@ -258,7 +258,8 @@ pub(crate) struct PuntMarker {
 }
 
 impl PuntMarker {
-    /// Creates a marker for batches from the port of `addresses`, one of `ports` ports. Such a batch has a quota of `slots` slots of a ring.
+    /// Creates a marker for batches from the port of `addresses`, one of `ports` ports. Per period such a batch may fill `slots` slots of a
+    /// ring; the causes of ICMP errors share theirs.
     pub(crate) fn new(addresses: Arc<ArcSwap<PuntAddresses>>, ports: u16, slots: u32) -> Self {
         let causes = PuntCause::ALL.iter().filter(|cause| cause.class() == PuntClass::Errors);
         let of_a_cause = slots / u32::try_from(causes.count()).unwrap_or(u32::MAX);

@@ -1,6 +1,7 @@
 //! Exchanges a value with a running lcore, between two batches.
 //!
-//! The lcore polls for an offer with one load per turn and gives its old value in return, so it neither allocates nor frees.
+//! The lcore polls for an offer with one load per turn and gives its old value in return, which the control thread drops: the lcore neither
+//! allocates nor frees.
 
 use fib::EngineReader;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -196,12 +196,11 @@ impl Settling<'_> {
         slot: &mut LengthOrMark,
         packet: impl FnOnce() -> (&'a [u8], usize),
     ) -> u16 {
-        let is_long = |slot| matches!(PacketState::of(slot), PacketState::Packet { ip_bytes } if ip_bytes > u32::from(found.mtu_bytes));
         let (reason, head) = match Exit::of(found.port) {
             Exit::Local => (DropReason::NotForUs, Some(packet().0)),
             // An entry that drops keeps its reason, however long the packet is.
             Exit::Drop(reason) => (reason, None),
-            Exit::Port(port) if !is_long(*slot) => return port,
+            Exit::Port(port) if Exit::for_length(found, *slot) == port => return port,
             Exit::Port(_) => {
                 let (head, ip_at) = packet();
                 if Cut::new(head, ip_at, found.mtu_bytes).is_some() {

@@ -135,14 +135,18 @@ impl Forwarder {
             set.map_err(|error| kept.push(error)).is_ok()
         };
         back.retain(|change| !change.is_raised() || accepts(change));
-        let set = self.set_egress_mtus(back.iter());
+        if let Err(error) = self.set_egress_mtus(back.iter()) {
+            // An egress table may still have the larger MTU, so no device is lowered.
+            kept.push(error);
+            return kept;
+        }
         let refusing: Vec<_> = back
             .iter()
             .filter(|change| !change.is_raised() && !accepts(change))
             .map(|change| change.reversed())
             .collect();
         let set_again = self.set_egress_mtus(refusing.iter());
-        kept.extend([set, set_again].into_iter().filter_map(Result::err));
+        kept.extend(set_again.err());
         kept
     }
 

@@ -8,6 +8,7 @@ use super::port_changes::{ChangeRefused, SetMtu};
 use super::{Forwarder, Signals};
 use crate::notice::{self, LogLevel};
 use crate::ports::address::PortAddress;
+use crate::ports::taps::Taps;
 use crate::routes::feeds::running::FeedSource;
 use crate::routes::files::Replacement;
 use crate::routes::spec::load_rib;
@@ -272,7 +273,11 @@ impl Reloads {
             let before = forwarder.ports();
             let ports = before.with_addresses(&addresses).and_then(|ports| ports.with_mtus(&mtus));
             let ports = ports.map_err(anyhow::Error::from)?;
-            forwarder.set_mtus(&ports, device)?;
+            if let Err(mut refused) = forwarder.set_mtus(&ports, device) {
+                // The TAPs of ports that keep their new MTUs get them too.
+                refused.kept.extend(Taps::follow(netns.as_deref(), &before, &forwarder.ports()).err());
+                return Err(refused);
+            }
             if let Err(why) = forwarder.set_addresses(&before, &ports, netns.as_deref()) {
                 let kept = forwarder.restore_ports(&before, &ports, netns.as_deref(), device);
                 return Err(ChangeRefused { why, kept });

@@ -39,7 +39,8 @@ impl PortTable {
     /// Makes ports with `addresses` or a TAP interfaces of the router.
     ///
     /// # Errors
-    /// [`ConfigError`] for a missing port, an address that no host may have or two ports of a VRF share, and two TAPs of a port or name.
+    /// [`ConfigError`] for a missing port, an address that no host may have, an address or link that two ports of a VRF share, and two TAPs
+    /// of a port or name.
     pub(crate) fn with_interfaces(
         mut self,
         addresses: &[PortAddress],

@@ -500,7 +500,7 @@ pub(crate) enum UpdateError {
     NextHop(#[from] NextHopError),
     #[error(transparent)]
     Egress(#[from] EgressError),
-    #[error("the route of {prefix} belongs to the --address of a port, and cannot be deleted")]
+    #[error("the route of {prefix} belongs to the --address of a port, and cannot be changed")]
     Own { prefix: IpPrefix },
 }
 

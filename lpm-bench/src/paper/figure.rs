@@ -128,6 +128,7 @@ impl Figure {
         self.panels[panel].add(line, x, y);
     }
 
+    /// Records our number for the claim with the words `what`, which has the unit.
     pub(crate) fn record(&mut self, what: &str, value: impl Into<Option<f64>>) {
         self.record_of(what, "", value);
     }
@@ -137,6 +138,7 @@ impl Figure {
         self.record_unclaimed(what, of, "", value);
     }
 
+    /// Records a number with a unit, for no claim.
     pub(crate) fn record_unclaimed(
         &mut self,
         what: &str,

@@ -79,14 +79,15 @@ fn loads_and_stores_keep_to_their_lanes<L: Lanes>(lanes: L) {
     let wide: Vec<u64> = (0..100).map(|at| at << 32 | (1000 + at)).collect();
     for len in 0..=L::COUNT {
         let (words, mask) = (&table[..len], lanes.first(len));
-        let mut out = vec![7; len];
+        let mut out = vec![7; L::COUNT];
         // SAFETY: the mask has the lanes of `words` and `out`; the indices gathered are below 100.
         unsafe {
             let loaded = lanes.load(words.as_ptr(), mask);
             let filled = lanes.select(mask, loaded, lanes.splat(0));
             assert_eq!(stored(lanes, loaded), stored(lanes, filled), "other lanes are 0");
             lanes.store(out.as_mut_ptr(), mask, loaded);
-            assert_eq!(out, words);
+            assert_eq!(&out[..len], words);
+            assert!(out[len..].iter().all(|word| *word == 7), "other lanes are not written");
 
             let at = lanes.sub(lanes.load_all(table.as_ptr().add(3)), lanes.splat(100));
             let wanted = |scale: usize, bits: u32| -> Vec<u32> {

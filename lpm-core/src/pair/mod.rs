@@ -74,7 +74,8 @@ impl Pair {
         first.chain([&self.second].into_iter().filter(|_| self.is_used(SECOND)))
     }
 
-    /// Name and instruction set of the first half in service; capacity and wishes of both. A family needs a table in both halves.
+    /// Name and instruction set of the first half in service; capacity and wishes of the halves in service. A family needs a
+    /// table in both halves, in service or not.
     #[must_use]
     pub fn info(&self) -> EngineInfo {
         let mut second = self.second.info().clone();

@@ -313,7 +313,7 @@ pub extern "C" fn mockcuda_bytes_copied_in() -> u64 {
     control().bytes_copied_in.load(Relaxed)
 }
 
-/// While not 0, the device has no memory pools.
+/// While not 0, the device has no memory pools: `cuMemAllocAsync` returns 801.
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_set_no_pools(on: u32) {
     control().no_pools.store(on != 0, Relaxed);

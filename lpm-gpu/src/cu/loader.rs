@@ -30,7 +30,8 @@ pub struct KernelFacts {
     pub threads_block_max: u32,
 }
 
-/// Loads all modules and kernels: at first use the driver would wait for running kernels, for persistent ones for ever.
+/// Loads all modules and kernels: at first use the driver would wait for running kernels, for persistent ones for ever. The context must be
+/// bound, also for the functions below.
 pub(super) fn load_all(driver: &Driver) -> Result<Vec<LoadedModule>, GpuError> {
     ptx::MODULES
         .iter()
@@ -53,7 +54,7 @@ fn load(driver: &Driver, name: &str, text: &str) -> Result<RawHandle<sys::CUmodu
     // Each value fits its option: an address, and a number stored as one.
     let mut values = [log.as_mut_ptr().cast::<c_void>(), std::ptr::without_provenance_mut(LOG_BYTES - 1)];
     let mut raw = std::ptr::null_mut();
-    // SAFETY: an out pointer for the handle, text that ends in zero, and two options with their values; the driver writes
+    // SAFETY: the caller has bound the context; an out pointer for the handle, text that ends in zero, two options with values; the driver writes
     // at most the given bytes of the log, and keeps no pointer.
     unsafe {
         call!(
@@ -91,12 +92,12 @@ pub(super) fn find_kernel(
     }
     let name = CString::new(entry).map_err(|_| wrong("not found"))?;
     let mut raw = std::ptr::null_mut();
-    // SAFETY: an out pointer for the handle, a loaded module, and a string that ends in zero.
+    // SAFETY: an out pointer for the handle, a loaded module, and a string that ends in zero; the caller has bound the context.
     unsafe { call!(driver, cuModuleGetFunction(&raw mut raw, module_raw.0, name.as_ptr())) }?;
     // Reading the register count makes the driver load the kernel now, not at its first launch.
     let attribute = |attribute| -> Result<u32, GpuError> {
         let mut value = 0;
-        // SAFETY: an out pointer for a number, an attribute of the enum, and a function of a loaded module.
+        // SAFETY: an out pointer for a number, an attribute of the enum, and a function of a loaded module; the context is bound.
         unsafe { call!(driver, cuFuncGetAttribute(&raw mut value, attribute, raw)) }?;
         Ok(u32::try_from(value).unwrap_or(0))
     };

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 /// Granularity of the runs: blocks without a route are left out.
 const BLOCK_WORDS: usize = 4096;
 
+/// A /24 with longer prefixes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Long {
     /// Routes longer than /24 in it. At zero its chunk is freed with the next steps.
@@ -16,6 +17,7 @@ pub(super) struct Long {
     pub(super) chunk: u32,
 }
 
+/// Units that a route covers in its stage.
 pub(super) const fn units(prefix: Prefix4) -> usize {
     let bits = if prefix.len() > 24 { 32 } else { 24 };
     1 << (bits - prefix.len())

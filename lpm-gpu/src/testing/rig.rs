@@ -190,7 +190,7 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
         self.deliver(&probes);
     }
 
-    /// Applies a table, which must arrive as an image, then updates, `a_delta` at a time. Checks a sample of the prefixes.
+    /// Applies a table, which must arrive as an image, then updates, `a_delta` at a time. Checks every 16th prefix, all in a full run.
     pub fn follow(&mut self, routes: &[Route<K>], updates: &[Route<K>], a_delta: usize) {
         let step = if Options::from_env().full { 1 } else { 16 };
         self.apply(routes).unwrap();

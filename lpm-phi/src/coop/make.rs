@@ -48,7 +48,7 @@ fn group(params: &CoopParams) -> Result<First, EngineError> {
         return Err(EngineError::Parameter {
             parameter: "engine parameter",
             value: format!("first.{name}={value}"),
-            wanted: "without a device the first half is a group over the second half's table, which has no parameters; name an engine with first=NAME",
+            wanted: "without a device the first half is a group over the second half's table; a group has no parameters: name an engine with first=NAME",
         });
     }
     Ok(First::Group)

@@ -46,22 +46,22 @@ pub(crate) mod simd {
     }
 
     #[derive(Debug)]
-    pub(crate) struct PaddedArray<T>(Vec<T>);
+    pub(crate) struct AlignedArray<T>(Vec<T>);
 
-    impl<T: Copy> PaddedArray<T> {
+    impl<T: Copy> AlignedArray<T> {
         pub(crate) fn new(value: T, len: usize) -> Self {
             Self(vec![value; len])
         }
     }
 
-    impl<T> std::ops::Deref for PaddedArray<T> {
+    impl<T> std::ops::Deref for AlignedArray<T> {
         type Target = [T];
         fn deref(&self) -> &[T] {
             &self.0
         }
     }
 
-    impl<T> std::ops::DerefMut for PaddedArray<T> {
+    impl<T> std::ops::DerefMut for AlignedArray<T> {
         fn deref_mut(&mut self) -> &mut [T] {
             &mut self.0
         }

@@ -334,6 +334,9 @@ pub fn parse_route(text: &str) -> Result<(IpPrefix, Hop), LineError> {
 }
 
 /// Parses one neighbour in the form of a line of route text after `neigh`: `ADDR lladdr MAC dev PORT`.
+///
+/// # Errors
+/// [`LineError`] for wrong words.
 pub fn parse_neighbour(text: &str) -> Result<Neighbour, LineError> {
     neighbour(LineWords::new(text.as_bytes())?)
 }

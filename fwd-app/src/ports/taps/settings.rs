@@ -40,7 +40,7 @@ pub(super) fn set(root: &Path, name: &str) -> anyhow::Result<()> {
             Err(error) => Err(error),
         };
         set.with_context(|| {
-            format!("cannot set net.{family}.conf.{interface}.{setting} to 0, so that hosts on the link cannot configure the TAP")
+            format!("cannot set net.{family}.conf.{interface}.{setting} to 0; hosts on the link could configure the TAP")
         })?;
     }
     Ok(())

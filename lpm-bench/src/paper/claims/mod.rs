@@ -8,7 +8,7 @@
 //! - | SECTION | WHAT | NUMBER | UNIT | RULE | why it cannot be made here
 //! ```
 //! FIGURE is the id of the figure (`fig09`), and WHAT the words under which it records ours. `PANEL at X` is the position of the number's mark.
-//! `test FILE NAME` is a test that fails if ours is another number.
+//! `test FILE NAME` is a test that fails if ours is another number. A line that begins with `#` is a comment.
 
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;

@@ -123,7 +123,7 @@ pub(super) fn in_flight(batch: usize, wanted: u16) -> u16 {
     wanted.min(fit).max(2)
 }
 
-/// A reader a thread, with `slots` batches of `batch` keys in flight. One core cannot copy a large batch as fast as the bus.
+/// A reader a thread, with `slots` batches of `batch` keys in flight. Threads share a large batch: one core copies slower than the bus.
 pub(super) struct ReaderGroup {
     pub(super) readers: Vec<Box<dyn EngineReader>>,
     batch: usize,

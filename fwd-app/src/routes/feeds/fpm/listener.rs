@@ -36,7 +36,7 @@ pub(crate) fn listen(
     if !address.ip().to_canonical().is_loopback() {
         notice::warn(format_args!(
             "--fpm {address}: any host that reaches this address may announce routes, since the users of other hosts are unknown; with \
-             a loopback address, also in a network namespace (--tap-netns), only root and --fpm-user may"
+             a loopback address, also in a network namespace (--tap-netns), only root, the user of this process and --fpm-user may"
         ));
     }
     let feed = options.feed;
@@ -61,6 +61,7 @@ struct FpmStream {
 struct Server {
     listener: TcpListener,
     users: Vec<u32>,
+    /// At most two: the connection in use, and one on probation.
     streams: Vec<FpmStream>,
     opened: u64,
     fpm: Fpm,

@@ -21,7 +21,8 @@ use std::sync::Arc;
 const DISTINCT_MIN: usize = 1 << 10;
 /// The most notifications of a key that are replayed. With more of them its dump is ignored.
 const REPEATED_MAX: usize = 16;
-/// The most notifications of a pass that are replayed, some tens of megabytes. With more of them the rest of the pass is ignored.
+/// The most keys and notifications of a pass, counted together, that are kept for replay: some tens of megabytes. Beyond it the dump is
+/// ignored, and another pass follows.
 const EDITS_MAX: usize = 1 << 18;
 
 #[derive(Clone, Debug)]
@@ -228,7 +229,8 @@ fn is_removed(edits: &[Edit], entry: &Entry) -> bool {
     edits.iter().any(|edit| has(edit.removed(), entry))
 }
 
-/// Whether notifications explain that a dumped route is gone. What an announcement has replaced is certain only before it.
+/// Whether notifications explain that a dumped route is gone. A dump with an announced route is newer than the announcement, so the routes
+/// that this replaced do not explain it.
 fn is_explained(edits: &[Edit], dumped: &[Entry], entry: &Entry) -> bool {
     edits.iter().any(|edit| match edit {
         Edit::Add { entry: new, replaced, .. } => has(replaced, entry) && !has(dumped, new),
@@ -274,7 +276,7 @@ pub(super) struct Mirror {
     /// `None` between passes.
     edits: Option<PassEdits>,
     pub(super) edits_max: usize,
-    /// Whether a notification concerned an unknown key: the order of its routes is uncertain, and another pass must confirm it.
+    /// Whether another pass must confirm the routes of this one: its notifications were too many for a key, or do not explain its dump.
     is_doubtful: bool,
     run: Option<RouteKey>,
     run_entries: Vec<Entry>,
@@ -433,7 +435,7 @@ impl Mirror {
                 Some(Edits::All(all)) => {
                     let dumped = std::mem::take(&mut entries);
                     entries = caught_up(&dumped, list, all, is_v6(key));
-                    // A replayed replacement of a route that the mirror did not have may have met another one.
+                    // A replayed replacement removes the first dumped route, which may not be the one that the kernel replaced.
                     is_doubtful = dumped
                         .iter()
                         .any(|entry| !has(&entries, entry) && !is_explained(all, &dumped, entry));

@@ -65,6 +65,7 @@ struct Watcher {
     kernel: Kernel,
     datagram: Vec<u8>,
     events: Vec<FeedEvent>,
+    /// Held until the links are sent; then FPM may accept connections.
     links: Option<LinksUnread>,
 }
 

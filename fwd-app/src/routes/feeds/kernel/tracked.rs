@@ -3,7 +3,7 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::hash::Hash;
 
-/// The most keys of notifications in a pass. With more of them the rest of the pass is ignored.
+/// The most keys of notifications in a pass. Beyond it the dump is ignored, and another pass follows.
 pub(super) const NOTIFIED_MAX: usize = 1 << 16;
 
 /// Entries, each with the number of the last pass that contained it.

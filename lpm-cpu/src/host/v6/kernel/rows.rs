@@ -1,4 +1,4 @@
-//! Steps 2 of the vector kernels: rows, over the operations of any instruction set.
+//! Step 2 of the vector kernels: rows, over the operations of any instruction set.
 
 use super::level;
 use super::lists::{PIECE, RowLists};
