@@ -18,8 +18,8 @@ set -uo pipefail
 
 STEPS=(fmt shell captures ptx build tests test clippy doc doctest isa smoke docs package server)
 # The steps that a step needs, or only runs after. The guest waits for emulated devices, so it runs at the same time at a higher priority. Tests
-# and smoke scripts poll queues and use timers, which fire late when they compete for two CPUs, so they take turns. Compilers that nothing waits
-# for take the CPUs that they leave.
+# and smoke scripts poll queues and use timers, which fire late when they compete for two CPUs, so they take turns. Compilers that no step waits
+# for (FILLERS) run at idle priority.
 declare -A NEEDS=([test]=tests [isa]=build [smoke]=build [docs]=build [package]=build [server]='build package')
 declare -A AFTER=([tests]=build [clippy]=tests [doc]=clippy [doctest]=doc [test]='tests server' [smoke]=test [docs]=smoke)
 COMPILERS=(tests)

@@ -534,7 +534,7 @@ pub(crate) struct HarnessArgs {
     #[arg(long, value_name = "S", value_parser = values::seconds, conflicts_with = "loops")]
     pub(crate) duration: Option<Duration>,
 
-    /// Send the trace for S seconds before --duration begins
+    /// Send the trace for S seconds before the measurement begins
     ///
     /// These packets are counted and verified, but rates and latencies leave them out. Cycles by pass include them.
     #[arg(long, value_name = "S", value_parser = values::seconds)]
@@ -588,7 +588,7 @@ pub(crate) struct HarnessArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=127))]
     pub(crate) lcores: Option<u16>,
 
-    /// Use no huge pages [default: use them if some are free]
+    /// Use no huge pages [default: use them if enough are free]
     #[arg(long)]
     pub(crate) no_huge: bool,
 

@@ -64,9 +64,9 @@ pub(crate) enum ValueError {
     PortMtu { text: String },
     #[error("'{text}' is not PORT=ADDRESS/LENGTH such as 0=192.0.2.1/24")]
     PortAddress { text: String },
-    #[error("'{text}' is neither the name nor the number of a user of this host")]
+    #[error("'{text}' is neither the name of a user of this host nor a number")]
     User { text: String },
-    #[error("'{text}' is neither the name nor the number of a group of this host")]
+    #[error("'{text}' is neither the name of a group of this host nor a number")]
     Group { text: String },
     #[error("'{text}' is not NAME=VALUE")]
     EngineArg { text: String },

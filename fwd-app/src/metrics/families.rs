@@ -89,7 +89,7 @@ fn packets(counters: &Counters) -> Vec<MetricFamily> {
     let counter = |name, help, value: u64| MetricFamily::new(COUNTER, name, help).with(Vec::new(), value);
     let drops = counters.drops.iter().map(|(reason, count)| (vec![label("reason", &reason)], count));
     let lost = counters.lost.iter().map(|(class, count)| (vec![label("class", &class.name())], count));
-    let lost_help = "Packets for the router that were dropped because the ring of their class was full; they are among the drops";
+    let lost_help = "Packets for the router above the share of their RX queue in the ring of their class, or for which it was full; they are among the drops";
     vec![
         counter("fwd_rx_packets", "Packets received", counters.rx_packets),
         counter("fwd_tx_packets", "Packets sent", counters.tx_packets),

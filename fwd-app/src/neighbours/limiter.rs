@@ -2,7 +2,7 @@
 //!
 //! RFC 1812 4.3.2.8 and RFC 4443 2.4 (f) ask for a limit of ICMP errors, and prefer a token bucket. A source is an IPv4 address or the
 //! first 64 bits of an IPv6 address. The table has a fixed size: a new source replaces the quietest of four. With many senders a source may
-//! get a fresh bucket too early; the overall bucket still limits the sum. Only [`Limiter::new`] allocates or divides.
+//! get a fresh bucket too early; the overall bucket still limits the sum. Only [`Limiter::new`] allocates; it and [`Pace::new`] divide.
 
 use std::hash::BuildHasher;
 use std::net::IpAddr;

@@ -123,7 +123,7 @@ pub(crate) struct Packets {
     pub(crate) fragmented: u64,
     /// ICMP replies and errors suppressed by the rate limit. The packets that caused them are counted elsewhere.
     pub(crate) icmp_limited: u64,
-    /// Packets for this router by class, dropped because the ring of their class was full. They are included in `drops`.
+    /// Packets for this router by class, dropped above the share of their RX queue or when the ring was full. They are included in `drops`.
     pub(crate) punts_lost: BTreeMap<&'static str, u64>,
     pub(crate) held: u64,
     pub(crate) drops: BTreeMap<&'static str, u64>,

@@ -268,7 +268,7 @@ fn packets_text(out: &mut String, packets: &Packets) {
         let shown = of_class.collect::<Vec<_>>().join(", ");
         let _ = writeln!(
             out,
-            "  lost   for the router, since the ring of the class was full: {shown} (among the drops)"
+            "  lost   for the router, above the share of their queue or class: {shown} (among the drops)"
         );
     }
     let drops: Vec<_> = packets.drops.iter().filter(|(_, count)| **count > 0).collect();

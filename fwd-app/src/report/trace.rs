@@ -95,7 +95,7 @@ impl fmt::Display for StreamReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { waits, waited_s, waited_max_s, error, .. } = self;
         if error.is_some() {
-            f.write_str("; the replay ended before it was read completely")?;
+            f.write_str("; reading it failed, which ended the replay early")?;
         }
         if *waits == 0 {
             return f.write_str("; it was always read in time");

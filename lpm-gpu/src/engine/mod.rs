@@ -47,8 +47,7 @@ use tables::DeviceTable;
 
 /// Name of the GAMT paper's engine.
 pub const GAMT: &str = "gamt";
-/// Name of the GALE poster's engine, the GAMT paper's baseline.
-pub const GALE: &str = "gale";
+pub use params::GALE;
 /// Name of SAIL_L on the GPU.
 pub const SAIL: &str = "sail-gpu";
 struct EngineShared {

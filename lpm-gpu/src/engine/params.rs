@@ -1,12 +1,13 @@
 //! Parameters of the GPU engines, from the command line's `name=value` pairs.
 
-use super::GALE;
 use crate::gamt::options::{LEVELS_V4, LEVELS_V6};
 pub use crate::gamt::{GamtOptions, Layout, NextHops};
 use fib::{EngineError, EngineOptions};
 use lpm_core::params::Parameter;
 use std::time::Duration;
 
+/// Name of the GALE poster's engine, the GAMT paper's baseline.
+pub const GALE: &str = "gale";
 /// Most streams of a reader: the paper's range (section 5.4.4).
 pub const STREAMS_MAX: u16 = 24;
 

@@ -36,7 +36,7 @@ Examples:
   fwd-app ctl < commands.txt
   fwd-app ctl help
 
-CommandWords may be abbreviated: `ctl sh po st`. Without words, commands are read from the terminal, with
+Words may be abbreviated: `ctl sh po st`. Without words, commands are read from the terminal, with
 completion and history, or from stdin. Blank lines and comments after # are skipped; the first error
 ends the script.
 

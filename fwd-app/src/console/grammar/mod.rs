@@ -6,18 +6,18 @@
 pub(crate) mod request;
 mod routes;
 mod table;
+mod words;
 #[cfg(test)]
 mod words_test;
 
 use crate::console::answer::Answer;
 use crate::console::grammar::request::Request;
 use crate::console::grammar::table::{COMMANDS, Command, VRF};
+pub(crate) use crate::console::grammar::words::WordsError;
+use crate::console::grammar::words::{CommandWords, or, pick, starting_with, wrong};
 use crate::report::columns::Columns;
-use fib::PrefixError;
-use fib::feed::LineError;
 use serde::Serialize;
 use std::fmt;
-use std::net::IpAddr;
 use std::num::NonZeroU64;
 
 pub(crate) const COUNT_OPTION: &str = "--count";
@@ -43,69 +43,7 @@ pub(crate) struct RouteDiff {
     pub(crate) list: Request,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum WordsError {
-    #[error("no command is given; 'help' lists them")]
-    Empty,
-    #[error("'{word}' is not understood here, wanted {wanted}")]
-    Word {
-        /// The word.
-        word: String,
-        wanted: String,
-    },
-    #[error("'{word}' is ambiguous: {candidates}")]
-    Ambiguous {
-        /// The abbreviation.
-        word: String,
-        candidates: String,
-    },
-    #[error("wanted {wanted} after '{word}'")]
-    Ends {
-        /// Its last word.
-        word: String,
-        wanted: String,
-    },
-    /// A route or a neighbour that is invalid in route files too.
-    #[error(transparent)]
-    Line(#[from] LineError),
-    #[error(transparent)]
-    Prefix(#[from] PrefixError),
-}
-
-/// A cursor over the words of a line, up to a comment.
-#[derive(Clone, Debug)]
-pub(super) struct CommandWords<'a> {
-    words: Vec<&'a str>,
-    at: usize,
-    /// Whether `vrf NAME` came before the remaining words.
-    pub(super) is_about_vrf: bool,
-}
-
-impl<'a> CommandWords<'a> {
-    pub(super) fn new(line: &'a str) -> Self {
-        let words = line.split_ascii_whitespace().take_while(|word| !word.starts_with('#'));
-        Self { words: words.collect(), at: 0, is_about_vrf: false }
-    }
-
-    /// The next word; the error names the `wanted` one.
-    pub(super) fn want(&mut self, wanted: &str) -> Result<&'a str, WordsError> {
-        let last = self.at.checked_sub(1).map(|last| self.words[last]);
-        self.next().ok_or_else(|| match last {
-            None => WordsError::Empty,
-            Some(last) => WordsError::Ends { word: excerpt(last), wanted: wanted.to_owned() },
-        })
-    }
-
-    pub(super) fn rest(&mut self) -> String {
-        let rest = self.words[self.at..].join(" ");
-        self.at = self.words.len();
-        rest
-    }
-
-    pub(super) fn want_address(&mut self) -> Result<IpAddr, WordsError> {
-        address(self.want("an address")?)
-    }
-
+impl CommandWords<'_> {
     /// Follows the words down the paths of the commands. Returns the matching commands, and the number of path words that matched.
     fn follow(&mut self) -> Result<(Vec<&'static Command>, usize), WordsError> {
         let mut commands: Vec<&Command> = COMMANDS.iter().collect();
@@ -121,36 +59,6 @@ impl<'a> CommandWords<'a> {
     }
 }
 
-impl<'a> Iterator for CommandWords<'a> {
-    type Item = &'a str;
-
-    fn next(&mut self) -> Option<&'a str> {
-        let word = *self.words.get(self.at)?;
-        self.at += 1;
-        Some(word)
-    }
-}
-
-pub(super) fn address(word: &str) -> Result<IpAddr, WordsError> {
-    word.parse().map_err(|_| wrong(word, "an IPv4 or IPv6 address"))
-}
-
-pub(super) fn wrong(word: &str, wanted: &str) -> WordsError {
-    WordsError::Word { word: excerpt(word), wanted: wanted.to_owned() }
-}
-
-pub(super) fn pick(word: &str, choices: &[&'static str]) -> Result<&'static str, WordsError> {
-    if let Some(same) = choices.iter().find(|choice| **choice == word) {
-        return Ok(same);
-    }
-    let candidates: Vec<_> = starting_with(choices, word).collect();
-    match candidates[..] {
-        [] => Err(wrong(word, &or(choices))),
-        [only] => Ok(only),
-        _ => Err(WordsError::Ambiguous { word: excerpt(word), candidates: or(&candidates) }),
-    }
-}
-
 pub(crate) fn is_blank(line: &str) -> bool {
     CommandWords::new(line).next().is_none()
 }
@@ -159,7 +67,7 @@ pub(crate) fn parse(line: &str) -> Result<CtlLine, WordsError> {
     parse_next(&mut CommandWords::new(line))
 }
 
-pub(super) fn parse_next(words: &mut CommandWords<'_>) -> Result<CtlLine, WordsError> {
+fn parse_next(words: &mut CommandWords<'_>) -> Result<CtlLine, WordsError> {
     let (commands, depth) = words.follow()?;
     let [command] = commands[..] else { return Err(ends(words, &commands, depth)) };
     if depth < command.path.len() {
@@ -181,23 +89,6 @@ fn choices(commands: &[&'static Command], depth: usize) -> Vec<&'static str> {
     let mut words: Vec<_> = commands.iter().filter_map(|command| command.path.get(depth).copied()).collect();
     words.dedup();
     words
-}
-
-fn starting_with<'c>(choices: &'c [&'static str], word: &'c str) -> impl Iterator<Item = &'static str> + 'c {
-    choices.iter().copied().filter(move |choice| choice.starts_with(word))
-}
-
-pub(super) fn or(words: &[&str]) -> String {
-    match words {
-        [] => String::new(),
-        [one] => (*one).to_owned(),
-        [most @ .., last] => format!("{} or {last}", most.join(", ")),
-    }
-}
-
-/// The first 64 characters, with control characters escaped.
-fn excerpt(text: &str) -> String {
-    text.chars().take(64).collect::<String>().escape_debug().to_string()
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -229,7 +120,7 @@ impl From<Help> for Answer {
 /// # Errors
 /// No command matches.
 pub(crate) fn help(start: &[&str]) -> Result<Help, WordsError> {
-    let mut words = CommandWords { words: start.to_vec(), at: 0, is_about_vrf: false };
+    let mut words = CommandWords::from_words(start.to_vec());
     let (commands, _) = words.follow()?;
     let line = |command: &&Command| HelpLine { usage: usage(command), help: command.help };
     Ok(Help(commands.iter().map(line).collect()))
@@ -257,12 +148,12 @@ pub(crate) fn complete(line: &str) -> (usize, Vec<&'static str>) {
         followed = words.follow();
     }
     let Ok((commands, depth)) = followed else { return (start, Vec::new()) };
-    let given = words.words.len() - words.at;
+    let given = words.left();
     let choices = match commands[..] {
         // Complete path: completes the argument, of which the last may have several words.
         [command] if depth == command.path.len() => {
             let at = given.min(command.args.len().saturating_sub(1));
-            let previous = words.words.last().copied();
+            let previous = words.last_of_line();
             command.args.get(at).map_or(Vec::new(), |arg| arg.words_after(previous))
         }
         _ => choices(&commands, depth),

@@ -1,7 +1,7 @@
 //! Arguments of `route get` and `route list`.
 
 use crate::console::grammar::request::{RouteList, SOURCES};
-use crate::console::grammar::{CommandWords, WordsError, or, pick, wrong};
+use crate::console::grammar::words::{CommandWords, WordsError, or, pick, wrong};
 use crate::datapath::flow::{Flow, has_ports};
 use std::net::IpAddr;
 

@@ -6,9 +6,8 @@ use crate::console::grammar::request::{
     Clear, PortCounters, PortFacts, Ports, Request, RouteList, SOURCES, Show, WatchFilter,
 };
 use crate::console::grammar::routes::{PROTOCOL_NAMES, flow, route_list};
-use crate::console::grammar::{
-    self, COUNT_OPTION, CommandWords, CtlLine, RouteDiff, WordsError, address, pick, wrong,
-};
+use crate::console::grammar::words::{CommandWords, WordsError, address, pick, wrong};
+use crate::console::grammar::{self, COUNT_OPTION, CtlLine, RouteDiff};
 use crate::datapath::DropReason;
 use crate::engines::ENGINES;
 use fib::feed;
@@ -262,7 +261,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         path: &["neigh", "del"],
         args: &[ADDRESS],
-        help: "delete a neighbour",
+        help: "delete a static neighbour",
         make: |words| ask(Request::NeighDel { address: words.want_address()? }),
     },
     plain(

@@ -227,10 +227,12 @@ impl Serving {
             Timespec::try_from(timeout + Duration::from_micros(1)).ok()
         });
         let listens = if resting.is_some() { PollFlags::empty() } else { PollFlags::IN };
-        let ignored = if is_full { PollFlags::IN } else { PollFlags::empty() };
         let mut polled =
             vec![PollFd::new(&self.woken, PollFlags::IN), PollFd::new(self.socket.listener(), listens)];
-        polled.extend(self.peers.iter().map(|peer| PollFd::new(&peer.stream, peer.interest() - ignored)));
+        polled.extend(self.peers.iter().map(|peer| {
+            let ignored = if is_full && !peer.is_own { PollFlags::IN } else { PollFlags::empty() };
+            PollFd::new(&peer.stream, peer.interest() - ignored)
+        }));
         poll(&mut polled, timeout.as_ref())?;
         let events: Vec<_> = polled.iter().map(PollFd::revents).collect();
         Ok(Ready {
@@ -351,10 +353,13 @@ fn hand_over(commands: &Sender<ClientCommand>, command: ClientCommand, closer: &
     match commands.try_send(command) {
         Ok(()) => {}
         Err(TrySendError::Full(mut command)) => {
-            closer.close(command.take_file());
+            command.take_file().into_iter().for_each(|file| closer.close(file));
             command.answer(Err(Refusal::Busy { waiting: WAITING_MAX }));
         }
-        Err(TrySendError::Disconnected(command)) => closer.close(command),
+        // The forwarder has ended; dropping the command answers it.
+        Err(TrySendError::Disconnected(mut command)) => {
+            command.take_file().into_iter().for_each(|file| closer.close(file));
+        }
     }
 }
 
@@ -377,7 +382,7 @@ fn drain(mut woken: &UnixStream) {
 
 impl Peer {
     fn close(self, closer: &Closer) {
-        closer.close(self.file);
+        self.file.into_iter().for_each(|file| closer.close(file));
         close(self.stream, closer);
     }
 
@@ -411,10 +416,12 @@ impl Peer {
     ) -> bool {
         self.unfinished = false;
         let gone = events.intersects(PollFlags::HUP | PollFlags::ERR);
-        if gone && self.connection.is_asking() {
+        // One turn may bring descriptors of many clients. Those that are not received are closed with the stream, by the closer.
+        let is_full = !self.is_own && closer.is_full();
+        if gone && (self.connection.is_asking() || is_full) {
             return false;
         }
-        if events.intersects(PollFlags::IN | PollFlags::HUP) && self.receive(closer).is_err() {
+        if !is_full && events.intersects(PollFlags::IN | PollFlags::HUP) && self.receive(closer).is_err() {
             return false;
         }
         for _ in 0..LINES_A_TURN {

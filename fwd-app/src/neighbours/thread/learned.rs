@@ -34,7 +34,7 @@ impl Learned {
         self.due.insert((due, key));
     }
 
-    /// Reports the MACs due by `now`, until the callee returns false.
+    /// Reports the MACs due by `now`, until `tell` returns false.
     pub(super) fn tell(&mut self, now: Duration, mut tell: impl FnMut(Resolved) -> bool) {
         while let Some((due, key)) = self.due.first().copied().filter(|(due, _)| *due <= now) {
             let mac = self.news.get(&key).and_then(|(mac, _)| *mac);
