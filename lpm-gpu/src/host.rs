@@ -126,8 +126,8 @@ pub trait HostTable<K: Key>: Send {
         words_max: usize,
     ) -> Result<Due, EngineError>;
 
-    /// Whether the last [`Self::apply`] may have made some of its changes. [`Self::take_back`] then reverses all of them, so to reverse a change
-    /// that was not made must have no effect.
+    /// Whether the last [`Self::apply`] may have made some of its changes. [`Self::take_back`] then reverses every change, so to reverse a
+    /// change that was not made must have no effect.
     fn may_have_changed(&self) -> bool {
         true
     }

@@ -20,8 +20,11 @@ fn module(krate: &str, file: &str) -> Option<ModulePath> {
 
 /// The code before a test module with a body. `mod x_test;` is in the head of a file, before its imports.
 pub(crate) fn product(text: &str) -> &str {
-    let mut tests = text.match_indices("#[cfg(test)]\nmod ").map(|(at, _)| at);
-    let with_body = |at: &usize| text[*at..].lines().nth(1).is_some_and(|line| line.ends_with('{'));
+    let mut tests = text.match_indices("#[cfg(test)]\n").map(|(at, _)| at);
+    let with_body = |at: &usize| {
+        let item = text[*at..].lines().find(|line| !line.starts_with("#["));
+        item.is_some_and(|line| line.starts_with("mod ") && line.ends_with('{'))
+    };
     &text[..tests.find(with_body).unwrap_or(text.len())]
 }
 
@@ -183,7 +186,7 @@ fn a_circle_is_found() {
         file("a/mod", "mod b;\nmod c;\npub use b::B;\npub struct A;\n"),
         file(
             "a/b",
-            "use super::c::{C, D as E};\n// use crate::a::A;\npub struct B(C);\n#[cfg(test)]\nmod tests { use super::super::A; }",
+            "use super::c::{C, D as E};\n// use crate::a::A;\npub struct B(C);\n#[cfg(test)]\n#[cfg(not(model))]\nmod tests {\n use super::super::A; }",
         ),
         file("a/c", "#[cfg(test)]\nmod c_test;\nuse crate::B;\npub struct C;\nfn f(_: B) {}\n"),
     ];

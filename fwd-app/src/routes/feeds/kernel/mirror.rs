@@ -435,7 +435,7 @@ impl Mirror {
                 Some(Edits::All(all)) => {
                     let dumped = std::mem::take(&mut entries);
                     entries = caught_up(&dumped, list, all, is_v6(key));
-                    // A replayed replacement removes the first dumped route, which may not be the one that the kernel replaced.
+                    // A replayed replacement removes the first dumped route. The kernel may have replaced another.
                     is_doubtful = dumped
                         .iter()
                         .any(|entry| !has(&entries, entry) && !is_explained(all, &dumped, entry));
