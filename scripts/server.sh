@@ -10,6 +10,7 @@
 #   scripts/server.sh docs                   the commands of docs/install.md in the guest, on virtio or the first named driver
 #   scripts/server.sh build                  makes the guest's image, and prints its folder
 #
+#   --docs        first the commands of docs/install.md, as `docs` alone
 #   --no-package  without the checks of the Debian package and its service, which come first
 #   --long        also upgrades the package while packets flow, and reboots
 #   --json FILE   the findings of each check and its time

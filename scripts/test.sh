@@ -106,7 +106,7 @@ step_package() {
 step_server() {
   local FWD_DEB
   FWD_DEB=$(cat "$STATE/deb")
-  rooted scripts/server.sh && rooted scripts/server.sh docs
+  rooted scripts/server.sh --docs
 }
 
 chosen=()

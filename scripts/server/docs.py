@@ -12,7 +12,7 @@ from pathlib import Path
 import docs_check
 
 from .hosts import run
-from .machine import Failed
+from .machine import PAGES_2M, Failed
 
 PAGE = docs_check.TOP / "docs/install.md"
 BLOCK_S = 180
@@ -42,11 +42,21 @@ def neighbour(host, work):
         return subprocess.Popen(["ip", "netns", "exec", host.space, BGPD, *options], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
 
+def clean_up(machine):
+    """Ends what the page has started, and gives back its huge pages; the cards stay bound to user space."""
+    machine.guest(
+        "systemctl stop frr; kill $(pidof fwd-app); while pidof fwd-app; do sleep 0.2; done; "
+        f"rm -rf /dev/hugepages/rtemap_* /etc/sysctl.d/80-hugepages.conf /root/clone && sysctl -qw vm.nr_hugepages={PAGES_2M}",
+        BLOCK_S,
+    )
+
+
 def check(machine, pair):
     """Runs the page on the cards of the pair."""
     place = "mkdir -p /root/clone/target/release && cd /root/clone"
     machine.guest(f"{place} && cp /srv/host/fwd-app target/release/ && chmod 644 target/release/fwd-app")
-    start = f"{place}; set -eo pipefail; export WAN={pair.left.card.address} LAN={pair.right.card.address}\n"
+    # An lcore that polls takes one of the guest's two emulated CPUs, while FRR starts.
+    start = f"{place}; set -eo pipefail; export FWD_APP_IDLE_US=1000 WAN={pair.left.card.address} LAN={pair.right.card.address}\n"
     bgpd, printed = neighbour(pair.left, machine.work), None
     try:
         for block in docs_check.blocks_of(PAGE):

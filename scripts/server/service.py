@@ -74,7 +74,8 @@ class Service(Checks):
 
     def start(self):
         """systemd gets READY and a status."""
-        options = "--fib /etc/fwd-app/routes --config (0,0,1),(1,0,1)"
+        # An lcore that polls takes a CPU of this host, and the guest's start, hang and purge take minutes.
+        options = "--fib /etc/fwd-app/routes --config (0,0,1),(1,0,1) --idle-us 1000"
         for port, host in enumerate(self.pair):
             options += f" --address {port}={host.router_ipv4}/24 --address {port}={host.router_ipv6}/64"
         eal = "--huge-dir /dev/hugepages/fwd-app -l 0,1" + "".join(f" -a {host.card.address}" for host in self.pair)
