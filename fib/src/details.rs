@@ -12,7 +12,7 @@ pub struct Details(Map<String, Value>);
 impl Details {
     /// The fields of `figures`, a struct of numbers.
     #[must_use]
-    pub fn of(figures: &impl Serialize) -> Self {
+    pub fn new(figures: &impl Serialize) -> Self {
         Self::named(figures, |name| name.to_owned())
     }
 
@@ -31,7 +31,7 @@ impl Details {
         Self(self.0.into_iter().map(|(name, value)| (format!("{prefix}{name}"), value)).collect())
     }
 
-    /// As [`Self::of`], with other names.
+    /// As [`Self::new`], with other names.
     #[must_use]
     pub fn named(figures: &impl Serialize, name: impl Fn(&str) -> String) -> Self {
         match serde_json::to_value(figures) {
@@ -84,7 +84,7 @@ mod tests {
             share: f64,
         }
         let figures = ExampleFigures { entries: 7, share: 0.5 };
-        let both = Details::of(&figures).and(Details::named(&figures, |name| format!("v6_{name}")));
+        let both = Details::new(&figures).and(Details::named(&figures, |name| format!("v6_{name}")));
         assert_eq!((both.get("entries"), both.get("v6_share"), both.get("x")), (Some(7.0), Some(0.5), None));
         assert_eq!(both.iter().count(), 4);
         let listed = Details::from([("entries", 7.into()), ("share", 0.5.into())]);

@@ -146,7 +146,7 @@ impl Default for EngineOptions {
 impl EngineOptions {
     /// The default options with these parameters.
     #[must_use]
-    pub fn of(parameters: &[(&str, &str)]) -> Self {
+    pub fn with_parameters(parameters: &[(&str, &str)]) -> Self {
         let parameters = parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         Self { parameters: parameters.collect(), ..Self::default() }
     }

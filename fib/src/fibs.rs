@@ -19,7 +19,7 @@ impl<'a> Fibs<'a> {
     /// When there are fewer ids.
     #[inline]
     #[must_use]
-    pub fn of(self, at: usize) -> FibId {
+    pub fn fib(self, at: usize) -> FibId {
         match self {
             Self::One(fib) => fib,
             Self::Each(fibs) => fibs[at],
@@ -70,7 +70,7 @@ mod tests {
         assert_eq!(each.check(4, 3), Err(EngineError::Batch { keys: 4, limit: 3 }));
         assert_eq!(Fibs::Each(&[]).check(0, 1), Ok(()));
         let one = Fibs::One(FibId(1));
-        assert_eq!((one.check(9, 2), one.part(3..9).of(7), each.of(1)), (Ok(()), FibId(1), FibId(2)));
+        assert_eq!((one.check(9, 2), one.part(3..9).fib(7), each.fib(1)), (Ok(()), FibId(1), FibId(2)));
         let refused = one.check(0, 1).unwrap_err();
         assert_eq!(refused.to_string(), "no FIB 1: the engine holds 1, numbered from 0");
     }

@@ -13,7 +13,7 @@ pub struct Place(usize);
 impl Place {
     /// The location of `word`.
     #[inline]
-    pub fn of<T: ?Sized>(word: &T) -> Self {
+    pub fn from_ref<T: ?Sized>(word: &T) -> Self {
         Self(std::ptr::from_ref(word).addr())
     }
 
@@ -49,7 +49,7 @@ pub trait Loads {
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "the value was widened from 32 bits")]
     fn word(&mut self, word: &AtomicU32) -> Result<u32, Self::Stop> {
-        self.load(Place::of(word), || u64::from(word.load(Ordering::Acquire))).map(|value| value as u32)
+        self.load(Place::from_ref(word), || u64::from(word.load(Ordering::Acquire))).map(|value| value as u32)
     }
 
     /// Loads a word of 64 bits.
@@ -58,7 +58,7 @@ pub trait Loads {
     /// As [`Self::load`].
     #[inline(always)]
     fn wide_word(&mut self, word: &AtomicU64) -> Result<u64, Self::Stop> {
-        self.load(Place::of(word), || word.load(Ordering::Acquire))
+        self.load(Place::from_ref(word), || word.load(Ordering::Acquire))
     }
 }
 

@@ -100,13 +100,14 @@ pub struct OraclePair {
     pub v6: Oracle6,
 }
 
-impl OraclePair {
+impl From<&Rib> for OraclePair {
     /// Longest-prefix match over all routes of `rib`.
-    #[must_use]
-    pub fn of(rib: &Rib) -> Self {
+    fn from(rib: &Rib) -> Self {
         Self { v4: rib.v4.iter().collect(), v6: rib.v6.iter().collect() }
     }
+}
 
+impl OraclePair {
     /// Sets the next hop of `prefix`, as [`Oracle::set`].
     pub fn set(&mut self, prefix: IpPrefix, next_hop: NextHopId) {
         match prefix {

@@ -172,7 +172,7 @@ impl<K: Key> Checker<K> {
     ) -> Self {
         let tables = RefCell::new(FxHashMap::default());
         Self::new(move |key, steps| {
-            let table = steps.load(Place::of(&*place), || {
+            let table = steps.load(Place::from_ref(&*place), || {
                 let table = current(&place);
                 let address = Arc::as_ptr(&table).addr() as u64;
                 tables.borrow_mut().insert(address, table);
@@ -530,7 +530,7 @@ mod tests {
     fn both(checker: &Checker<u32>, words: &[AtomicU32; 2], between: impl FnOnce()) {
         let store = |at: usize, value| {
             words[at].store(value, Ordering::Relaxed);
-            checker.stored(Place::of(&words[at]));
+            checker.stored(Place::from_ref(&words[at]));
         };
         checker.begin(&[id(2)]);
         store(0, 2);

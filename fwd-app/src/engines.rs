@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_parameter_that_an_engine_does_not_know_is_refused() {
-        let options = EngineOptions::of(&[("no-such-parameter", "1")]);
+        let options = EngineOptions::with_parameters(&[("no-such-parameter", "1")]);
         for name in cpu_names() {
             assert!(matches!(ENGINES.make(name, &options), Err(EngineError::Parameter { .. })), "{name}");
         }
@@ -243,8 +243,11 @@ mod tests {
     #[test]
     fn coop_gives_a_half_up_before_the_datapath_gives_the_batch_up() {
         let stall_us = |name, stall_us, parameters: &[(&str, &str)]| {
-            let spec =
-                EngineSpec { stall_us, options: EngineOptions::of(parameters), ..EngineSpec::named(name) };
+            let spec = EngineSpec {
+                stall_us,
+                options: EngineOptions::with_parameters(parameters),
+                ..EngineSpec::named(name)
+            };
             let pairs = spec.options().parameters.into_iter().filter(|(name, _)| name == "stall-us");
             pairs.map(|(_, value)| value.parse().unwrap()).collect::<Vec<u64>>()
         };

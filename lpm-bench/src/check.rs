@@ -75,11 +75,11 @@ impl Sample {
 fn in_fibs<K: Key>(keys: &KeySet, routes: &[(Prefix<K>, NextHopId)]) -> Vec<u32> {
     let Some(fibs) = keys.fibs(0..keys.len()) else { return Vec::new() };
     let mut expected = vec![0; keys.len()];
-    let last = (0..keys.len()).map(|at| fibs.of(at).0).max().unwrap_or(0);
+    let last = (0..keys.len()).map(|at| fibs.fib(at).0).max().unwrap_or(0);
     for fib in (0..=last).map(FibId) {
         let varied = routes.iter().map(|(prefix, id)| (*prefix, next_hop_in(fib, *prefix, *id)));
         let oracle: Oracle<K> = varied.collect();
-        for (at, expected) in expected.iter_mut().enumerate().filter(|(at, _)| fibs.of(*at) == fib) {
+        for (at, expected) in expected.iter_mut().enumerate().filter(|(at, _)| fibs.fib(*at) == fib) {
             *expected = oracle.lookup(K::from_high_bits(keys.keys(at..at + 1).high_bits(0))).get();
         }
     }

@@ -32,7 +32,7 @@ impl DeviceTable {
     pub(crate) fn new(writer: Box<dyn EngineWriter>, args: DeviceArgs, ask: Ask) -> Self {
         let device_slots = if ask == Ask::Calls { 1 } else { args.device_slots };
         let args = DeviceArgs { device_slots, ..args };
-        let rib = Rib::of(writer.as_ref());
+        let rib = Rib::for_engine(writer.as_ref());
         Self { fed: Fed::new(writer, rib), args, ask }
     }
 }
@@ -47,7 +47,7 @@ impl Measurable for DeviceTable {
     }
 
     fn details(&self) -> Details {
-        self.fed.writer.stats().details.and(Details::of(&self.args))
+        self.fed.writer.stats().details.and(Details::new(&self.args))
     }
 
     fn looker(&mut self) -> Result<Box<dyn Looker>, Fault> {

@@ -329,7 +329,7 @@ impl<L: Drive> Measurable for PeerTable<L> {
             groups: u64,
             huge_pages: u8,
         }
-        Details::of(&PeerDetails { groups: self.groups, huge_pages: self.huge_pages.into() })
+        Details::new(&PeerDetails { groups: self.groups, huge_pages: self.huge_pages.into() })
     }
 
     fn looker(&mut self) -> Result<Box<dyn Looker>, Fault> {

@@ -172,7 +172,7 @@ pub(crate) struct EngineTable {
 
 impl EngineTable {
     pub(crate) fn new(writer: Box<dyn EngineWriter>, call: usize) -> Self {
-        let rib = Rib::of(writer.as_ref());
+        let rib = Rib::for_engine(writer.as_ref());
         Self { fed: Fed::new(writer, rib), call }
     }
 }

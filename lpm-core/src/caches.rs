@@ -22,10 +22,10 @@ impl Default for Caches {
 impl Caches {
     /// The caches of CPU 0.
     pub fn detect() -> Self {
-        Self::of(&Host::here())
+        Self::from_host(&Host::here())
     }
 
-    fn of(host: &Host) -> Self {
+    fn from_host(host: &Host) -> Self {
         let mut caches = Self::default();
         for cache in host.data_caches() {
             match cache.level {
@@ -49,7 +49,7 @@ mod tests {
     #[test]
     fn a_cpu_has_its_share_of_the_last_level() {
         let tree = Tree::new();
-        assert_eq!(Caches::of(&tree.host()), Caches::default(), "a host without any file");
+        assert_eq!(Caches::from_host(&tree.host()), Caches::default(), "a host without any file");
         for (at, words) in
             [["1", "48K", "0,64"], ["2", "2048K", "0,64"], ["3", "48M", "0-3"]].iter().enumerate()
         {
@@ -59,7 +59,7 @@ mod tests {
                 tree.file(&format!("{folder}/{name}"), word);
             }
         }
-        let found = Caches::of(&tree.host());
+        let found = Caches::from_host(&tree.host());
         assert_eq!(found, Caches { l1_bytes: 48 << 10, l2_bytes: 2 << 20, l3_bytes: 12 << 20 });
     }
 }

@@ -33,5 +33,5 @@ pub(crate) fn report<T>(_place: &T) {}
 
 #[cfg(any(test, feature = "testing"))]
 pub(crate) fn report<T>(place: &T) {
-    fib::stores::report(fib::stores::Event::Stored(fib::loads::Place::of(place)));
+    fib::stores::report(fib::stores::Event::Stored(fib::loads::Place::from_ref(place)));
 }

@@ -23,7 +23,8 @@ fn sail<A: Algorithm<Params = SailParams>>() -> CpuEngine<A> {
 }
 
 fn host(code_bits: &str) -> CpuEngine<HostEngine> {
-    let options = EngineOptions { huge_pages: false, ..EngineOptions::of(&[("code-bits", code_bits)]) };
+    let options =
+        EngineOptions { huge_pages: false, ..EngineOptions::with_parameters(&[("code-bits", code_bits)]) };
     CpuEngine::new(HostParams::from_options(&options, |_| Gathers::BOTH).unwrap()).unwrap()
 }
 

@@ -9,7 +9,7 @@ fn sail_l(isa: Isa, layout: &str, table_bytes_max: u64) -> Result<Box<dyn Engine
 }
 
 fn host(isa: Isa, parameters: &[(&str, &str)]) -> Result<Box<dyn EngineWriter>, EngineError> {
-    host::make(&EngineOptions { isa: Some(isa), ..EngineOptions::of(parameters) })
+    host::make(&EngineOptions { isa: Some(isa), ..EngineOptions::with_parameters(parameters) })
 }
 
 const ARITHMETIC: [(&str, &str); 1] = [("popcount", "arithmetic")];
@@ -38,7 +38,7 @@ fib::conformance_tests!(host_vpopcntdq_singles, ipv4_lookups_alone, || host(Isa:
 /// A lookup scans all routes, so the groups with tens of thousands of routes run only with `FWD_CONFORMANCE=full`.
 #[test]
 fn linear_scan() {
-    let make = || linear::make(&EngineOptions::of(&[("routes", "1000000")]));
+    let make = || linear::make(&EngineOptions::with_parameters(&[("routes", "1000000")]));
     let options = conformance::Options::from_env();
     if options.full {
         conformance::run(&make, options);

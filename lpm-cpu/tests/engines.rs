@@ -33,7 +33,7 @@ fn ipv6_routes_are_refused_and_ipv6_keys_have_none() {
     for (name, make) in ENGINES {
         let mut engine = make(&EngineOptions::default()).unwrap();
         assert_eq!(engine.info().name, name);
-        let mut rib = Rib::of(engine.as_ref());
+        let mut rib = Rib::for_engine(engine.as_ref());
         rib.set("10.0.0.0/8".parse().unwrap(), id(7));
         rib.commit_to(engine.as_mut()).unwrap();
         rib.set("10.0.0.0/8".parse().unwrap(), id(8));

@@ -70,7 +70,7 @@ impl HostRig {
 }
 
 fn parameters(isa: Isa, parameters: &[(&str, &str)]) -> EngineOptions {
-    EngineOptions { isa: Some(isa), ..EngineOptions::of(parameters) }
+    EngineOptions { isa: Some(isa), ..EngineOptions::with_parameters(parameters) }
 }
 
 fn block(at: u32) -> Prefix4 {
@@ -204,7 +204,7 @@ fn host_with_codes(code_bits: &str) {
             conformance::batches(&make, options);
         }
     }
-    let make = || host::make(&EngineOptions::of(&[("code-bits", code_bits)]));
+    let make = || host::make(&EngineOptions::with_parameters(&[("code-bits", code_bits)]));
     let options = if code_bits == "32" { options.lookups_alone() } else { options };
     conformance::random_tables(&make, options);
     conformance::churn(&make, options);
@@ -226,7 +226,7 @@ fn host_with_codes_of_32_bits() {
 #[test]
 fn parameters_are_checked() {
     for (name, value) in [("code-bits", "12"), ("popcount", "x"), ("gather", "x"), ("layout", "wide")] {
-        let refused = host::make(&EngineOptions::of(&[(name, value)]));
+        let refused = host::make(&EngineOptions::with_parameters(&[(name, value)]));
         assert!(matches!(refused, Err(EngineError::Parameter { .. })), "{name}={value}");
     }
     assert_eq!(host::make(&EngineOptions::default()).unwrap().info().name, "host");

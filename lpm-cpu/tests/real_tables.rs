@@ -14,9 +14,9 @@ fn full_tables_under_real_updates() {
     let files = data(["v4-202401.txt.xz", "v4-201405.txt.xz", "updates.20190101.0000.mrt.gz"]);
     let Some([of_2024, of_2014, stream]) = files else { return };
     let options = EngineOptions::default();
-    let wider = EngineOptions::of(&[("code-bits", "16")]);
+    let wider = EngineOptions::with_parameters(&[("code-bits", "16")]);
     // The 25,420 chunk ids of 2024 still fit 15 bits.
-    let paper = EngineOptions::of(&[("layout", "paper")]);
+    let paper = EngineOptions::with_parameters(&[("layout", "paper")]);
     let tables = [of_2024, of_2014].into_iter().take(if Options::from_env().full { 2 } else { 1 });
     for table in tables {
         let hosts = [host::make(&options), host::make(&wider)];

@@ -15,7 +15,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Poll;
 
 fn sail_m(isa: Isa, fibs: u32) -> Result<Box<dyn EngineWriter>, EngineError> {
-    sail_m::make(&EngineOptions { isa: Some(isa), ..EngineOptions::of(&[("fibs", &fibs.to_string())]) })
+    sail_m::make(&EngineOptions {
+        isa: Some(isa),
+        ..EngineOptions::with_parameters(&[("fibs", &fibs.to_string())])
+    })
 }
 
 fn isas() -> impl Iterator<Item = Isa> {
@@ -379,8 +382,11 @@ fn readers_of_all_fibs_during_deltas() {
 #[test]
 fn what_does_not_fit_leaves_every_fib_as_it_was() {
     let mut many = Many::new(
-        sail_m::make(&EngineOptions { table_bytes_max: 24 << 20, ..EngineOptions::of(&[("fibs", "16")]) })
-            .unwrap(),
+        sail_m::make(&EngineOptions {
+            table_bytes_max: 24 << 20,
+            ..EngineOptions::with_parameters(&[("fibs", "16")])
+        })
+        .unwrap(),
     );
     let route = |at: u32| (Prefix4::truncating(0x1000_0000 + (at << 16), 18), id(at + 1));
     for fib in (0..16).map(FibId) {
@@ -400,7 +406,8 @@ fn what_does_not_fit_leaves_every_fib_as_it_was() {
     many.check_ends(&prefixes);
     assert!(many.engine.stats().table_bytes <= 24 << 20);
 
-    let wide = EngineOptions { table_bytes_max: u64::MAX, ..EngineOptions::of(&[("fibs", "256")]) };
+    let wide =
+        EngineOptions { table_bytes_max: u64::MAX, ..EngineOptions::with_parameters(&[("fibs", "256")]) };
     let mut many = Many::new(sail_m::make(&wide).unwrap());
     let mut rib = Rib::plain();
     (0..1 << 15).for_each(|at| {
@@ -444,7 +451,7 @@ fn a_fib_that_is_not_there_is_refused() {
         assert_eq!((out, six), ([id(9); 2], [NextHopId::NONE; 2]));
     }
     for fibs in ["0", "257", "x"] {
-        let refused = sail_m::make(&EngineOptions::of(&[("fibs", fibs)]));
+        let refused = sail_m::make(&EngineOptions::with_parameters(&[("fibs", fibs)]));
         assert!(matches!(refused, Err(EngineError::Parameter { parameter: "fibs", .. })));
     }
 }

@@ -103,7 +103,8 @@ fn goes_on(step: &str, error: &EngineError, tries: &mut u32) -> bool {
 
 impl Session {
     fn start(name: &str, parameters: &[(&str, &str)]) -> Result<Self, EngineError> {
-        let writer = Registry::new(&[lpm_gpu::ENGINES]).make(name, &EngineOptions::of(parameters))?;
+        let writer =
+            Registry::new(&[lpm_gpu::ENGINES]).make(name, &EngineOptions::with_parameters(parameters))?;
         let reader = writer.reader(SLOTS, BATCH_MAX)?;
         Ok(Self {
             writer,

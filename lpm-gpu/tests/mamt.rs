@@ -8,7 +8,7 @@ use fib::{EngineError, EngineOptions, EngineWriter, Family, Isa, Keys, NextHopId
 use lpm_gpu::mamt;
 
 fn made(isa: Isa, parameters: &[(&str, &str)]) -> Result<Box<dyn EngineWriter>, EngineError> {
-    mamt::make(&EngineOptions { isa: Some(isa), ..EngineOptions::of(parameters) })
+    mamt::make(&EngineOptions { isa: Some(isa), ..EngineOptions::with_parameters(parameters) })
 }
 
 fib::conformance_tests!(scalar, || made(Isa::Scalar, &[]));

@@ -29,7 +29,7 @@ impl Pipeline {
         let mut rib = random_rib(2000, &mut dice);
         rib.commit_to(writer.as_mut()).unwrap();
         let keys = draw_keys(&rib, 4096, &mut dice);
-        let oracle = OraclePair::of(&rib);
+        let oracle = OraclePair::from(&rib);
         let right = keys.each_ref().map(|keys| right(keys, &oracle));
         Some(Self { writer, rib, keys, right })
     }
@@ -162,7 +162,7 @@ fn churn(bench: &mut Pipeline, dice: &mut Seeded, turn: usize) -> OraclePair {
         bench.rib.set(routes[dice.below(routes.len())], NextHopId::NONE);
     }
     bench.rib.commit_to(bench.writer.as_mut()).unwrap();
-    OraclePair::of(&bench.rib)
+    OraclePair::from(&bench.rib)
 }
 
 /// An uncollected batch delays neither deltas nor other readers; its late answers belong to a table that was in service.

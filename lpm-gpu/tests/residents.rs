@@ -39,7 +39,7 @@ impl LoadedEngine {
     }
 
     fn check(&mut self, reader: &mut dyn EngineReader) {
-        let oracle = OraclePair::of(&self.rib);
+        let oracle = OraclePair::from(&self.rib);
         for keys in draw_keys(&self.rib, 200, &mut self.dice) {
             self.check_keys(reader, &keys, &right(&keys, &oracle));
         }
@@ -230,7 +230,7 @@ fn a_batch_is_a_copy_a_kernel_and_a_copy() {
     let mut loaded = LoadedEngine::new("gamt", &[("mode", "copy")]);
     let mut reader = loaded.reader(2).unwrap();
     for (keys, key_bytes) in draw_keys(&loaded.rib, 50, &mut loaded.dice).iter().zip([4, 8]) {
-        let right = right(keys, &OraclePair::of(&loaded.rib));
+        let right = right(keys, &OraclePair::from(&loaded.rib));
         loaded.check_keys(reader.as_mut(), keys, &right);
         let before = mock.bytes_copied_in();
         let calls = mock.calls_of(|| loaded.check_keys(reader.as_mut(), keys, &right));

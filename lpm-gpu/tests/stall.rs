@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 const LIMIT: Duration = Duration::from_secs(20);
 
 fn engine(mode: &str, stall_us: u64) -> Box<dyn EngineWriter> {
-    let options = EngineOptions { stall_us: Some(stall_us), ..EngineOptions::of(&[("mode", mode)]) };
+    let options =
+        EngineOptions { stall_us: Some(stall_us), ..EngineOptions::with_parameters(&[("mode", mode)]) };
     Box::new(GpuEngine::new("gamt", &options).unwrap())
 }
 
@@ -36,7 +37,7 @@ fn a_lookup_waits_as_long_as_the_user_says_and_the_next_ones_do_not_wait_again()
         let mut writer = engine(mode, 200_000);
         rib.commit_to(writer.as_mut()).unwrap();
         let [keys, _] = draw_keys(&rib, 500, &mut dice);
-        let right = right(&keys, &OraclePair::of(&rib));
+        let right = right(&keys, &OraclePair::from(&rib));
         let keys = keys.keys();
         let mut reader = writer.reader(3, 100).unwrap();
         let mut answers = vec![NextHopId::NONE; 500];

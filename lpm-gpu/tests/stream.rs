@@ -27,7 +27,7 @@ fn full_tables_are_answered_as_the_oracle_does() {
     let mut rib = Rib::new();
     rib.announce(&routes);
     rib.take_delta();
-    let oracle = OraclePair::of(&rib);
+    let oracle = OraclePair::from(&rib);
     let keys = draw_keys(&rib, 60_000, &mut Seeded::new(0, 3));
     let right = keys.each_ref().map(|keys| right(keys, &oracle));
     let shape = |layout, next_hops, levels, levels6| {

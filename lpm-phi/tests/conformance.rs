@@ -12,7 +12,8 @@ fn with_memory(
     parameters: &[(&str, &str)],
     table_bytes_max: u64,
 ) -> Result<Box<dyn EngineWriter>, EngineError> {
-    let options = EngineOptions { isa: Some(isa), table_bytes_max, ..EngineOptions::of(parameters) };
+    let options =
+        EngineOptions { isa: Some(isa), table_bytes_max, ..EngineOptions::with_parameters(parameters) };
     bloom::make(&options)
 }
 

@@ -15,7 +15,9 @@ fn of_order(order: [u16; 4]) -> Result<Box<dyn EngineWriter>, EngineError> {
 }
 
 fib::conformance_tests!(paper, || miht::make(&EngineOptions::default()));
-fib::conformance_tests!(single, lookups_alone, || miht::make(&EngineOptions::of(&[("descent", "single")])));
+fib::conformance_tests!(single, lookups_alone, || miht::make(&EngineOptions::with_parameters(&[(
+    "descent", "single"
+)])));
 // Index keys of 64 bits, and small nodes that split and merge all the time.
 fib::conformance_tests!(wide_keys, || of_order([20, 3, 48, 5]));
 // Index keys of 128 bits: only host routes have one, all other routes are in the trie of short prefixes.

@@ -12,7 +12,8 @@ const ENGINES: Registry = Registry::new(&[lpm_phi::ENGINES]);
 
 fn make(name: &str, mut options: EngineOptions) -> Result<Box<dyn EngineWriter>, EngineError> {
     if name == CoopEngine::NAME {
-        options.parameters = EngineOptions::of(&[("first", "bloom"), ("second", "miht")]).parameters;
+        options.parameters =
+            EngineOptions::with_parameters(&[("first", "bloom"), ("second", "miht")]).parameters;
     }
     ENGINES.make(name, &options)
 }

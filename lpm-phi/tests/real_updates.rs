@@ -43,7 +43,7 @@ fn full_tables_under_their_real_updates() {
     let options = EngineOptions::default();
     let half = |engine: Box<dyn EngineWriter>| Half { engine, drive: Drive::Cpu };
     let parameters = [("split", "0.5"), ("stall-us", "30000000")];
-    let params = CoopParams::from_options(&EngineOptions::of(&parameters)).unwrap();
+    let params = CoopParams::from_options(&EngineOptions::with_parameters(&parameters)).unwrap();
     let miht = || miht::make(&options).unwrap();
     let bloom = || bloom::make(&options).unwrap();
     let coop: Box<dyn EngineWriter> =

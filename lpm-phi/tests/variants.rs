@@ -19,7 +19,8 @@ fn make(
     parameters: &[(&str, &str)],
     table_bytes_max: u64,
 ) -> Result<Box<dyn EngineWriter>, EngineError> {
-    let options = EngineOptions { isa: Some(isa), table_bytes_max, ..EngineOptions::of(parameters) };
+    let options =
+        EngineOptions { isa: Some(isa), table_bytes_max, ..EngineOptions::with_parameters(parameters) };
     variants::make(variant, &options)
 }
 

@@ -61,7 +61,7 @@ fn name(number: i32) -> Option<&'static str> {
 }
 
 impl Link {
-    fn of(number: i32) -> Result<Self, UnknownLink> {
+    fn from_number(number: i32) -> Result<Self, UnknownLink> {
         Ok(match number {
             1 => Self::Ethernet,
             12 | 14 | 101 => Self::RawIp,
@@ -132,7 +132,7 @@ impl Packet<'_> {
     /// # Errors
     /// [`UnknownLink`].
     pub fn ethernet<'a>(&'a self, frame: &'a mut Vec<u8>) -> Result<&'a [u8], UnknownLink> {
-        let link = Link::of(self.link)?;
+        let link = Link::from_number(self.link)?;
         if link == Link::Ethernet {
             return Ok(self.bytes);
         }

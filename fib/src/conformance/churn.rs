@@ -184,7 +184,7 @@ pub fn replay(make: MakeEngine<'_>, options: Options) {
     rig.check_stats();
     let mut built = TestRig::new(make, "replay", options);
     built.case(format_args!("built at once from what {count} updates left"));
-    built.apply(&Routes::of(&rig.rib));
+    built.apply(&Routes::from(&rig.rib));
     built.check_stats();
     same(&mut rig, &mut built);
 }

@@ -175,7 +175,7 @@ struct Ids {
 }
 
 impl Ids {
-    fn of(&self, hop: HopRef) -> (NextHopId, Option<u32>) {
+    fn resolve(&self, hop: HopRef) -> (NextHopId, Option<u32>) {
         if hop.0 & HopRef::INDEX != 0 {
             return self.named[(hop.0 & !HopRef::INDEX) as usize];
         }
@@ -197,7 +197,7 @@ fn fill<K: Key>(
         // Prefixes that have, or may have, an earlier route in this file and a metric to compare.
         let mut contested = FxHashMap::default();
         for route in &routes[start..end] {
-            let (id, metric) = ids.of(route.hop);
+            let (id, metric) = ids.resolve(route.hop);
             if !table.set(route.prefix, id).is_none() {
                 duplicates += 1;
                 if metric.is_some() {
@@ -223,7 +223,7 @@ fn set_best<K: Key>(
 ) {
     for route in routes {
         if let Some(best) = contested.get_mut(&route.prefix) {
-            let (id, metric) = ids.of(route.hop);
+            let (id, metric) = ids.resolve(route.hop);
             let stays =
                 matches!((*best, metric), (Some((_, Some(lowest))), Some(metric)) if lowest <= metric);
             if !stays {
@@ -245,5 +245,5 @@ fn refused(loaded: &Loaded, place: FeedPlace, error: NextHopError) -> FeedError 
     } else {
         FeedErrorKind::Line { line: place.position, source: error.into() }
     };
-    kind.of(&loaded.path)
+    kind.with_path(&loaded.path)
 }

@@ -134,7 +134,7 @@ pub enum FeedErrorKind {
 }
 
 impl FeedErrorKind {
-    pub(super) fn of(self, path: &Path) -> FeedError {
+    pub(super) fn with_path(self, path: &Path) -> FeedError {
         FeedError { path: path.to_owned(), kind: self }
     }
 }

@@ -242,5 +242,5 @@ fn read_array(
         Some((line, source)) => FeedErrorKind::Line { line, source },
         None => FeedErrorKind::Json { line: lines_before + error.line() as u64, source: error },
     };
-    Err(kind.of(source.path()))
+    Err(kind.with_path(source.path()))
 }

@@ -62,7 +62,7 @@ impl Lines {
     }
 
     pub(super) fn error_at(&self, line: u64, source: LineError) -> FeedError {
-        FeedErrorKind::Line { line, source }.of(self.source.path())
+        FeedErrorKind::Line { line, source }.with_path(self.source.path())
     }
 }
 

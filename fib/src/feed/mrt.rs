@@ -65,7 +65,7 @@ impl Records {
 
     pub(super) fn error(&self, source: RecordError) -> FeedError {
         let (record, offset_bytes) = (self.number, self.offset_bytes);
-        FeedErrorKind::Record { record, offset_bytes, source }.of(self.source.path())
+        FeedErrorKind::Record { record, offset_bytes, source }.with_path(self.source.path())
     }
 
     pub(super) fn next_record(&mut self) -> Result<Next, FeedError> {

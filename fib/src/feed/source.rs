@@ -67,11 +67,11 @@ pub struct FeedSource {
 /// # Errors
 /// [`FeedErrorKind::Open`], [`FeedErrorKind::Directory`], [`FeedErrorKind::UnknownCompression`] for lz4. An empty file is accepted.
 pub fn open(path: &Path) -> Result<FeedSource, FeedError> {
-    let fail = |source| FeedErrorKind::Open { source }.of(path);
+    let fail = |source| FeedErrorKind::Open { source }.with_path(path);
     let file = File::open(path).map_err(fail)?;
     let metadata = file.metadata().map_err(fail)?;
     if metadata.is_dir() {
-        return Err(FeedErrorKind::Directory.of(path));
+        return Err(FeedErrorKind::Directory.with_path(path));
     }
     let done = Arc::new(AtomicU64::new(0));
     let mut counted = CountedFile { file, done: Arc::clone(&done), opened: state(&metadata) };
@@ -83,7 +83,7 @@ pub fn open(path: &Path) -> Result<FeedSource, FeedError> {
         [0xfd, b'7', b'z', b'X', b'Z', 0] => Compression::Xz,
         [0x28, 0xb5, 0x2f, 0xfd, ..] => Compression::Zstd,
         [0x04, 0x22, 0x4d, 0x18, ..] => {
-            return Err(FeedErrorKind::UnknownCompression { name: "lz4" }.of(path));
+            return Err(FeedErrorKind::UnknownCompression { name: "lz4" }.with_path(path));
         }
         _ => Compression::None,
     };
@@ -193,11 +193,11 @@ impl FeedSource {
         {
             return Err(self.error(failure));
         }
-        format.ok_or_else(|| FeedErrorKind::UnknownFormat.of(&self.path))
+        format.ok_or_else(|| FeedErrorKind::UnknownFormat.with_path(&self.path))
     }
 
     pub(super) fn holds(&self, format: Format, holds: &'static str, wanted: &'static str) -> FeedError {
-        FeedErrorKind::Content { format, holds, wanted }.of(&self.path)
+        FeedErrorKind::Content { format, holds, wanted }.with_path(&self.path)
     }
 
     pub(super) fn skip_mark(&mut self) {
@@ -225,7 +225,7 @@ impl FeedSource {
         } else {
             FeedErrorKind::Corrupt { compression, offset_bytes, source }
         };
-        kind.of(&self.path)
+        kind.with_path(&self.path)
     }
 }
 

@@ -122,7 +122,7 @@ pub(super) fn is_unicast<K: Key>(prefix: Prefix<K>) -> bool {
 }
 
 impl SpaceShape {
-    pub(super) const fn of(family: Family) -> &'static Self {
+    pub(super) const fn for_family(family: Family) -> &'static Self {
         match family {
             Family::V4 => &SHAPE_V4,
             Family::V6 => &SHAPE_V6,
@@ -140,7 +140,7 @@ pub(super) fn open<K: Key>(len: u8, older: Option<Prefix<K>>, rng: &mut Seeded) 
         K::from_high_bits((block & K::mask(block_len)).to_high_bits() | rng.u128() >> block_len)
     };
     let block = |first_16: u16| K::from_high_bits(u128::from(first_16) << 112);
-    let registry_len = SpaceShape::of(K::FAMILY).registry_len;
+    let registry_len = SpaceShape::for_family(K::FAMILY).registry_len;
     match (K::FAMILY, older) {
         (Family::V4, Some(older)) if rng.percent(60) => within(older.address(), registry_len, rng),
         (Family::V4, _) => K::from_high_bits(u128::from(rng.between(1, 223)) << 120 | rng.u128() >> 8),

@@ -85,7 +85,7 @@ impl<K: Key> Maker<K> {
         routes.reserve(spec.routes);
         Self {
             rng: Seeded::new(spec.seed, 0x7461_626c + u64::from(K::BITS)),
-            shape: SpaceShape::of(K::FAMILY),
+            shape: SpaceShape::for_family(K::FAMILY),
             next_hops: WeightedRanks::new(
                 (1..=u64::from(spec.next_hops)).map(|rank| (1 << 38) / (rank + NEXT_HOP_OFFSET)),
             ),

@@ -50,10 +50,10 @@ impl HostFacts {
     /// Reads the facts of this host and of the CPUs that the calling thread may use. Takes about 15 ms, to measure the clock.
     #[must_use]
     pub fn read() -> Self {
-        Self::of(&Host::here(), clock_ghz())
+        Self::from_host(&Host::here(), clock_ghz())
     }
 
-    fn of(host: &Host, clock_ghz_estimated: f64) -> Self {
+    fn from_host(host: &Host, clock_ghz_estimated: f64) -> Self {
         let caches = host.data_caches();
         let kib =
             |level| caches.iter().find(|cache| cache.level == level).map_or(0, |cache| cache.bytes >> 10);
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn what_the_kernel_says_is_told_from_what_it_does_not() {
         let tree = Tree::new();
-        let facts = HostFacts::of(&tree.host(), 3.0);
+        let facts = HostFacts::from_host(&tree.host(), 3.0);
         assert_eq!((facts.governor.as_str(), facts.turbo, facts.smt), ("unknown", None, None));
         assert_eq!((facts.cpu_model.as_str(), facts.kernel, facts.is_virtual), ("unknown", None, false));
         tree.file("proc/cpuinfo", "model name\t: CPU X\nmicrocode\t: 0x1f\nflags\t\t: sse hypervisor avx\n")
@@ -165,13 +165,13 @@ mod tests {
             let path = format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor");
             tree.file(&path, &format!("{governor}\n"));
         }
-        let facts = HostFacts::of(&tree.host(), 3.0);
+        let facts = HostFacts::from_host(&tree.host(), 3.0);
         assert_eq!(facts.governor, "performance,powersave");
         assert_eq!((facts.turbo, facts.smt, facts.numa_nodes), (Some(false), Some(true), 2));
         assert_eq!((facts.cpu_model.as_str(), facts.microcode.as_deref()), ("CPU X", Some("0x1f")));
         assert_eq!((facts.kernel.as_deref(), facts.is_virtual), (Some("6.1.0-9-amd64"), true));
         assert_eq!(facts.gather_data_sampling.as_deref(), Some("Not affected"));
         tree.file("sys/devices/system/cpu/intel_pstate/no_turbo", "0\n");
-        assert_eq!(HostFacts::of(&tree.host(), 3.0).turbo, Some(true));
+        assert_eq!(HostFacts::from_host(&tree.host(), 3.0).turbo, Some(true));
     }
 }

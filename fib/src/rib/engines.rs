@@ -6,7 +6,7 @@ use crate::{EngineError, EngineWriter, Generation};
 impl Rib {
     /// An empty RIB for `engine`, which leaves routes out if the engine wants fewer.
     #[must_use]
-    pub fn of(engine: &dyn EngineWriter) -> Self {
+    pub fn for_engine(engine: &dyn EngineWriter) -> Self {
         let mut rib = Self::default();
         rib.leave_out(engine.info().wants_fewer_routes);
         rib

@@ -525,10 +525,9 @@ impl ByFamily for Rib {
     }
 }
 
-impl Routes {
+impl From<&Rib> for Routes {
     /// All routes announced to `rib`.
-    #[must_use]
-    pub fn of(rib: &Rib) -> Self {
+    fn from(rib: &Rib) -> Self {
         Self { v4: rib.v4.iter().map(Route::from).collect(), v6: rib.v6.iter().map(Route::from).collect() }
     }
 }

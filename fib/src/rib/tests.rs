@@ -213,7 +213,7 @@ fn an_engine_gets_the_routes_that_it_wants_and_one_that_refuses_changes_nothing(
     assert_eq!((rib.load(&mut other), has(&other)), (Ok(Generation(1)), (2, 2)));
     rib.set("11.0.0.0/8".parse().unwrap(), id(1));
     assert_eq!((rib.commit_to(&mut one), has(&one)), (Ok(Generation(2)), (3, 2)));
-    let mut of_one = Rib::of(&one);
+    let mut of_one = Rib::for_engine(&one);
     nested(&mut of_one);
     of_one.take_delta();
     assert_eq!(used(&of_one), (2, 2));

@@ -66,7 +66,7 @@ pub fn follow(
     };
     let wants_fewer = |engine: &dyn EngineWriter| engine.info().wants_fewer_routes;
     assert!(engines.windows(2).all(|two| wants_fewer(two[0].as_ref()) == wants_fewer(two[1].as_ref())));
-    let mut rib = Rib::of(engines[0].as_ref());
+    let mut rib = Rib::for_engine(engines[0].as_ref());
     for (prefix, next_hop) in loaded.v4.iter() {
         rib.v4.set(prefix, one_of(next_hop));
     }
@@ -99,7 +99,7 @@ pub fn follow(
     }
     commit(&mut rib, 1);
     // Compared with a new oracle of the RIB, as the other one followed the deltas.
-    check(&mut readers, &OraclePair::of(&rib), &rib.full_delta(), 5);
+    check(&mut readers, &OraclePair::from(&rib), &rib.full_delta(), 5);
     for engine in engines {
         println!("{}, {count} updates: {:?}", engine.info().name, engine.stats());
     }

@@ -93,8 +93,12 @@ impl DeltaRig {
             return None;
         }
         let within = |table_bytes_max| {
-            let options =
-                EngineOptions { isa, table_bytes_max, huge_pages: false, ..EngineOptions::of(parameters) };
+            let options = EngineOptions {
+                isa,
+                table_bytes_max,
+                huge_pages: false,
+                ..EngineOptions::with_parameters(parameters)
+            };
             ENGINES.make(name, &options)
         };
         let mut writer = within(ROOMY).unwrap();

@@ -296,7 +296,7 @@ fn the_control_thread_does_not_wait_while_one_vrf_of_a_common_engine_is_built() 
     let faults = Arc::new(Faults::default());
     faults.hang_from.store(1, SeqCst);
     faults.hang_in_apply.store(true, SeqCst);
-    let options = fib::EngineOptions::of(&[("fibs", "2")]);
+    let options = fib::EngineOptions::with_parameters(&[("fibs", "2")]);
     let engine = FaultyEngine::over(crate::engines::ENGINES.make("sail-m", &options).unwrap(), &faults);
     let engines = each_fib(Box::new(engine)).into_iter();
     let engines = engines.map(|engine| Made { engine, service: None, is_shared: true }).collect();
@@ -354,7 +354,7 @@ fn the_control_thread_does_not_wait_while_one_vrf_of_a_common_engine_is_built() 
 fn no_vrf_takes_its_part_of_an_engine_that_a_panic_has_broken() {
     let (mut forwarder, _sender) = with_feeds();
     let faults = Arc::new(Faults::default());
-    let options = fib::EngineOptions::of(&[("fibs", "2")]);
+    let options = fib::EngineOptions::with_parameters(&[("fibs", "2")]);
     let engine = FaultyEngine::over(crate::engines::ENGINES.make("sail-m", &options).unwrap(), &faults);
     let mut engines = each_fib(Box::new(engine));
     for vrf in [0, 1] {

@@ -275,7 +275,7 @@ impl BatchForwarder {
         let egress: Vec<_> = ports.iter().map(egress).collect();
         let mut engine = OracleEngine::new(&EngineOptions::default());
         let mut told = Rib::new();
-        told.announce(&Routes::of(rib));
+        told.announce(&Routes::from(rib));
         told.commit_to(&mut engine)?;
         let learned = Learned::default();
         let inputs = Inputs { ecmp_seed: ECMP_SEED, ..Inputs::new(hops, &egress, rib, &learned) };

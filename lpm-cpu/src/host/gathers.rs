@@ -82,7 +82,8 @@ mod tests {
     #[test]
     fn every_vector_kernel_that_this_cpu_has_is_measured() {
         for isa in [Isa::Avx2, Isa::Avx512f] {
-            let options = EngineOptions { isa: Some(isa), ..EngineOptions::of(&[("gather", "yes")]) };
+            let options =
+                EngineOptions { isa: Some(isa), ..EngineOptions::with_parameters(&[("gather", "yes")]) };
             let Ok(params) = HostParams::from_options(&options, |_| Gathers::BOTH) else {
                 println!("skipped: this CPU has no {isa}");
                 continue;

@@ -98,7 +98,7 @@ pub(crate) fn paper_code<L: Loads>(table: &Paper, key: u32, loads: &mut L) -> Re
 
 pub(super) fn many(table: &OverlayTable, fibs: Fibs<'_>, keys: &[u32], out: &mut [NextHopId]) {
     for (at, (key, answer)) in keys.iter().zip(out).enumerate() {
-        let Ok(next_hop) = many_one(table, fibs.of(at), *key, &mut Plain);
+        let Ok(next_hop) = many_one(table, fibs.fib(at), *key, &mut Plain);
         *answer = NextHopId::from_answer(next_hop);
     }
 }

@@ -15,7 +15,7 @@ fn id(id: u32) -> NextHopId {
 
 fn engine(ribs: &mut [Rib]) -> super::SailM {
     let fibs = ribs.len().to_string();
-    let mut engine = from_options(&EngineOptions::of(&[("fibs", &fibs)])).unwrap();
+    let mut engine = from_options(&EngineOptions::with_parameters(&[("fibs", &fibs)])).unwrap();
     for (fib, rib) in (0..).map(FibId).zip(ribs) {
         rib.commit(|delta, rib| engine.apply_to(fib, delta, rib)).unwrap();
     }

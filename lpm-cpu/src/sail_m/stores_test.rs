@@ -15,7 +15,7 @@ const FIBS: u32 = 3;
 
 fn engine() -> SailM {
     let fibs = FIBS.to_string();
-    let options = EngineOptions { huge_pages: false, ..EngineOptions::of(&[("fibs", &fibs)]) };
+    let options = EngineOptions { huge_pages: false, ..EngineOptions::with_parameters(&[("fibs", &fibs)]) };
     from_options(&options).unwrap()
 }
 

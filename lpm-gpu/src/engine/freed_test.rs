@@ -137,7 +137,7 @@ impl FreedRig {
             eprintln!("SKIPPED: only the mock driver knows which words were read");
             return None;
         };
-        let options = EngineOptions::of(parameters);
+        let options = EngineOptions::with_parameters(parameters);
         let params = crate::engine::GpuParams::from_options(&options).unwrap();
         let tables = HostTables::new(GAMT, &params).unwrap();
         let watches: [Arc<Mutex<FreedWatch>>; 2] = Default::default();

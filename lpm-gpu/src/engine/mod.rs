@@ -285,7 +285,7 @@ impl GpuEngine {
             v4_table_bytes: self.v4.current.bytes(),
             v6_table_bytes: self.v6.current.bytes(),
         };
-        Details::of(&figures).and(self.v4.host.details()).and(self.v6.host.details())
+        Details::new(&figures).and(self.v4.host.details()).and(self.v6.host.details())
     }
 }
 

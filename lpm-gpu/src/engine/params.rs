@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     fn with(name: &str, value: &str) -> Result<GpuParams, EngineError> {
-        GpuParams::from_options(&EngineOptions::of(&[(name, value)]))
+        GpuParams::from_options(&EngineOptions::with_parameters(&[(name, value)]))
     }
 
     #[test]

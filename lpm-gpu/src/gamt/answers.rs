@@ -42,8 +42,8 @@ impl GamtAnswers {
 
     fn resolve_deep_by<L: Loads>(&self, group: u32, low: u64, loads: &mut L) -> Result<NextHopId, L::Stop> {
         // Snapshots are immutable: the only shared load is the pointer to the current one.
-        let found =
-            loads.load(Place::of(&self.deep.place), || self.deep.place.load().find(group, low).to_bits())?;
+        let found = loads
+            .load(Place::from_ref(&self.deep.place), || self.deep.place.load().find(group, low).to_bits())?;
         match Found::from_bits(found) {
             Found::NextHop(next_hop) => Ok(next_hop),
             Found::Cover(code) => self.next_hop_by(inf(code), loads),

@@ -33,7 +33,7 @@ impl NextHopEntries {
             self.chunks[entry / CHUNK].get_or_init(|| (0..CHUNK).map(|_| AtomicU32::new(0)).collect());
         chunk[entry % CHUNK].store(next_hop, Ordering::Release);
         #[cfg(test)]
-        fib::stores::report(fib::stores::Event::Stored(fib::loads::Place::of(&chunk[entry % CHUNK])));
+        fib::stores::report(fib::stores::Event::Stored(fib::loads::Place::from_ref(&chunk[entry % CHUNK])));
     }
 
     /// The next hop of an entry; `NONE` if it was never set.

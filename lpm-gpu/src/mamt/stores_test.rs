@@ -16,7 +16,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 fn engine(parameters: &[(&str, &str)]) -> CpuEngine<Mamt> {
-    let options = EngineOptions { huge_pages: false, ..EngineOptions::of(parameters) };
+    let options = EngineOptions { huge_pages: false, ..EngineOptions::with_parameters(parameters) };
     CpuEngine::new(MamtParams::from_options(&options).unwrap()).unwrap()
 }
 

@@ -20,7 +20,7 @@ impl CodeAnswers {
         let place = &self.0[code as usize];
         place.store(next_hop.get(), Ordering::Release);
         #[cfg(test)]
-        fib::stores::report(fib::stores::Event::Stored(fib::loads::Place::of(place)));
+        fib::stores::report(fib::stores::Event::Stored(fib::loads::Place::from_ref(place)));
     }
 
     #[inline(always)]

@@ -29,5 +29,5 @@ pub fn real_routes() -> Option<(Routes, Routes)> {
             IpPrefix::V6(prefix) => updates.v6.push(Route { prefix, next_hop }),
         }
     }
-    Some((Routes::of(&load(&[v4, v6])), updates))
+    Some((Routes::from(&load(&[v4, v6])), updates))
 }

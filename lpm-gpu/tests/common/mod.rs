@@ -26,7 +26,7 @@ pub(crate) fn engine_within(
     table_bytes_max: u64,
 ) -> Result<Box<dyn EngineWriter>, EngineError> {
     let _mock = lpm_gpu::cu::testing::driver(); // without one, making the engine tells why
-    let options = EngineOptions { table_bytes_max, ..EngineOptions::of(parameters) };
+    let options = EngineOptions { table_bytes_max, ..EngineOptions::with_parameters(parameters) };
     Registry::new(&[lpm_gpu::ENGINES]).make(name, &options)
 }
 

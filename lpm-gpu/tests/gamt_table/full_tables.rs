@@ -32,7 +32,7 @@ fn full_tables_answer_as_the_oracle_does() {
 #[test]
 fn six_levels_take_about_what_the_paper_says() {
     let Some(file) = data(["v4-201405.txt.xz"]) else { return };
-    let routes = Routes::of(&load(&file)).v4;
+    let routes = Routes::from(&load(&file)).v4;
     let prefixes =
         routes.iter().map(|change| (u64::from(change.prefix.address()) << 32, change.prefix.len()));
     let plan = StridePlan::of_levels(&Census::new(32, prefixes), 6, 32);

@@ -156,7 +156,7 @@ impl Deep {
     }
 
     pub(crate) fn place(&self, high: u64) -> Place {
-        Place::of(&self.shards[self.shard_of(high)])
+        Place::from_ref(&self.shards[self.shard_of(high)])
     }
 
     pub(crate) fn load(&self, routes: &[(Prefix6, NextHopId)]) {

@@ -90,7 +90,7 @@ mod tests {
         let with = |name: &str, value: &str| {
             BloomParams::from_options(&EngineOptions {
                 isa: Some(Isa::Scalar),
-                ..EngineOptions::of(&[(name, value)])
+                ..EngineOptions::with_parameters(&[(name, value)])
             })
         };
         assert!(with("fpr", "0.1").is_ok() && with("hash", "murmur").is_ok());

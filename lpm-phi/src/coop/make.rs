@@ -87,7 +87,7 @@ mod tests {
 
     fn make(device: bool, pairs: &[(&str, &str)]) -> Result<[&'static str; 2], EngineError> {
         let lists: &[&[Engine]] = if device { &[ENGINES, BLOOM, PRESENT] } else { &[ENGINES, BLOOM, ABSENT] };
-        CoopEngine::make(&EngineOptions::of(pairs), &Registry::new(lists))
+        CoopEngine::make(&EngineOptions::with_parameters(pairs), &Registry::new(lists))
             .map(|engine| engine.service().names())
     }
 

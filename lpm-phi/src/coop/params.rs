@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     fn read(pairs: &[(&str, &str)]) -> Result<CoopParams, EngineError> {
-        CoopParams::from_options(&EngineOptions::of(pairs))
+        CoopParams::from_options(&EngineOptions::with_parameters(pairs))
     }
 
     #[test]

@@ -102,7 +102,7 @@ impl Tallies {
             Some(newest.share[usize::from(family == Family::V6)].load(Ordering::Relaxed) as f64 / 65536.0)
         };
         let out = service.why().map(|why| why.map_or(0, number));
-        Details::of(&CoopFigures {
+        Details::new(&CoopFigures {
             coop_first_out: out[FIRST],
             coop_second_out: out[SECOND],
             coop_first_keys: keys(FIRST),

@@ -117,7 +117,7 @@ mod tests {
             [("paper", "0.1"), ("paper", "0.3"), ("paper", "0.9"), ("exact", "0.1"), ("exact", "0.9")]
         {
             let parameters = [("hash", "h2"), ("filters", filters), ("fpr", fpr)];
-            let options = EngineOptions { huge_pages: false, ..EngineOptions::of(&parameters) };
+            let options = EngineOptions { huge_pages: false, ..EngineOptions::with_parameters(&parameters) };
             let params = VariantParams::from_options(Variant::Baseline, &options).unwrap();
             let plan = VariantWriter::size(&routes, &params, Budget::Ample).unwrap();
             let writer = VariantWriter::build(plan, routes.clone(), &params).unwrap();

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     fn with(pairs: &[(&str, &str)]) -> Result<MihtParams, EngineError> {
-        MihtParams::from_options(&EngineOptions::of(pairs))
+        MihtParams::from_options(&EngineOptions::with_parameters(pairs))
     }
 
     #[test]

@@ -206,7 +206,7 @@ mod tests {
         isa: Option<Isa>,
         pairs: &[(&str, &str)],
     ) -> Result<VariantParams, EngineError> {
-        VariantParams::from_options(variant, &EngineOptions { isa, ..EngineOptions::of(pairs) })
+        VariantParams::from_options(variant, &EngineOptions { isa, ..EngineOptions::with_parameters(pairs) })
     }
 
     #[test]

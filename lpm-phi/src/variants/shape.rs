@@ -197,7 +197,8 @@ mod tests {
         variant: Variant,
         parameters: &[(&str, &str)],
     ) -> VariantPlan {
-        let params = VariantParams::from_options(variant, &EngineOptions::of(parameters)).unwrap();
+        let params =
+            VariantParams::from_options(variant, &EngineOptions::with_parameters(parameters)).unwrap();
         VariantPlan::for_routes(routes, &params, Budget::Ample).unwrap()
     }
 

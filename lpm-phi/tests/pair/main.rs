@@ -23,7 +23,7 @@ use std::time::Duration;
 const PATIENT: (&str, &str) = ("stall-us", "30000000");
 
 fn params(pairs: &[(&str, &str)]) -> CoopParams {
-    CoopParams::from_options(&EngineOptions::of(pairs)).unwrap()
+    CoopParams::from_options(&EngineOptions::with_parameters(pairs)).unwrap()
 }
 
 fn oracle() -> Box<dyn EngineWriter> {
@@ -231,7 +231,7 @@ fn apply(engine: &mut dyn EngineWriter, id: impl Fn(u32) -> u32) -> Rib {
 
 impl Keyed {
     fn new(engine: &mut dyn EngineWriter) -> Self {
-        let oracle = OraclePair::of(&apply(engine, |at| at + 1));
+        let oracle = OraclePair::from(&apply(engine, |at| at + 1));
         let order = (0..4096_u32).map(|at| at.wrapping_mul(2_654_435_761) >> 24);
         let v4: KeyBuffer = order.clone().map(|at| 10 << 24 | at << 16 | 7).collect();
         let v6: KeyBuffer = order.map(|at| 0x2001_0db8_u128 << 96 | u128::from(at) << 80 | 9).collect();

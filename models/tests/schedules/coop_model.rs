@@ -68,7 +68,7 @@ fn read(reader: &mut dyn EngineReader, deltas: &Deltas, first_key: u32) {
 fn model(drive: Option<Drive>, troubles: [Trouble; 2], stall_us: &str) {
     let calls = thread_rng().gen_range(0..6);
     let parameters = [("stall-us", stall_us), ("threads", "1"), ("split", "0.5")];
-    let params = CoopParams::from_options(&EngineOptions::of(&parameters)).unwrap();
+    let params = CoopParams::from_options(&EngineOptions::with_parameters(&parameters)).unwrap();
     let states =
         [EngineState::new("first", troubles[0], calls), EngineState::new("second", troubles[1], calls)];
     let half = |at: usize, drive| Half { engine: Box::new(Engine(Arc::clone(&states[at]))), drive };

@@ -38,7 +38,7 @@ const REACH_MAX: usize = 256;
 impl Reference {
     /// Forwards by the routes of `rib` over `ports`, which send to the next hops' own MACs. `ecmp_seed` selects the paths of flows.
     pub(crate) fn new(rib: &Rib, ports: Vec<EgressPort>, ecmp_seed: u64) -> Self {
-        Self { oracle: OraclePair::of(rib), ports, ecmp_seed }
+        Self { oracle: OraclePair::from(rib), ports, ecmp_seed }
     }
 
     pub(crate) fn oracle_mut(&mut self) -> &mut OraclePair {

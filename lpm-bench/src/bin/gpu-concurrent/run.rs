@@ -30,8 +30,11 @@ struct ReaderCounts {
 }
 
 pub(crate) fn run(row: &mut Row, options: &ConcurrentOptions, cycle: &Cycle) -> Result<(), EngineError> {
-    let parameters =
-        EngineOptions::of(&[("mode", &row.mode), ("headroom", "0"), ("device", &row.device.to_string())]);
+    let parameters = EngineOptions::with_parameters(&[
+        ("mode", &row.mode),
+        ("headroom", "0"),
+        ("device", &row.device.to_string()),
+    ]);
     let mut writer = fib::Registry::new(&[lpm_gpu::ENGINES]).make(&row.engine, &parameters)?;
     let mut rib = Rib::plain();
     update_rib(&mut rib, &cycle.first);

@@ -29,7 +29,7 @@ pub(super) struct ContestSubject {
 
 impl ContestSubject {
     pub(super) fn new(name: String, engine: &'static str, isa: Isa, parameters: &[(&str, &str)]) -> Self {
-        Self { name, engine, isa, parameters: EngineOptions::of(parameters).parameters }
+        Self { name, engine, isa, parameters: EngineOptions::with_parameters(parameters).parameters }
     }
 
     pub(super) fn bloom(bench: &Bench, isa: Isa) -> Self {

@@ -32,8 +32,11 @@ fn with_gather<F: Forms>(
     table_bytes_max: u64,
     gather: &str,
 ) -> Result<Box<dyn EngineWriter>, EngineError> {
-    let options =
-        EngineOptions { isa: Some(isa), table_bytes_max, ..EngineOptions::of(&[("gather", gather)]) };
+    let options = EngineOptions {
+        isa: Some(isa),
+        table_bytes_max,
+        ..EngineOptions::with_parameters(&[("gather", gather)])
+    };
     Ok(Box::new(engine::<F>(&options)?))
 }
 
