@@ -107,7 +107,7 @@ impl Burst {
     }
 
     #[inline(always)]
-    fn at(&self, i: usize) -> Raw {
+    fn mbuf(&self, i: usize) -> Raw {
         self.packets()[i]
     }
 
@@ -116,14 +116,14 @@ impl Burst {
     #[must_use]
     pub fn data(&self, i: usize) -> &[u8] {
         // SAFETY: packet `i` is ours (invariant); the slice is bounded by the borrow of self.
-        unsafe { self.at(i).data() }
+        unsafe { self.mbuf(i).data() }
     }
 
     /// The bytes of packet `i`'s first segment, mutable.
     #[inline(always)]
     pub fn data_mut(&mut self, i: usize) -> &mut [u8] {
         // SAFETY: packet `i` is ours (invariant); the slice is bounded by the unique borrow of self.
-        unsafe { self.at(i).data_mut() }
+        unsafe { self.mbuf(i).data_mut() }
     }
 
     /// The first `N` bytes of packet `i`; `None` if its first segment is shorter.
@@ -144,27 +144,27 @@ impl Burst {
     #[inline(always)]
     #[must_use]
     pub fn pkt_len(&self, i: usize) -> u32 {
-        self.at(i).pkt_len()
+        self.mbuf(i).pkt_len()
     }
 
     /// The number of segments of packet `i`, at least 1.
     #[inline(always)]
     #[must_use]
     pub fn segments(&self, i: usize) -> u16 {
-        self.at(i).segments()
+        self.mbuf(i).segments()
     }
 
     /// The tag set by [`Burst::set_tag`], unless a driver has received the packet since and stored its hash there.
     #[inline(always)]
     #[must_use]
     pub fn tag(&self, i: usize) -> u64 {
-        self.at(i).tag()
+        self.mbuf(i).tag()
     }
 
     /// Stores a caller-defined tag for packet `i` in the mbuf field of the RSS hash: rings keep it, a device overwrites it.
     #[inline(always)]
     pub fn set_tag(&mut self, i: usize, tag: u64) {
-        self.at(i).set_tag(tag);
+        self.mbuf(i).set_tag(tag);
     }
 
     /// Iterates over the packets in order.
@@ -175,7 +175,7 @@ impl Burst {
 
     /// Appends a copy of packet `i`, all segments, to `out`.
     pub fn copy_to(&self, i: usize, out: &mut Vec<u8>) {
-        self.at(i).for_each_segment(|bytes| out.extend_from_slice(bytes));
+        self.mbuf(i).for_each_segment(|bytes| out.extend_from_slice(bytes));
     }
 
     /// Appends `bytes` to packet `i`, chaining mbufs from `pool` if the data room is full. On failure the packet stays unchanged.
@@ -184,7 +184,7 @@ impl Burst {
     /// [`DpdkError::Exhausted`]; [`DpdkError::TooMuch`] beyond 65,535 segments.
     pub fn append_data(&mut self, i: usize, bytes: &[u8], pool: &Mempool) -> Result<(), DpdkError> {
         self.starts.forget(i);
-        self.at(i).append(bytes, pool)
+        self.mbuf(i).append(bytes, pool)
     }
 
     /// Adds a packet at the end; returns it if the burst is full.
@@ -198,7 +198,7 @@ impl Burst {
 
     /// Adds [`Mbuf::piece`] of packet `i` of `other`. Returns false, and adds nothing, if this burst is full or there is no such piece.
     pub fn push_piece(&mut self, other: &Burst, i: usize, header: &[u8], range: &Range<u32>) -> bool {
-        self.room() > 0 && other.at(i).piece(header, range).is_some_and(|piece| self.put(piece))
+        self.room() > 0 && other.mbuf(i).piece(header, range).is_some_and(|piece| self.put(piece))
     }
 
     /// Removes and returns the last packet.

@@ -12,7 +12,7 @@ impl Witness {
     /// `what` names the containing value in tests.
     #[must_use]
     #[cfg_attr(not(any(test, feature = "testing")), expect(unused_variables, reason = "for tests alone"))]
-    pub const fn of(what: &'static str) -> Self {
+    pub const fn new(what: &'static str) -> Self {
         Self {
             #[cfg(any(test, feature = "testing"))]
             what,
@@ -39,7 +39,7 @@ mod noted {
     use std::sync::{Mutex, PoisonError};
     use std::thread::{ThreadId, current};
 
-    /// `None` until the first call of [`take`].
+    /// `None` until the first call of [`take_recorded`].
     static NOTES: Mutex<Option<Vec<(&'static str, ThreadId)>>> = Mutex::new(None);
 
     pub(crate) fn note(what: &'static str) {
@@ -49,7 +49,7 @@ mod noted {
     }
 
     /// The drops since the last call, with their threads. The first call starts the recording.
-    pub fn take() -> Vec<(&'static str, ThreadId)> {
+    pub fn take_recorded() -> Vec<(&'static str, ThreadId)> {
         NOTES.lock().unwrap_or_else(PoisonError::into_inner).replace(Vec::new()).unwrap_or_default()
     }
 }

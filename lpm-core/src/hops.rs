@@ -84,7 +84,7 @@ impl HopIndex {
     }
 
     /// The index of `id`, with one use more; `None` when all are in use, which [`Self::fits`] rules out.
-    pub fn take(&mut self, ids: &[AtomicU32], id: NextHopId) -> Option<u16> {
+    pub fn acquire(&mut self, ids: &[AtomicU32], id: NextHopId) -> Option<u16> {
         if let Some(&index) = self.by_id.get(&id) {
             self.entries[usize::from(index)].1 += 1;
             return Some(index);
@@ -106,7 +106,7 @@ impl HopIndex {
         Some(index)
     }
 
-    /// Checks that [`Self::take`] found an index for every next hop.
+    /// Checks that [`Self::acquire`] found an index for every next hop.
     ///
     /// # Errors
     /// [`EngineError::Full`].
@@ -141,23 +141,23 @@ mod tests {
         let ids: Vec<AtomicU32> = (0..=HOPS_MAX).map(|_| AtomicU32::new(0)).collect();
         let mut hops = HopIndex::new(u16::MAX, "next hops");
         let [a, b, c] = [1, 2, 3].map(|id| NextHopId::new(id).unwrap());
-        let first = hops.take(&ids, a).unwrap();
+        let first = hops.acquire(&ids, a).unwrap();
         hops.release(first);
-        assert_ne!(hops.take(&ids, b).unwrap(), first);
+        assert_ne!(hops.acquire(&ids, b).unwrap(), first);
         hops.end_grace();
-        assert_eq!(hops.take(&ids, c).unwrap(), first);
+        assert_eq!(hops.acquire(&ids, c).unwrap(), first);
         assert_eq!(ids[usize::from(first)].load(Ordering::Relaxed), 3);
         // taken again while in limbo: stays
         hops.release(first);
-        assert_eq!(hops.take(&ids, c).unwrap(), first);
+        assert_eq!(hops.acquire(&ids, c).unwrap(), first);
         hops.end_grace();
         // released twice within one grace period: free once
         hops.release(first);
-        hops.take(&ids, c).unwrap();
+        hops.acquire(&ids, c).unwrap();
         hops.release(first);
         hops.end_grace();
-        assert_eq!(hops.take(&ids, a).unwrap(), first);
-        assert_ne!(hops.take(&ids, c).unwrap(), first);
+        assert_eq!(hops.acquire(&ids, a).unwrap(), first);
+        assert_ne!(hops.acquire(&ids, c).unwrap(), first);
     }
 
     #[test]
@@ -168,10 +168,10 @@ mod tests {
         assert!(hops.fits(HOPS_MAX, (1..=HOPS_MAX).map(id)));
         assert!(!hops.fits(HOPS_MAX + 1, (1..=HOPS_MAX + 1).map(id)));
         for used in 1..=HOPS_MAX {
-            assert_eq!(usize::from(hops.take(&ids, id(used)).unwrap()), used);
+            assert_eq!(usize::from(hops.acquire(&ids, id(used)).unwrap()), used);
         }
         assert!(hops.fits(1, [id(7)].into_iter()) && !hops.fits(1, [id(HOPS_MAX + 1)].into_iter()));
-        assert_eq!((hops.check(), hops.take(&ids, id(HOPS_MAX + 1))), (Ok(()), None));
+        assert_eq!((hops.check(), hops.acquire(&ids, id(HOPS_MAX + 1))), (Ok(()), None));
         assert!(matches!(hops.check(), Err(EngineError::Full { used: 65_536, limit: 65_535, .. })));
         assert_eq!(hops.unused(), None);
         hops.release(9);

@@ -19,9 +19,9 @@ impl HopCodes {
         Self::Indexed(HopIndex::new(u16::try_from(code_max).unwrap_or(u16::MAX), what))
     }
 
-    pub(crate) fn take(&mut self, ids: &[AtomicU32], next_hop: NextHopId) {
+    pub(crate) fn acquire(&mut self, ids: &[AtomicU32], next_hop: NextHopId) {
         if let Self::Indexed(index) = self {
-            index.take(ids, next_hop);
+            index.acquire(ids, next_hop);
         }
     }
 

@@ -469,7 +469,7 @@ mod tests {
         /// Needs its own process: drops are recorded for the whole process.
         #[test]
         fn no_lcore_frees_what_was_for_the_router() {
-            let now = |port| PuntAddresses { port, witness: Witness::of("ours"), ..local_addresses() };
+            let now = |port| PuntAddresses { port, witness: Witness::new("ours"), ..local_addresses() };
             let place = Arc::new(ArcSwap::from_pointee(now(0)));
             let (mut punting, stop) = (PuntMarker::new(Arc::clone(&place), 2, 1024), Arc::new(AtomicBool::new(false)));
             let lcore = std::thread::spawn({
@@ -482,7 +482,7 @@ mod tests {
                 }
             });
             let (mut retired, bytes) = (Retired::default(), local_addresses().bytes());
-            drops::take();
+            drops::take_recorded();
             for port in 1..2000 {
                 retired.replace(&place, Arc::new(now(port)), bytes);
             }
@@ -490,7 +490,7 @@ mod tests {
                 std::thread::yield_now();
                 retired.free();
             }
-            let mut drops = drops::take();
+            let mut drops = drops::take_recorded();
             stop.store(true, Ordering::Relaxed);
             lcore.join().unwrap();
             drops.retain(|(what, _)| *what == "ours");

@@ -70,7 +70,7 @@ fn drops_under_traffic(engine: &str, has_v6: bool, topology: TopologyKind, lcore
     let mut round = 0;
     let control = move |forwarder: &mut Forwarder| {
         if round == 0 {
-            drops::take();
+            drops::take_recorded();
         }
         if round < ROUNDS {
             replace(forwarder, round, &hosts);
@@ -78,7 +78,7 @@ fn drops_under_traffic(engine: &str, has_v6: bool, topology: TopologyKind, lcore
         } else if forwarder.main().engine().stats().retired_bytes + forwarder.main().egress.retired_bytes()
             == 0
         {
-            let _ = done.try_send((drops::take(), current().id()));
+            let _ = done.try_send((drops::take_recorded(), current().id()));
             stop.stop();
         }
         true

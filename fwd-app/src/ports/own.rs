@@ -26,7 +26,7 @@ pub(crate) fn punt_addresses(table: &PortTable, port: &PortRecord) -> Option<Pun
         v4: v4.map(Ipv4Addr::to_bits).collect(),
         v6: others.chain(of_port(port)).map(Ipv6Addr::to_bits).collect(),
         groups: of_port(port).into_iter().map(|address| solicited_node(address).to_bits()).collect(),
-        witness: Witness::of("addresses of the router"),
+        witness: Witness::new("addresses of the router"),
     })
 }
 

@@ -195,7 +195,7 @@ impl SailLayout for Paper {
     fn codes(&self) -> HopCodes {
         let what = "next hops of sail-l layout=paper, and one for no route";
         let mut codes = HopCodes::indexed(CODES - 1, what);
-        codes.take(&self.ids, NextHopId::NONE);
+        codes.acquire(&self.ids, NextHopId::NONE);
         codes
     }
 

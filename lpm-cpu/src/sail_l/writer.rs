@@ -193,7 +193,7 @@ impl<L: SailLayout> FibTable<u32> for SailWriter<L> {
             writes: Writes::default(),
         };
         for (prefix, next_hop) in routes {
-            writer.codes.take(writer.table.ids(), next_hop);
+            writer.codes.acquire(writer.table.ids(), next_hop);
             writer.long.count(prefix);
             writer.announce(prefix, next_hop);
         }
@@ -238,7 +238,7 @@ impl<L: SailLayout> FibTable<u32> for SailWriter<L> {
         let changes = longest_first(changes);
         self.writes.updates += changes.len() as u64;
         for change in changes.iter().filter(|change| !change.withdraws()) {
-            self.codes.take(self.table.ids(), change.new);
+            self.codes.acquire(self.table.ids(), change.new);
             if change.adds() {
                 // Count before any withdraw: a chunk that is still needed must stay.
                 self.long.count(change.prefix);

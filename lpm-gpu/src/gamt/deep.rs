@@ -117,7 +117,7 @@ pub(super) struct Snapshot {
 
 impl From<Vec<Arc<GroupChunk>>> for Snapshot {
     fn from(chunks: Vec<Arc<GroupChunk>>) -> Self {
-        Self { chunks, _witness: Witness::of("groups of deep routes") }
+        Self { chunks, _witness: Witness::new("groups of deep routes") }
     }
 }
 

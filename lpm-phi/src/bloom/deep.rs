@@ -37,7 +37,7 @@ struct Shard {
 
 impl Default for Shard {
     fn default() -> Self {
-        Self { blocks: FxHashMap::default(), _witness: Witness::of("shard of deep routes") }
+        Self { blocks: FxHashMap::default(), _witness: Witness::new("shard of deep routes") }
     }
 }
 

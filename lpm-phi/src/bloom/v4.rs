@@ -307,7 +307,7 @@ impl Store<u32> for Writer4 {
         let hash = self.hash(group, entry);
         let Self { table, levels, hops, .. } = self;
         let (level, shared) = (&mut levels[group - 1], &table.levels[group - 1]);
-        let Some(index) = hops.take(&table.hop_ids, next_hop) else {
+        let Some(index) = hops.acquire(&table.hop_ids, next_hop) else {
             debug_assert!(Arc::strong_count(table) == 1, "admits() counts the next hops");
             return false;
         };

@@ -139,7 +139,7 @@ impl FibTable<u32> for Writer4 {
         let mut store = Store::new(room, params.common.placement)?;
         let mut codes = HopCodes::for_form(room.form);
         for (_, next_hop) in routes {
-            codes.take(&store.table.ids, *next_hop);
+            codes.acquire(&store.table.ids, *next_hop);
         }
         codes.check()?;
         let mut routes = routes.iter().map(|(prefix, next_hop)| (*prefix, codes.code(*next_hop))).peekable();
@@ -201,7 +201,7 @@ impl FibTable<u32> for Writer4 {
         let Self { store, codes, is_default_new } = self;
         let (default, changes) = split_changes(changes);
         for change in changes.iter().filter(|change| !change.withdraws()) {
-            codes.take(&store.table.ids, change.new);
+            codes.acquire(&store.table.ids, change.new);
         }
         let code = |next_hop| codes.code(next_hop);
         let withdraws = has_withdrawals(changes);

@@ -97,7 +97,7 @@ impl<const BITS: u32> NodeWriter<BITS> {
     }
 
     fn take_code(&mut self, next_hop: NextHopId) {
-        self.codes.take(self.table.ids.as_deref().unwrap_or_default(), next_hop);
+        self.codes.acquire(self.table.ids.as_deref().unwrap_or_default(), next_hop);
     }
 
     pub(super) fn admits(&self, changes: &[Change<u128>]) -> bool {

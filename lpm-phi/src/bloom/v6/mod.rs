@@ -369,7 +369,7 @@ impl Store<u128> for Writer6 {
     ) -> bool {
         let (level, hi) = (group - 1, high(entry));
         let table = Arc::clone(&self.table);
-        let Some(index) = self.hops.take(&table.hop_ids, next_hop) else {
+        let Some(index) = self.hops.acquire(&table.hop_ids, next_hop) else {
             debug_assert!(!self.is_shared(), "admits() counts the next hops");
             return false;
         };

@@ -77,7 +77,7 @@ impl EgressTable {
             named: 0,
             hops_last: last_dense(hops),
             counts: None,
-            _witness: Witness::of("egress table"),
+            _witness: Witness::new("egress table"),
         };
         for neighbour in hops.neighbours() {
             let user = || format!("neighbour {}", neighbour.address);
