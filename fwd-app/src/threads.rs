@@ -19,11 +19,11 @@ struct OtherThreads {
     cpus: Option<CpuSet>,
 }
 
-static BESIDE: Mutex<OtherThreads> = Mutex::new(OtherThreads { threads: Vec::new(), cpus: None });
+static OTHER_THREADS: Mutex<OtherThreads> = Mutex::new(OtherThreads { threads: Vec::new(), cpus: None });
 
-/// Locks [`BESIDE`]. A panic while it was locked leaves it consistent.
-fn beside<R>(change: impl FnOnce(&mut OtherThreads) -> R) -> R {
-    change(&mut BESIDE.lock().unwrap_or_else(PoisonError::into_inner))
+/// Locks [`OTHER_THREADS`]. A panic while it was locked leaves it consistent.
+fn with_other_threads<R>(change: impl FnOnce(&mut OtherThreads) -> R) -> R {
+    change(&mut OTHER_THREADS.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 struct ListedThread(Pid);
@@ -31,10 +31,10 @@ struct ListedThread(Pid);
 impl ListedThread {
     fn this() -> Self {
         let thread = gettid();
-        beside(|beside| {
-            beside.threads.push(thread);
+        with_other_threads(|others| {
+            others.threads.push(thread);
             // Best effort: the system may refuse.
-            let _ = beside.cpus.map(|cpus| sched_setaffinity(None, &cpus));
+            let _ = others.cpus.map(|cpus| sched_setaffinity(None, &cpus));
         });
         Self(thread)
     }
@@ -42,7 +42,7 @@ impl ListedThread {
 
 impl Drop for ListedThread {
     fn drop(&mut self) {
-        beside(|beside| beside.threads.retain(|thread| *thread != self.0));
+        with_other_threads(|others| others.threads.retain(|thread| *thread != self.0));
     }
 }
 
@@ -78,11 +78,11 @@ pub(crate) fn keep_to(cpus: &[u16]) {
     let mut set = CpuSet::new();
     let known = cpus.iter().map(|cpu| usize::from(*cpu)).filter(|cpu| *cpu < CpuSet::MAX_CPU);
     known.for_each(|cpu| set.set(cpu));
-    beside(|beside| {
-        for thread in &beside.threads {
+    with_other_threads(|others| {
+        for thread in &others.threads {
             let _ = sched_setaffinity(Some(*thread), &set);
         }
-        beside.cpus = Some(set);
+        others.cpus = Some(set);
     });
 }
 
@@ -167,7 +167,7 @@ mod tests {
                 handle.join().unwrap();
             }
             assert_eq!(cpus(gettid()).len(), allowed.len(), "this one is none of them");
-            assert!(beside(|beside| beside.threads.is_empty()));
+            assert!(with_other_threads(|others| others.threads.is_empty()));
         }
     }
 }

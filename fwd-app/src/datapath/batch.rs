@@ -134,7 +134,7 @@ impl Batch {
     }
 
     pub(crate) fn slot(&self, place: usize) -> PacketState {
-        PacketState::of(self.slots[place])
+        PacketState::from_word(self.slots[place])
     }
 
     pub(crate) fn next_hop(&self, place: usize) -> Option<u32> {

@@ -136,7 +136,7 @@ impl Published {
         self.1.store(dpdk_ffi::tsc(), Relaxed);
     }
 
-    pub(crate) fn at(&self) -> u64 {
+    pub(crate) fn published_tsc(&self) -> u64 {
         self.1.load(Relaxed)
     }
 

@@ -45,7 +45,7 @@ impl Exit {
     }
 
     #[inline(always)]
-    pub(crate) fn of(word: u16) -> Self {
+    pub(crate) fn from_word(word: u16) -> Self {
         match word {
             ..Egress::CODES => Self::Port(word),
             Egress::TOO_LONG => Self::TooLong,
@@ -93,7 +93,10 @@ mod tests {
         let others =
             [Exit::TooLong, Exit::Connected, Exit::Local, Exit::Group, Exit::Fragment, Exit::Dropped];
         for exit in [&ports[..], &reasons, &others].concat() {
-            assert_eq!((Exit::of(exit.word()), Exit::is_port(exit.word())), (exit, ports.contains(&exit)));
+            assert_eq!(
+                (Exit::from_word(exit.word()), Exit::is_port(exit.word())),
+                (exit, ports.contains(&exit))
+            );
         }
     }
 }

@@ -49,7 +49,7 @@ impl PuntCause {
         Self::MtuExceeded,
     ];
 
-    pub(crate) const fn of(reason: DropReason) -> Option<Self> {
+    pub(crate) const fn from_reason(reason: DropReason) -> Option<Self> {
         match reason {
             DropReason::TtlExpired => Some(Self::TtlExpired),
             DropReason::NoRoute => Some(Self::NoRoute),
@@ -119,7 +119,7 @@ impl PuntTag {
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "the fields of a tag")]
-    pub(crate) fn of(tag: u64) -> Self {
+    pub(crate) fn from_tag(tag: u64) -> Self {
         let cause = PuntCause::ALL.get(usize::from(tag as u8)).copied().unwrap_or(PuntCause::ForUs);
         Self {
             cause,
@@ -302,7 +302,7 @@ impl PuntMarker {
     }
 
     pub(crate) fn punt_dropped(&mut self, reason: DropReason, tsc: u64) -> Result<PuntCause, DropReason> {
-        PuntCause::of(reason).filter(|cause| self.takes(*cause, tsc)).ok_or(reason)
+        PuntCause::from_reason(reason).filter(|cause| self.takes(*cause, tsc)).ok_or(reason)
     }
 
     fn takes(&mut self, cause: PuntCause, tsc: u64) -> bool {
@@ -423,7 +423,7 @@ mod tests {
         for (at, cause) in PuntCause::ALL.into_iter().enumerate() {
             assert_eq!(cause as usize, at);
             let tag = PuntTag { cause, port: 0xabcd, input: 0x1234, value: 0xff_fffe };
-            assert_eq!(PuntTag::of(tag.tag()), tag);
+            assert_eq!(PuntTag::from_tag(tag.tag()), tag);
         }
     }
 

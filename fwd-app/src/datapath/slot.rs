@@ -23,7 +23,7 @@ impl From<Result<PuntCause, DropReason>> for PacketState {
 
 impl PacketState {
     #[inline(always)]
-    pub(crate) fn of(word: LengthOrMark) -> Self {
+    pub(crate) fn from_word(word: LengthOrMark) -> Self {
         let mark = match word.get() {
             Ok(ip_bytes) => return Self::Packet { ip_bytes },
             Err(mark) => usize::from(mark),
@@ -59,7 +59,7 @@ mod tests {
         let punts = PuntCause::ALL.map(PacketState::PuntCause);
         let all = [&lengths[..], &reasons, &punts].concat();
         for (at, slot) in all.iter().enumerate() {
-            assert_eq!(PacketState::of(slot.word()), *slot);
+            assert_eq!(PacketState::from_word(slot.word()), *slot);
             assert!(all[..at].iter().all(|other| other.word() != slot.word()));
         }
     }

@@ -70,14 +70,14 @@ impl PuntSender {
         (watch, vrf): (&Watch, usize),
     ) {
         self.classes.clear();
-        self.classes.extend((0..all.len()).map(|i| PuntTag::of(all.tag(i)).cause.class() as u16));
+        self.classes.extend((0..all.len()).map(|i| PuntTag::from_tag(all.tag(i)).cause.class() as u16));
         all.scatter(&self.classes, &mut self.sorted, nowhere);
         let rings = self.punts.iter_mut().zip(&mut self.sorted);
         for (class, (ring, out)) in PuntClass::ALL.into_iter().zip(rings) {
             ring.enqueue_burst(out);
             counters.lost.add(class, out.len() as u64);
             for i in 0..out.len() {
-                let tag = PuntTag::of(out.tag(i));
+                let tag = PuntTag::from_tag(out.tag(i));
                 let reason = tag.cause.reason();
                 counters.drops.add(reason, 1);
                 if class == PuntClass::Resolution {

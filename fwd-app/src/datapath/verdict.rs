@@ -117,7 +117,7 @@ fn settle(batch: &mut Batch, table: &EgressTable) {
         at = place + 1;
         if indices[place] == NO_ENTRY {
             // Already dropped and counted, or a punt.
-            settling.has_punts |= matches!(PacketState::of(slots[place]), PacketState::PuntCause(_));
+            settling.has_punts |= matches!(PacketState::from_word(slots[place]), PacketState::PuntCause(_));
             continue;
         }
         let id = NextHopId::from_answer(indices[place]);
@@ -166,7 +166,7 @@ fn hand_over(batch: &mut Batch) {
     let (to, from) = (punting.port, punting.addresses().port);
     let input = u16::try_from(*input).unwrap_or(u16::MAX);
     for place in 0..packets.len() {
-        let PacketState::PuntCause(cause) = PacketState::of(slots[place]) else { continue };
+        let PacketState::PuntCause(cause) = PacketState::from_word(slots[place]) else { continue };
         let value = match cause {
             PuntCause::NoNeighbour => indices[place],
             PuntCause::MtuExceeded => u32::from(egress[place].mtu_bytes),
@@ -196,7 +196,7 @@ impl Settling<'_> {
         slot: &mut LengthOrMark,
         packet: impl FnOnce() -> (&'a [u8], usize),
     ) -> u16 {
-        let (reason, head) = match Exit::of(found.port) {
+        let (reason, head) = match Exit::from_word(found.port) {
             Exit::Local => (DropReason::NotForUs, Some(packet().0)),
             // An entry that drops keeps its reason, however long the packet is.
             Exit::Drop(reason) => (reason, None),
@@ -415,7 +415,7 @@ mod tests {
         assert_eq!(batch.slot(1), PacketState::Dropped(DropReason::NotForUs));
         assert_eq!((batch.drops.total(), batch.drops.get(DropReason::NotForUs)), (2, 1));
         assert_eq!(batch.slot(11), PacketState::Dropped(DropReason::Blackhole), "of which nobody is told");
-        let notes: Vec<_> = (2..11).map(|place| PuntTag::of(batch.packets.tag(place))).collect();
+        let notes: Vec<_> = (2..11).map(|place| PuntTag::from_tag(batch.packets.tag(place))).collect();
         use PuntCause::{ForUs, MtuExceeded, NoNeighbour, NoRoute, Prohibited, TtlExpired, Unreachable};
         let wanted =
             [ForUs, NoRoute, NoNeighbour, TtlExpired, ForUs, MtuExceeded, NoRoute, Unreachable, Prohibited];

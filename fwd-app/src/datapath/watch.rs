@@ -79,7 +79,7 @@ pub(crate) enum Fate {
 }
 
 impl Fate {
-    fn of(batch: &Batch, place: usize) -> Self {
+    fn from_batch(batch: &Batch, place: usize) -> Self {
         match batch.slot(place) {
             PacketState::Dropped(reason) => Self::Dropped(reason),
             PacketState::PuntCause(punt) => Self::Punted(punt),
@@ -305,7 +305,7 @@ impl Watch {
                 if wanted.filter.takes_reason(dropped) && wanted.filter.takes_destination(frame) {
                     self.copy(wanted, frame, batch.packets.pkt_len(place), |seen| {
                         (seen.origin, seen.is_leaving, seen.tsc) = (origin, false, tsc);
-                        (seen.next_hop, seen.fate) = (batch.next_hop(place), Fate::of(batch, place));
+                        (seen.next_hop, seen.fate) = (batch.next_hop(place), Fate::from_batch(batch, place));
                     });
                 }
             }

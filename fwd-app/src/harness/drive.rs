@@ -155,7 +155,7 @@ impl Replay<'_> {
         // Also on an error: the update thread must not outlive EAL.
         let (forwarder, updated) = updates.stop()?;
         let Driven { finished, duration_s, fed, reordered, conducted, verified, streamed } = driven?;
-        let mut ports = PortCounts::of(&wiring.ports, &self.plan.receives(wiring.ports.len()));
+        let mut ports = PortCounts::read_all(&wiring.ports, &self.plan.receives(wiring.ports.len()));
         for (index, port) in ports.iter_mut().enumerate() {
             port.stats.iter_mut().for_each(|stats| wiring.ready.add_received(index, stats));
         }

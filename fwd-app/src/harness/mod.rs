@@ -150,7 +150,7 @@ pub(crate) fn ports(count: u16) -> PortTable {
         let [high, low] = i.to_be_bytes();
         PortRecord::new(i, format!("net_ring_port{i}"), MacAddr([0x02, 0xf0, 0, 0, high, low]), MTU_BYTES)
     };
-    PortTable::of((0..count).map(port).collect())
+    PortTable::new((0..count).map(port).collect())
 }
 
 /// Whether a packet of the trace would be fragmented when routed.

@@ -133,7 +133,7 @@ impl<T> Default for Entries<T> {
 }
 
 impl<T> Entries<T> {
-    pub(crate) fn take(&mut self, key: Key) -> Option<NeighbourEntry<T>> {
+    pub(crate) fn remove(&mut self, key: Key) -> Option<NeighbourEntry<T>> {
         let entry = self.entries.remove(&key)?;
         if let Some(due) = entry.due {
             self.due.remove(&(due, key));
@@ -255,19 +255,19 @@ mod tests {
         assert_eq!(entries.next_due(), Some(Duration::from_secs(4)));
         assert_eq!(entries.first_due(Duration::from_secs(3)), None);
         assert_eq!(entries.first_due(Duration::from_secs(4)), Some(key(3)));
-        entries.take(key(3)).unwrap();
-        let mut second = entries.take(key(2)).unwrap();
+        entries.remove(key(3)).unwrap();
+        let mut second = entries.remove(key(2)).unwrap();
         assert_eq!(entries.oldest(InterfaceId(1), Spare::Stale), Some(key(1)));
         second.is_pinned = true;
         entries.put(key(2), second);
-        entries.take(key(1)).unwrap();
+        entries.remove(key(1)).unwrap();
         assert_eq!(entries.oldest(InterfaceId(1), Spare::Stale), None, "a pinned entry stays");
         assert_eq!((entries.len(InterfaceId(1)), entries.incomplete(InterfaceId(1))), (1, 0));
         entries.put(key(5), entry(NeighbourState::Delay, 1, Some(6)));
         assert_eq!(entries.oldest(InterfaceId(1), Spare::Doubtful), Some(key(5)), "none is kept by new MACs");
-        entries.take(key(5)).unwrap();
+        entries.remove(key(5)).unwrap();
         assert_eq!(entries.next_due(), Some(Duration::from_secs(11)));
-        assert!(entries.take(key(9)).is_none() && entries.get(key(2)).is_some());
+        assert!(entries.remove(key(9)).is_none() && entries.get(key(2)).is_some());
         assert_eq!(entries.iter().count(), 2);
     }
 }

@@ -84,8 +84,8 @@ enum LimitedSource {
     V6(u64),
 }
 
-impl LimitedSource {
-    fn of(address: IpAddr) -> Self {
+impl From<IpAddr> for LimitedSource {
+    fn from(address: IpAddr) -> Self {
         match address {
             IpAddr::V4(address) => Self::V4(address.to_bits()),
             IpAddr::V6(address) => Self::V6((address.to_bits() >> 64) as u64),
@@ -115,7 +115,7 @@ impl Limiter {
 
     /// Takes a token for `source` if both buckets have one. A source above its limit takes nothing from the overall bucket.
     pub(crate) fn allows(&mut self, now: Duration, source: IpAddr) -> bool {
-        let source = LimitedSource::of(source);
+        let source = LimitedSource::from(source);
         #[expect(clippy::cast_possible_truncation, reason = "the lower bits select a row")]
         let at = rustc_hash::FxBuildHasher.hash_one(source) as usize & (self.rows.len() - 1);
         let row = &mut self.rows[at];

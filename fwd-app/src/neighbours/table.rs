@@ -89,7 +89,7 @@ impl<T> Neighbours<T> {
         (packet, tags): (T, Tags),
         out: &mut Vec<Action<T>>,
     ) {
-        let mut entry = match self.entries.take(key) {
+        let mut entry = match self.entries.remove(key) {
             Some(entry) => entry,
             None => match self.admit(now, ports, key, out) {
                 Ok(()) => self.begin(now, ports, key, NeighbourEntry::new(now, tags), out),
@@ -127,7 +127,7 @@ impl<T> Neighbours<T> {
         (key, tags): (Key, Tags),
         out: &mut Vec<Action<T>>,
     ) -> bool {
-        let known = self.entries.take(key);
+        let known = self.entries.remove(key);
         if known.is_none() && !(is_resolvable(ports, key) && self.make_room(key.interface, FOR_ASKED, out)) {
             return false;
         }
@@ -142,14 +142,14 @@ impl<T> Neighbours<T> {
     }
 
     pub(crate) fn unpin(&mut self, key: Key) {
-        if let Some(mut entry) = self.entries.take(key) {
+        if let Some(mut entry) = self.entries.remove(key) {
             entry.is_pinned = false;
             self.entries.put(key, entry);
         }
     }
 
     fn remove(&mut self, key: Key, out: &mut Vec<Action<T>>) {
-        if let Some(entry) = self.entries.take(key) {
+        if let Some(entry) = self.entries.remove(key) {
             end(key, entry, Unsent::Removed, out);
         }
     }
@@ -194,7 +194,7 @@ impl<T> Neighbours<T> {
         out: &mut Vec<Action<T>>,
     ) {
         for key in self.keys(|key| key.interface == interface) {
-            let Some(mut entry) = self.entries.take(key) else { continue };
+            let Some(mut entry) = self.entries.remove(key) else { continue };
             match entry.state {
                 NeighbourState::Failed if !entry.is_pinned => continue,
                 NeighbourState::Failed | NeighbourState::Incomplete { .. } => {
@@ -234,7 +234,7 @@ impl<T> Neighbours<T> {
     ) -> Vec<(Key, Option<NeighbourEntry<T>>)> {
         let keys = self.keys(is_wanted);
         let forgotten = keys.into_iter().filter_map(|key| {
-            let entry = self.entries.take(key)?;
+            let entry = self.entries.remove(key)?;
             let tags = entry.is_pinned.then_some(entry.tags);
             end(key, entry, Unsent::Removed, out);
             Some((key, tags.map(|tags| NeighbourEntry { is_pinned: true, ..NeighbourEntry::new(now, tags) })))
@@ -257,7 +257,7 @@ impl<T> Neighbours<T> {
         heard: &HeardMac,
         out: &mut Vec<Action<T>>,
     ) -> bool {
-        let Some(mut entry) = self.entries.take(key) else {
+        let Some(mut entry) = self.entries.remove(key) else {
             let Some(mac) =
                 heard.mac.filter(|_| heard.may_create && self.make_room(key.interface, FOR_HEARD, out))
             else {
@@ -314,7 +314,7 @@ impl<T> Neighbours<T> {
 
     pub(crate) fn tick(&mut self, now: Duration, ports: &PortTable, out: &mut Vec<Action<T>>) {
         while let Some(key) = self.entries.first_due(now) {
-            let Some(entry) = self.entries.take(key) else { break };
+            let Some(entry) = self.entries.remove(key) else { break };
             if let Some(entry) = self.expired(now, ports, key, entry, out) {
                 self.entries.put(key, entry);
             }
@@ -403,7 +403,7 @@ impl<T> Neighbours<T> {
     /// Removes the oldest entry of a kind. Returns false when the kind has no entry.
     fn evict(&mut self, interface: InterfaceId, kind: Spare, out: &mut Vec<Action<T>>) -> bool {
         let oldest = self.entries.oldest(interface, kind);
-        let Some((key, entry)) = oldest.and_then(|key| Some((key, self.entries.take(key)?))) else {
+        let Some((key, entry)) = oldest.and_then(|key| Some((key, self.entries.remove(key)?))) else {
             return false;
         };
         end(key, entry, Unsent::TableFull, out);

@@ -92,7 +92,7 @@ pub(crate) struct PortCounts {
 
 impl PortCounts {
     /// Statistics of `ports`; `receives` marks the ports that an lcore receives from. Busy drivers give none.
-    pub(crate) fn of(ports: &[Port], receives: &[bool]) -> Vec<Self> {
+    pub(crate) fn read_all(ports: &[Port], receives: &[bool]) -> Vec<Self> {
         let counts = |(port, receives): (&Port, &bool)| Self {
             name: port.label().to_owned(),
             receives: *receives,

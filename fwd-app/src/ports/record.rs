@@ -215,7 +215,7 @@ impl PortRecord {
 pub(crate) mod tests {
     use super::*;
 
-    pub(crate) fn at(text: &str) -> InterfaceAddress {
+    pub(crate) fn interface_address(text: &str) -> InterfaceAddress {
         let (address, prefix_len) = text.split_once('/').unwrap();
         InterfaceAddress::new(address.parse().unwrap(), prefix_len.parse().unwrap()).unwrap()
     }
@@ -226,14 +226,14 @@ pub(crate) mod tests {
 
     pub(crate) fn interface(id: u8, addresses: &[&str]) -> PortRecord {
         let mut port = port(id);
-        port.configure(addresses.iter().map(|text| at(text)).collect()).unwrap();
+        port.configure(addresses.iter().map(|text| interface_address(text)).collect()).unwrap();
         port
     }
 
     /// The interface of another node, with this MAC.
     pub(crate) fn station(mac: MacAddr, addresses: &[&str]) -> PortRecord {
         let mut port = PortRecord { mac, ..port(7) };
-        port.configure(addresses.iter().map(|text| at(text)).collect()).unwrap();
+        port.configure(addresses.iter().map(|text| interface_address(text)).collect()).unwrap();
         port
     }
 
@@ -264,7 +264,7 @@ pub(crate) mod tests {
         for text in
             ["198.19.1.0/31", "198.19.1.255/31", "198.19.1.255/32", "198.19.1.255/16", "2001:db8::/64"]
         {
-            at(text);
+            interface_address(text);
         }
         for mac in [[0; 6], [0xff; 6], [1, 0, 0, 0, 0, 1]] {
             let error = PortRecord { mac: MacAddr(mac), ..port(0) }.configure(Vec::new()).unwrap_err();
@@ -304,7 +304,7 @@ pub(crate) mod tests {
         ] {
             assert_eq!(interface.is_broadcast(text.parse().unwrap()), is_broadcast, "{text}");
         }
-        assert_eq!(at("1.2.3.4/0").broadcast(), Some(Ipv4Addr::BROADCAST));
+        assert_eq!(interface_address("1.2.3.4/0").broadcast(), Some(Ipv4Addr::BROADCAST));
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub(crate) struct PortTable {
 pub(crate) type SharedPorts = Arc<ArcSwap<PortTable>>;
 
 impl PortTable {
-    pub(crate) fn of(ports: Vec<PortRecord>) -> Self {
+    pub(crate) fn new(ports: Vec<PortRecord>) -> Self {
         Self { ports, ..Self::default() }
     }
 
@@ -242,7 +242,7 @@ pub(crate) mod tests {
     use super::*;
 
     pub(crate) fn ports(count: u8) -> PortTable {
-        PortTable::of((0..count).map(port).collect())
+        PortTable::new((0..count).map(port).collect())
     }
 
     pub(crate) fn address(port: &str, address: &str, prefix_len: u8) -> PortAddress {

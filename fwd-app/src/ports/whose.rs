@@ -115,7 +115,7 @@ pub(crate) mod tests {
 
     /// Port 0 with both families, port 1 with further addresses, port 2 with only a link-local one.
     pub(crate) fn interfaces() -> PortTable {
-        PortTable::of(vec![
+        PortTable::new(vec![
             interface(0, &["192.0.2.1/24", "198.51.100.1/24", "2001:db8::1/64"]),
             interface(1, &["203.0.113.1/24", "2001:db8:1::1/64", "2001:db8:2::1/64", "fd00::1/64"]),
             interface(2, &[]),
@@ -223,7 +223,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_link_local_address_sends_to_the_link_alone() {
-        let mut alone = PortTable::of(vec![port(0), port(1), interface(2, &[])]);
+        let mut alone = PortTable::new(vec![port(0), port(1), interface(2, &[])]);
         assert_eq!(alone.source(InterfaceId(2), ip("2001:db8::1")), None);
         assert_eq!(alone.source(InterfaceId(2), ip("192.0.2.1")), None);
         assert!(alone.source(InterfaceId(2), ip("fe80::1")).is_some());

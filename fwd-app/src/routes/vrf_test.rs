@@ -46,7 +46,7 @@ fn updates_are_in_service_after_the_commit_and_next_hops_are_known_by_then() {
     assert_eq!(vrf.commit().unwrap(), loaded.next());
     let id = lookup(&vrf);
     let found = vrf.egress.table().unwrap().load().get(id);
-    assert_eq!(Exit::of(found.port).drop_reason(), Some(crate::datapath::DropReason::Blackhole));
+    assert_eq!(Exit::from_word(found.port).drop_reason(), Some(crate::datapath::DropReason::Blackhole));
     vrf.update(&Update { action: Action::Withdraw, ..announce(NextHop::Blackhole) }).unwrap();
     assert_eq!(vrf.commit().unwrap(), loaded.next().next());
     assert_eq!((lookup(&vrf), vrf.tally.updates, vrf.tally.deltas), (before, 2, 2));

@@ -72,7 +72,8 @@ pub(crate) struct LcoreHandle {
 
 impl LcoreHandle {
     fn last(&self, tsc_hz: u64) -> LcoreCounts {
-        let cycles = self.published.iter().map(|published| dpdk_ffi::tsc().saturating_sub(published.at()));
+        let cycles =
+            self.published.iter().map(|published| dpdk_ffi::tsc().saturating_sub(published.published_tsc()));
         #[expect(clippy::cast_precision_loss, reason = "less than 2^53, or weeks")]
         let age = cycles.min().map(|cycles| Duration::from_secs_f64(cycles as f64 / tsc_hz.max(1) as f64));
         let outcome = |published: &Arc<Published>| StageOutcome {

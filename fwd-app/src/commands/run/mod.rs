@@ -212,7 +212,7 @@ fn forward(
     let ended = Ended {
         finished,
         duration_s: start.elapsed().as_secs_f64(),
-        ports: PortCounts::of(&ports.ports, &plan.receives(ports.ports.len())),
+        ports: PortCounts::read_all(&ports.ports, &plan.receives(ports.ports.len())),
     };
     let closed = ports.close().context("cannot close the ports");
     let ran = ran.map(|ran| ran.with_seed("ecmp", forwarder.ports().ecmp_seed));

@@ -84,7 +84,7 @@ impl Steering<'_> {
         let ended = Ended {
             finished: Finished { outcomes, panicked: None },
             duration_s: self.desk.start.elapsed().as_secs_f64(),
-            ports: PortCounts::of(&self.desk.site.ports, &self.desk.site.receives),
+            ports: PortCounts::read_all(&self.desk.site.ports, &self.desk.site.receives),
         };
         let mut summary = Summary::new("run", self.forwarder, &ended, self.desk.site.setup.clone(), tsc_hz);
         let Counters { tx_packets, punted, originated, drops, .. } = counters;

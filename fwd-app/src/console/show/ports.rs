@@ -55,7 +55,7 @@ impl Steering<'_> {
         let each = indices.into_iter().map(|index| (index, &site.ports[index]));
         Ok(match what {
             PortFacts::Stats => {
-                let counts = PortCounts::of(&site.ports, &site.receives);
+                let counts = PortCounts::read_all(&site.ports, &site.receives);
                 let shown = each.map(|(index, _)| PortReport::new(index, &counts[index]));
                 Answer::new(StatsShown(shown.collect()))
             }

@@ -87,10 +87,10 @@ impl Steering<'_> {
         known: &[NeighbourShown],
     ) -> Option<Towards> {
         let mut entry = table.get(id);
-        if Exit::of(entry.port) == Exit::Connected {
+        if Exit::from_word(entry.port) == Exit::Connected {
             entry = table.connected(id, address);
         }
-        let (port, dropped) = match Exit::of(entry.port) {
+        let (port, dropped) = match Exit::from_word(entry.port) {
             Exit::Local => return None,
             Exit::Port(port) => (Some(port), None),
             other => (None, other.drop_reason()),

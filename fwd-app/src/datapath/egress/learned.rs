@@ -58,7 +58,7 @@ impl Learned {
     }
 
     /// The MAC of an address on the first port accepted by `may_be`. MACs of VLANs come last.
-    pub(crate) fn at(&self, address: IpAddr, may_be: impl Fn(u16) -> bool) -> Option<(u16, MacAddr)> {
+    pub(crate) fn find(&self, address: IpAddr, may_be: impl Fn(u16) -> bool) -> Option<(u16, MacAddr)> {
         let first = LearnedKey { address, port: 0, by: Learner::Router([0; 2]) };
         let last = LearnedKey { address, port: u16::MAX, by: Learner::Kernel };
         let mut found = self.0.range(first..=last).filter(|(at, _)| may_be(at.port));
@@ -77,7 +77,7 @@ mod tests {
         let address: IpAddr = "fe80::1".parse().unwrap();
         let mac = |last| MacAddr([last; 6]);
         learned.replace_kernel([(address, 0, mac(1)), (address, 1, mac(2))].into_iter());
-        let on = |learned: &Learned, port| learned.at(address, |at| at == port);
+        let on = |learned: &Learned, port| learned.find(address, |at| at == port);
         assert_eq!([0, 1, 2].map(|port| on(&learned, port)), [Some((0, mac(1))), Some((1, mac(2))), None]);
         let [plain, tagged] =
             [0, 7].map(|vlan| LearnedKey { address, port: 1, by: Learner::Router([vlan, 0]) });
@@ -87,7 +87,7 @@ mod tests {
         assert_eq!((on(&learned, 1), learned.len()), (Some((1, mac(4))), 4), "the router's comes first");
         learned.replace_kernel(std::iter::empty());
         learned.set(plain, None);
-        assert_eq!((learned.at(address, |_| true), learned.iter().count()), (Some((1, mac(3))), 1));
+        assert_eq!((learned.find(address, |_| true), learned.iter().count()), (Some((1, mac(3))), 1));
         learned.set(tagged, None);
         assert_eq!(learned, Learned::default());
     }

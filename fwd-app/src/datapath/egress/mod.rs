@@ -278,7 +278,7 @@ impl EgressTable {
     pub(crate) fn unusable(&self, id: NextHopId) -> Option<Unusable> {
         let entry = self.get(id);
         let over = |port: u16| (!self.is_up(port)).then_some(Unusable::LinkDown);
-        match Exit::of(entry.port) {
+        match Exit::from_word(entry.port) {
             Exit::Drop(DropReason::NoNeighbour) => match self.gateways.get(&id) {
                 Some((_, Some(port))) => over(*port),
                 Some((gateway, None)) if self.loops.contains(gateway) => None,
@@ -417,7 +417,10 @@ pub(crate) mod tests {
                 assert_eq!(entry.macs, [2, 0, 0, a, b, c, 2, 0xf0, 0, 0, 0, port]);
                 assert_eq!(entry.mtu_bytes, 1500);
             }
-            assert_eq!(Exit::of(table.get(NextHopId::NONE).port).drop_reason(), Some(DropReason::NoRoute));
+            assert_eq!(
+                Exit::from_word(table.get(NextHopId::NONE).port).drop_reason(),
+                Some(DropReason::NoRoute)
+            );
         }
     }
 
@@ -441,7 +444,7 @@ pub(crate) mod tests {
         ];
         let link = intern(NextHop::Connected { port: PortRef::Name("p1".into()) });
         let table = EgressTable::new(&hops, &ports(4)).unwrap();
-        let reason = |id| Exit::of(table.get(id).port).drop_reason();
+        let reason = |id| Exit::from_word(table.get(id).port).drop_reason();
         assert_eq!((table.get(known).port, &table.get(known).macs[..6]), (2, &mac.0[..]));
         assert_eq!(reason(unknown), Some(DropReason::NoNeighbour));
         assert_eq!(reason(by_id), Some(DropReason::NoNeighbour));
@@ -450,9 +453,12 @@ pub(crate) mod tests {
         for (id, why) in refusals {
             assert_eq!(reason(id), Some(why));
         }
-        assert_eq!(Exit::of(table.get(link).port), Exit::Connected);
+        assert_eq!(Exit::from_word(table.get(link).port), Exit::Connected);
         assert_eq!(table.connected(link, gateway).port, 1);
-        assert_eq!(Exit::of(table.connected(link, far).port).drop_reason(), Some(DropReason::NoNeighbour));
+        assert_eq!(
+            Exit::from_word(table.connected(link, far).port).drop_reason(),
+            Some(DropReason::NoNeighbour)
+        );
     }
 
     #[test]
@@ -476,10 +482,14 @@ pub(crate) mod tests {
         let link = hops.intern(NextHop::Connected { port: PortRef::Index(1) }).unwrap();
         let table = EgressTable::new(&hops, &two).unwrap();
         for id in [id(4), id(2_000_000), hop] {
-            assert_eq!(Exit::of(table.get(id).port).drop_reason(), Some(DropReason::NoNeighbour), "{id}");
+            assert_eq!(
+                Exit::from_word(table.get(id).port).drop_reason(),
+                Some(DropReason::NoNeighbour),
+                "{id}"
+            );
         }
         assert_eq!(
-            Exit::of(table.connected(link, gateway).port).drop_reason(),
+            Exit::from_word(table.connected(link, gateway).port).drop_reason(),
             Some(DropReason::NoNeighbour)
         );
         assert_eq!(table.get(id(3)).port, 0);

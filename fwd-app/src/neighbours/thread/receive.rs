@@ -37,7 +37,7 @@ impl RouterLoop {
         // `pop` takes from the end.
         packets.reverse();
         for packet in packets {
-            let tag = PuntTag::of(packet.tag());
+            let tag = PuntTag::from_tag(packet.tag());
             match tag.cause {
                 PuntCause::Resolution | PuntCause::ForUs => self.for_us(tag, &packet),
                 PuntCause::NoNeighbour => self.resolve(Waiting { packet, tag }),

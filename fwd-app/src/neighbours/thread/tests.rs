@@ -70,7 +70,7 @@ impl ThreadRig {
             port.configure(vec![InterfaceAddress::new([198, 18, id, 1].into(), 24).unwrap()]).unwrap();
             port
         };
-        let table = PortTable::of((0..).take(ports.len()).map(interface).collect());
+        let table = PortTable::new((0..).take(ports.len()).map(interface).collect());
         let gateway = NextHop::Gateway { gateway: [198, 18, 0, 9].into(), port: PortRef::Index(0) };
         let mut hops = NextHopTable::new();
         assert_eq!(hops.intern(gateway).unwrap(), GATEWAY);

@@ -151,7 +151,7 @@ impl EgressTable {
                     }
                     None => {
                         self.gateways.insert(id, (*gateway, port));
-                        learned.at(*gateway, |at| port.map_or(!foreign.contains(&at), |port| port == at))
+                        learned.find(*gateway, |at| port.map_or(!foreign.contains(&at), |port| port == at))
                     }
                 };
                 let known = known.filter(|(port, _)| usize::from(*port) < self.ports.len());
@@ -267,7 +267,7 @@ impl<'a> Resolver<'a> {
             self.table.gateways.remove(&id);
         }
         let entry = self.table.get(via);
-        match Exit::of(entry.port) {
+        match Exit::from_word(entry.port) {
             Exit::Drop(DropReason::NoRoute) | Exit::Local => EgressTable::drop(DropReason::NoNeighbour),
             _ => entry,
         }
@@ -301,7 +301,7 @@ impl<'a> Resolver<'a> {
     }
 
     fn is_alive(&self, path: NextHopId) -> bool {
-        match Exit::of(self.table.get(path).port) {
+        match Exit::from_word(self.table.get(path).port) {
             Exit::Connected => self.table.links.get(&path).is_some_and(|port| self.is_usable(*port)),
             Exit::Group => true,
             Exit::Port(port) => self.is_usable(port),

@@ -61,7 +61,7 @@ fn address(text: &str) -> IpAddr {
 }
 
 fn reason(table: &EgressTable, id: NextHopId) -> Option<DropReason> {
-    Exit::of(table.get(id).port).drop_reason()
+    Exit::from_word(table.get(id).port).drop_reason()
 }
 
 fn alive(table: &EgressTable, id: NextHopId) -> Vec<bool> {
@@ -76,7 +76,7 @@ fn a_path_is_alive_while_it_has_a_link_and_a_mac() {
     rig.neighbour("192.0.2.1", 0);
     let table = rig.table();
     assert_eq!(alive(&table, group), [true, false, true]);
-    assert_eq!((Exit::of(table.get(group).port), table.group_counts()), (Exit::Group, (1, 3, 2)));
+    assert_eq!((Exit::from_word(table.get(group).port), table.group_counts()), (Exit::Group, (1, 3, 2)));
     let shares: f64 = table.paths(group).unwrap().iter().filter_map(|path| path.share).sum();
     assert!((shares - 1.0).abs() < 1e-9);
     assert_eq!(table.missing().collect::<Vec<_>>(), [(address("192.0.2.2"), Some(1))]);
