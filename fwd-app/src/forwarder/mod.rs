@@ -108,7 +108,7 @@ impl Forwarder {
             let spec = TableSpec { files: files.to_vec(), ..main.clone() };
             let vrf = Vrf::open(spec, (number, name), engine, Arc::clone(&ports), on_progress);
             // Without configured VRFs the user need not see the name `default`.
-            if others.is_empty() { vrf } else { vrf.with_context(|| of(name)) }
+            if others.is_empty() { vrf } else { vrf.with_context(|| vrf_label(name)) }
         };
         let mut vrfs = vec![open(0, DEFAULT, &main.files)?];
         for (number, VrfSpec { name, files, .. }) in (1..).zip(others) {
@@ -305,7 +305,7 @@ impl Forwarder {
         let mut first = Ok(());
         for vrf in self.vrfs.iter_mut().filter(|vrf| which(vrf)) {
             let result = vrf.commit().map(drop);
-            first = first.and(if is_alone { result } else { result.with_context(|| of(&vrf.name)) });
+            first = first.and(if is_alone { result } else { result.with_context(|| vrf_label(&vrf.name)) });
         }
         first
     }
@@ -349,7 +349,7 @@ impl Forwarder {
         let is_alone = self.vrfs.len() == 1;
         let vrf = &mut self.vrfs[number];
         let finished = vrf.finish_engine(&self.running)?;
-        Some(if is_alone { finished } else { finished.with_context(|| of(&vrf.name)) })
+        Some(if is_alone { finished } else { finished.with_context(|| vrf_label(&vrf.name)) })
     }
 
     /// Builds the stages of a plan and launches them. The caller runs the stages of the main lcore.
@@ -378,7 +378,7 @@ impl Forwarder {
     }
 }
 
-fn of(name: &str) -> String {
+fn vrf_label(name: &str) -> String {
     format!("VRF {name}")
 }
 

@@ -257,7 +257,7 @@ mod tests {
     /// The bundled capture, `loops` times: a chunk of 2,000 frames per pass.
     fn mix(loops: u64) -> TraceStream {
         let dealer = Dealer::new(&[Input { port: 0, queue: 0 }], false, &[]);
-        let (trace, rate) = (TraceSpec::of(&bundled("mix.pcap")), OfferedRate::Max);
+        let (trace, rate) = (TraceSpec::new(&bundled("mix.pcap")), OfferedRate::Max);
         TraceStream::open(StreamSpec { trace, loops, rate, dealer, tables: None }, || false).unwrap()
     }
 

@@ -198,14 +198,14 @@ impl Trace {
 impl Trace {
     /// Reads all packets of a file; all arrive on port 0.
     pub(crate) fn load(path: &Path) -> Result<Self, TraceError> {
-        Self::load_within(&TraceSpec::of(path), usize::MAX).map(Option::unwrap_or_default)
+        Self::load_within(&TraceSpec::new(path), usize::MAX).map(Option::unwrap_or_default)
     }
 }
 
 #[cfg(any(test, feature = "testing"))]
 impl TraceSpec {
     /// All packets of a file; all arrive on port 0.
-    pub(crate) fn of(path: &Path) -> Self {
+    pub(crate) fn new(path: &Path) -> Self {
         Self { path: path.to_owned(), limit: None, port_of: Vec::new(), changes: FrameChanges::default() }
     }
 }
@@ -285,7 +285,7 @@ mod tests {
         for (limit, frames, truncated) in
             [(Some(1), 1, false), (Some(2), 2, false), (Some(3), 2, true), (None, 2, true)]
         {
-            let spec = TraceSpec { limit, ..TraceSpec::of(file.path()) };
+            let spec = TraceSpec { limit, ..TraceSpec::new(file.path()) };
             let facts = Trace::load_within(&spec, 60 * frames).unwrap().unwrap().facts;
             assert_eq!((facts.frames, facts.truncated), (frames, truncated), "{limit:?}");
             assert!(Trace::load_within(&spec, 60 * frames - 1).unwrap().is_none(), "{limit:?}");

@@ -55,7 +55,7 @@ impl LatencyCollector {
         Self { tsc_hz, turn: 0, due: Instant::now(), before: None, newest: None }
     }
 
-    fn turn(&mut self, running: &Handle) {
+    fn collect_next(&mut self, running: &Handle) {
         let lcores = running.lcore_count();
         if lcores == 0 || Instant::now() < self.due {
             return;
@@ -116,8 +116,8 @@ impl Publisher {
     }
 
     /// Publishes a snapshot if the counters have been sampled since the last one.
-    pub(crate) fn turn(&mut self, forwarder: &Forwarder) {
-        self.latencies.turn(forwarder.running());
+    pub(crate) fn publish_if_sampled(&mut self, forwarder: &Forwarder) {
+        self.latencies.collect_next(forwarder.running());
         let rates = forwarder.rates().load();
         let is_new = self.last.as_ref().is_none_or(|last| !Arc::ptr_eq(last, &rates));
         if is_new && rates.made.is_some() {
@@ -246,16 +246,16 @@ mod tests {
     fn a_sample_of_the_counters_becomes_one_snapshot() {
         let (forwarder, shared) = (forwarder(), SharedSnapshot::default());
         let mut publisher = Publisher::new(Arc::clone(&shared), 1_000_000_000);
-        publisher.turn(&forwarder);
+        publisher.publish_if_sampled(&forwarder);
         assert!(shared.load().is_none(), "there are no counters yet");
         forwarder.rates().store(Arc::new(Rates { made: Some(Instant::now()), ..Rates::default() }));
-        publisher.turn(&forwarder);
+        publisher.publish_if_sampled(&forwarder);
         let first = shared.load_full().unwrap();
         assert!(first.vrfs[0].routes_v4 > 0 && first.vrfs[0].engine.name == "oracle");
-        publisher.turn(&forwarder);
+        publisher.publish_if_sampled(&forwarder);
         assert!(Arc::ptr_eq(&first, &shared.load_full().unwrap()), "the counters are the same");
         forwarder.rates().store(Arc::new(Rates { made: Some(Instant::now()), ..Rates::default() }));
-        publisher.turn(&forwarder);
+        publisher.publish_if_sampled(&forwarder);
         assert!(!Arc::ptr_eq(&first, &shared.load_full().unwrap()));
     }
 }

@@ -326,7 +326,7 @@ fn of_environment(
                 format!("no option has this variable{}", nearest(name, known.iter().map(String::as_str)));
             return Err(ConfigMistake::new(name, None, why));
         };
-        let key = place::of(arg).map_or_else(String::new, |place| place.to_string());
+        let key = place::file_place(arg).map_or_else(String::new, |place| place.to_string());
         let origin = Origin::Environment(name.clone());
         if is_flag(arg) && !["true", "false"].contains(&value.as_str()) {
             return Err(ConfigMistake::new(

@@ -30,7 +30,7 @@ const PLACES: [(&str, &str, &str); 5] = [
 /// Tables of options by name prefix: `--metrics ADDR` is `address` in `[metrics]`.
 const OWN_TABLES: [&str; 2] = ["ctl", "metrics"];
 
-pub(super) fn of(arg: &Arg) -> Option<FilePlace> {
+pub(super) fn file_place(arg: &Arg) -> Option<FilePlace> {
     let name = arg.get_long().unwrap_or(arg.get_id().as_str());
     if let Some((_, table, key)) = PLACES.iter().find(|(known, ..)| *known == name) {
         return Some(FilePlace { table: (*table).to_owned(), key: (*key).to_owned() });
@@ -51,13 +51,13 @@ pub(super) fn of(arg: &Arg) -> Option<FilePlace> {
 }
 
 pub(super) fn find<'c>(command: &'c Command, table: &str, key: &str) -> Option<&'c Arg> {
-    let is_there = |arg: &&Arg| of(arg).is_some_and(|place| place.table == table && place.key == key);
+    let is_there = |arg: &&Arg| file_place(arg).is_some_and(|place| place.table == table && place.key == key);
     super::options(command).find(is_there)
 }
 
 pub(super) fn tables(command: &Command) -> Vec<String> {
     let mut tables = Vec::new();
-    for FilePlace { table, .. } in super::options(command).filter_map(of) {
+    for FilePlace { table, .. } in super::options(command).filter_map(file_place) {
         if !tables.contains(&table) {
             tables.push(table);
         }
@@ -66,6 +66,6 @@ pub(super) fn tables(command: &Command) -> Vec<String> {
 }
 
 pub(super) fn keys(command: &Command, table: &str) -> Vec<String> {
-    let places = super::options(command).filter_map(of).filter(|place| place.table == table);
+    let places = super::options(command).filter_map(file_place).filter(|place| place.table == table);
     places.map(|place| place.key).collect()
 }

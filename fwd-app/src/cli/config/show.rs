@@ -116,7 +116,7 @@ struct DeviceNames {
 }
 
 impl DeviceNames {
-    fn of(&self, port: &str) -> Option<String> {
+    fn name_of(&self, port: &str) -> Option<String> {
         let device = match PortRef::parse(port) {
             PortRef::Index(index) if self.are_listed => self.names.get(usize::from(index)),
             _ => self.names.iter().find(|name| *name == port),
@@ -200,7 +200,7 @@ impl Showing {
         let mut by_device: Vec<(String, usize, Vec<String>)> = Vec::new();
         for (position, value) in values.iter().enumerate() {
             let Some((port, value)) = port_and_value(id, value) else { return false };
-            let Some(device) = devices.of(&port) else { return false };
+            let Some(device) = devices.name_of(&port) else { return false };
             match by_device.iter_mut().find(|(known, ..)| *known == device) {
                 Some((.., values)) => values.push(value),
                 None => by_device.push((device, position, vec![value])),
@@ -226,7 +226,7 @@ impl Showing {
         let mut by_device: Vec<(String, String, Vec<String>)> = Vec::new();
         for entry in spec.entries() {
             let port = entry.port().to_string();
-            let Some(device) = devices.of(&port) else { return false };
+            let Some(device) = devices.name_of(&port) else { return false };
             let is_next = by_device.last().is_some_and(|(last, ..)| *last == device);
             if !is_next {
                 by_device.push((device, port, Vec::new()));
@@ -285,7 +285,7 @@ impl Showing {
     }
 
     fn option(&mut self, arg: &Arg, values: Vec<String>, origin: Origin) {
-        let Some(place) = place::of(arg) else { return };
+        let Some(place) = place::file_place(arg) else { return };
         let (section, is_list, is_flag) = (Section::Options(place.table), is_list(arg), is_flag(arg));
         self.shown.push(Shown {
             section,

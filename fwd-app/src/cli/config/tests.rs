@@ -180,7 +180,8 @@ fn every_option_has_one_place() {
     for command in COMMANDS {
         let mut places = Vec::new();
         for arg in options(program.find_subcommand(command).unwrap()) {
-            let place = place::of(arg).unwrap_or_else(|| panic!("{arg:?} needs a heading")).to_string();
+            let place =
+                place::file_place(arg).unwrap_or_else(|| panic!("{arg:?} needs a heading")).to_string();
             assert!(!places.contains(&place), "{place}");
             places.push(place);
         }

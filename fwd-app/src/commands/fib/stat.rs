@@ -70,9 +70,9 @@ struct NextHopReport {
 pub(super) fn main(args: &StatArgs) -> anyhow::Result<()> {
     let (rib, hops, files) = tables::load_rib(&args.files)?;
     let report = TableReport {
-        files: files.iter().map(FileReport::of).collect(),
+        files: files.iter().map(FileReport::from).collect(),
         routes: rib.len() as u64,
-        next_hops: NextHopReport::of(&hops),
+        next_hops: NextHopReport::count(&hops),
         ipv4: survey(&rib.v4),
         ipv6: survey(&rib.v6),
     };
@@ -87,8 +87,8 @@ pub(super) fn main(args: &StatArgs) -> anyhow::Result<()> {
     })
 }
 
-impl FileReport {
-    fn of(file: &Loaded) -> Self {
+impl From<&Loaded> for FileReport {
+    fn from(file: &Loaded) -> Self {
         Self {
             path: file.path.clone(),
             format: file.format.to_string(),
@@ -107,7 +107,7 @@ impl FileReport {
 }
 
 impl NextHopReport {
-    fn of(hops: &NextHopTable) -> Self {
+    fn count(hops: &NextHopTable) -> Self {
         let mut report = Self {
             total: hops.len() as u64,
             neighbours: hops.neighbours().count() as u64,

@@ -256,7 +256,7 @@ fn answers(
     let mut publisher = metrics.map(|metrics| metrics.publisher(tsc_hz));
     move |forwarder| {
         heartbeat.report(forwarder);
-        publisher.iter_mut().for_each(|publisher| publisher.turn(forwarder));
+        publisher.iter_mut().for_each(|publisher| publisher.publish_if_sampled(forwarder));
         console.serve(forwarder)
     }
 }

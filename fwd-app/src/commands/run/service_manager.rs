@@ -42,7 +42,7 @@ impl ServiceManager {
         let number = |name: &str| env::var(name).ok()?.parse::<u64>().ok();
         let is_ours = number("WATCHDOG_PID").is_none_or(|process| process == u64::from(std::process::id()));
         let watchdog = number("WATCHDOG_USEC").filter(|us| is_ours && *us > 0).map(Duration::from_micros);
-        let manager = Self::at(&address, watchdog);
+        let manager = Self::new(&address, watchdog);
         let warn = |error: &io::Error| {
             notice::warn(format_args!("NOTIFY_SOCKET={}: {error}", address.to_string_lossy()));
         };
@@ -53,7 +53,7 @@ impl ServiceManager {
     ///
     /// # Errors
     /// The address is too long, or the system refuses a socket.
-    pub(super) fn at(address: &OsStr, watchdog: Option<Duration>) -> io::Result<Self> {
+    pub(super) fn new(address: &OsStr, watchdog: Option<Duration>) -> io::Result<Self> {
         let address = match address.as_bytes() {
             [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
             _ => SocketAddr::from_pathname(address)?,

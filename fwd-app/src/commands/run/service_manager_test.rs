@@ -29,7 +29,7 @@ impl HeardDatagrams {
     }
 
     fn manager(&self) -> ServiceManager {
-        ServiceManager::at(path_in(&self.folder).as_ref(), Some(WATCHDOG)).unwrap()
+        ServiceManager::new(path_in(&self.folder).as_ref(), Some(WATCHDOG)).unwrap()
     }
 
     fn until(&self, start: &str) -> String {

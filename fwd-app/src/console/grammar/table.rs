@@ -42,7 +42,7 @@ impl Arg {
         Self { usage, choices: &[], after: &[], examples }
     }
 
-    const fn of(usage: &'static str, choices: &'static [&'static str]) -> Self {
+    const fn with_choices(usage: &'static str, choices: &'static [&'static str]) -> Self {
         Self { usage, choices, after: &[], examples: choices }
     }
 
@@ -254,7 +254,13 @@ pub(crate) const COMMANDS: &[Command] = &[
     },
     Command {
         path: &["neigh", "add"],
-        args: &[ADDRESS, Arg::of("lladdr", &["lladdr"]), Arg::new("MAC", &["02:00:00:00:00:01"]), DEV, PORT],
+        args: &[
+            ADDRESS,
+            Arg::with_choices("lladdr", &["lladdr"]),
+            Arg::new("MAC", &["02:00:00:00:00:01"]),
+            DEV,
+            PORT,
+        ],
         help: "add a static neighbour, or replace the neighbour with this address",
         make: |words| Ok(CtlLine::Ask(feed::parse_neighbour(&words.rest())?.into())),
     },
@@ -272,7 +278,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     plain(&["start"], "receive again after stop", |_| ask(Request::Start)),
     Command {
         path: &["stop"],
-        args: &[Arg::of("[--drain]", &["--drain"])],
+        args: &[Arg::with_choices("[--drain]", &["--drain"])],
         help: "stop receiving; with --drain, run --drain-hook, wait until no more packets arrive, then until all have left",
         make: |words| {
             let drain = words.next().map(|word| pick(word, &["--drain"])).transpose()?;
@@ -284,23 +290,23 @@ pub(crate) const COMMANDS: &[Command] = &[
         args: &[
             Arg::new(ENGINE, &["host", "bloom"]),
             Arg::new("[key=value..]", &["a=1", "a=1 b=c=d e="]),
-            Arg::of("[force]", &["force"]),
+            Arg::with_choices("[force]", &["force"]),
         ],
         help: "change the engine of all VRFs, or of one after vrf NAME; force accepts an engine without IPv6, and leaves out IPv6 routes of feeds and addresses",
         make: set_engine,
     },
     Command {
         path: &["set", "promisc"],
-        args: &[PORTS, Arg::of("on|off", &["on", "off"])],
+        args: &[PORTS, Arg::with_choices("on|off", &["on", "off"])],
         help: "receive frames for every MAC (on), or only for the MAC of the port (off)",
         make: |words| {
-            let ports = Ports::of(words.want("a port or all")?);
+            let ports = Ports::parse(words.want("a port or all")?);
             ask(Request::SetPromiscuous { ports, on: words.want_one_of(["on", "off"])? })
         },
     },
     Command {
         path: &["set", "link"],
-        args: &[PORT, Arg::of("up|down", &["up", "down"])],
+        args: &[PORT, Arg::with_choices("up|down", &["up", "down"])],
         help: "set a link up or down",
         make: |words| {
             let port = PortRef::parse(words.want("a port")?);
@@ -309,7 +315,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     },
     Command {
         path: &["set", "next-hop-counters"],
-        args: &[Arg::of("on|off", &["on", "off"])],
+        args: &[Arg::with_choices("on|off", &["on", "off"])],
         help: "count packets by next hop, starting from 0; off costs lcores no time",
         make: |words| ask(Request::SetNextHopCounters { on: words.want_one_of(["on", "off"])? }),
     },
@@ -353,7 +359,7 @@ pub(crate) const COMMANDS: &[Command] = &[
 
 /// Usage of an argument whose completions are the engines' names.
 const ENGINE: &str = "ENGINE";
-const DEV: Arg = Arg::of("dev", &["dev"]);
+const DEV: Arg = Arg::with_choices("dev", &["dev"]);
 const SCREENS: Arg = Arg {
     usage: "[--count N]",
     choices: &[COUNT_OPTION],
@@ -375,11 +381,11 @@ fn ask(request: Request) -> Result<CtlLine, WordsError> {
 }
 
 fn show_port(what: PortFacts, words: &mut CommandWords<'_>) -> Result<CtlLine, WordsError> {
-    ask(Request::ShowPort { what, ports: words.next().map_or(Ports::All, Ports::of) })
+    ask(Request::ShowPort { what, ports: words.next().map_or(Ports::All, Ports::parse) })
 }
 
 fn clear_port(what: PortCounters, words: &mut CommandWords<'_>) -> Result<CtlLine, WordsError> {
-    ask(Request::ClearPort { what, ports: words.next().map_or(Ports::All, Ports::of) })
+    ask(Request::ClearPort { what, ports: words.next().map_or(Ports::All, Ports::parse) })
 }
 
 /// Reads a prefix and a next hop. In route text a word such as `blackhole` precedes the prefix.
@@ -429,7 +435,7 @@ fn set_engine(words: &mut CommandWords<'_>) -> Result<CtlLine, WordsError> {
 }
 
 impl Ports {
-    fn of(word: &str) -> Self {
+    fn parse(word: &str) -> Self {
         if word == "all" { Self::All } else { Self::One(PortRef::parse(word)) }
     }
 }

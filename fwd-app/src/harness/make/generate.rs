@@ -221,7 +221,7 @@ fn write_frame((to, flow): &Tuple, number: usize, router: MacAddr, frame_bytes: 
         // Length and checksum are set by `resize`; a checksum of 0 would mean none and be kept.
         frame.extend([0, 0, 0xff, 0xff]);
     }
-    if let Some(layout) = IpLayout::of(frame) {
+    if let Some(layout) = IpLayout::parse(frame) {
         layout.resize(frame, frame_bytes);
     }
 }

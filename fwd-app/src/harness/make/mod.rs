@@ -50,7 +50,7 @@ impl FrameChanges {
 
     /// Changes the next frame. Frames that are not IP are kept and do not consume a size.
     pub(crate) fn apply(&mut self, frame: &mut Vec<u8>) {
-        let Some(layout) = IpLayout::of(frame) else { return };
+        let Some(layout) = IpLayout::parse(frame) else { return };
         if let Some(to) = self.map.as_ref().and_then(|map| map.map(layout.destination(frame))) {
             layout.set_destination(frame, to);
             self.remapped += 1;

@@ -54,7 +54,7 @@ impl Part {
 
 impl IpLayout {
     /// `None` for frames that are not IP, or are shorter than a header without options.
-    pub(super) fn of(frame: &[u8]) -> Option<Self> {
+    pub(super) fn parse(frame: &[u8]) -> Option<Self> {
         let (ethertype, ip_at) = check::layer2(frame).ok()?;
         let packet = frame.get(ip_at..)?;
         let version = packet.first()? >> 4;

@@ -237,10 +237,10 @@ proptest! {
         }
         for changes in [sized(&size.to_string()), sized("original"), remap()] {
             let after = changed(&frame, changes);
-            prop_assert!(IpLayout::of(&frame).is_some() || after == frame);
+            prop_assert!(IpLayout::parse(&frame).is_some() || after == frame);
             prop_assert_eq!(&after[..frame.len().min(14)], &frame[..frame.len().min(14)]);
         }
-        if let Some(layout) = IpLayout::of(&frame) {
+        if let Some(layout) = IpLayout::parse(&frame) {
             let mut resized = frame.clone();
             layout.resize(&mut resized, size - 4);
             prop_assert!(resized.len() >= size - 4 && resized.len() <= 20_000.max(size));
