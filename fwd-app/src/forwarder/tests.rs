@@ -140,7 +140,7 @@ fn set_ports(forwarder: &mut Forwarder, others: &[VrfSpec], ports: PortTable) {
 /// Two VRFs over the ports p0 and p1, which are the interfaces 10 and 11 of the feed behind the returned channel.
 fn with_feeds() -> (Forwarder, Sender<ChangeSet>) {
     let mut forwarder = over_two_ports(&[spec("red", &["1"])]);
-    let interfaces = Interfaces::of(&forwarder.ports().ports);
+    let interfaces = Interfaces::new(&forwarder.ports().ports);
     let (sender, receiver) = bounded(100);
     forwarder.set_feeds(Feeds::for_test(receiver, 0, interfaces)).unwrap();
     (forwarder, sender)
@@ -384,7 +384,7 @@ fn addresses_of_taps_come_and_go() {
     let mut forwarder = over_two_ports(&[]);
     set_ports(&mut forwarder, &[], configured(2, &[("0", "192.0.2.1", 24)], &[("0", "tap0")]).unwrap());
     let (events, receiver) = bounded(8);
-    let interfaces = Interfaces::of(&forwarder.ports().ports);
+    let interfaces = Interfaces::new(&forwarder.ports().ports);
     forwarder.set_feeds(Feeds::for_test(receiver, 0, interfaces)).unwrap();
     forwarder.commit().unwrap();
     let here = forwarder.punt_addresses()[0].clone().unwrap();

@@ -166,7 +166,7 @@ struct FamilyCandidates<K: Key> {
 }
 
 impl<K: Key> FamilyCandidates<K> {
-    fn of(&self, prefix: Prefix<K>) -> impl Iterator<Item = &Candidate> {
+    fn candidates(&self, prefix: Prefix<K>) -> impl Iterator<Item = &Candidate> {
         let first = self.first.get(&prefix);
         let others = first.filter(|first| first.has_others).and_then(|_| self.others.get(&prefix));
         first.into_iter().chain(others.into_iter().flatten())
@@ -460,7 +460,7 @@ impl Candidates {
 
     /// The winner of a prefix; `None` without an entry, when the RIB has the file's route, if one exists.
     pub(crate) fn winner(&self, prefix: IpPrefix) -> Option<Winner> {
-        let mut all = self.of(prefix).peekable();
+        let mut all = self.candidates(prefix).peekable();
         all.peek()?;
         let counted = all.filter(|of| !self.is_swept(of));
         Some(self.choice.winner((&self.routes, self.unreachable), prefix.family(), counted))
@@ -478,7 +478,7 @@ impl Candidates {
         let of = match winner.id == id {
             true => self.get(prefix, (winner.source, winner.metric)),
             false => {
-                let all = self.of(prefix).filter(|of| of.is_route());
+                let all = self.candidates(prefix).filter(|of| of.is_route());
                 let having_it = all.filter(|of| self.routes.get(of.route).id == id);
                 having_it.min_by_key(|of| self.choice.preference(of, Standing::Usable))
             }
@@ -512,7 +512,7 @@ impl Candidates {
     }
 
     pub(crate) fn has(&self, prefix: IpPrefix) -> bool {
-        self.of(prefix).next().is_some()
+        self.candidates(prefix).next().is_some()
     }
 
     /// Numbers of routes of a source; not counted for files.
@@ -547,7 +547,7 @@ impl Candidates {
     pub(crate) fn take_marked(&mut self) -> Vec<IpPrefix> {
         let found = self.walk(self.marked.room());
         self.marked.mark_all(found);
-        let taken = self.marked.take();
+        let taken = self.marked.take_batch();
         if self.sources.iter().any(|source| source.swept > 0 && source.count.stale > 0) {
             taken.iter().for_each(|prefix| self.drop_swept(*prefix));
         }
@@ -555,7 +555,7 @@ impl Candidates {
     }
 
     fn drop_swept(&mut self, prefix: IpPrefix) {
-        let all = self.of(prefix).filter(|of| self.is_swept(of));
+        let all = self.candidates(prefix).filter(|of| self.is_swept(of));
         let swept: Vec<Rank> = all.map(Candidate::rank).collect();
         for (source, metric) in swept {
             self.replace(&Said { source, prefix, metric, route: None }, || NextHopId::NONE);
@@ -589,10 +589,10 @@ impl Candidates {
 
     fn is_concerned(&self, prefix: IpPrefix) -> bool {
         let Causes { moved, revalued, is_reordered, has_other_table, .. } = &self.walk.causes;
-        let is_contested = self.of(prefix).nth(1).is_some();
+        let is_contested = self.candidates(prefix).nth(1).is_some();
         is_contested && *is_reordered
             || has_other_table[usize::from(matches!(prefix, IpPrefix::V6(_)))]
-            || self.of(prefix).any(|of| {
+            || self.candidates(prefix).any(|of| {
                 moved.contains(&of.route) || is_contested && revalued.contains(&of.route) || self.is_swept(of)
             })
     }
@@ -622,16 +622,16 @@ impl Candidates {
         outcome
     }
 
-    fn of(&self, prefix: IpPrefix) -> impl Iterator<Item = &Candidate> {
+    fn candidates(&self, prefix: IpPrefix) -> impl Iterator<Item = &Candidate> {
         let (v4, v6) = match prefix {
-            IpPrefix::V4(prefix) => (Some(self.v4.of(prefix)), None),
-            IpPrefix::V6(prefix) => (None, Some(self.v6.of(prefix))),
+            IpPrefix::V4(prefix) => (Some(self.v4.candidates(prefix)), None),
+            IpPrefix::V6(prefix) => (None, Some(self.v6.candidates(prefix))),
         };
         v4.into_iter().flatten().chain(v6.into_iter().flatten())
     }
 
     fn get(&self, prefix: IpPrefix, rank: Rank) -> Option<&Candidate> {
-        self.of(prefix).find(|of| of.rank() == rank && of.is_route())
+        self.candidates(prefix).find(|of| of.rank() == rank && of.is_route())
     }
 
     fn forget_unused(&mut self) {

@@ -14,7 +14,7 @@ const PREFIXES_PER_COMMIT: usize = 1 << 14;
 
 #[derive(Debug)]
 pub(crate) struct Marked {
-    /// The last `fresh` ones were marked singly since the last [`Self::take`].
+    /// The last `fresh` ones were marked singly since the last [`Self::take_batch`].
     prefixes: Vec<IpPrefix>,
     fresh: usize,
     /// How many others one commit takes.
@@ -58,7 +58,7 @@ impl Marked {
         self.per_commit.saturating_sub(self.prefixes.len() - self.fresh)
     }
 
-    pub(super) fn take(&mut self) -> Vec<IpPrefix> {
+    pub(super) fn take_batch(&mut self) -> Vec<IpPrefix> {
         let count = std::mem::take(&mut self.fresh) + self.per_commit;
         let taken = self.prefixes.split_off(self.prefixes.len().saturating_sub(count));
         if self.prefixes.is_empty() {

@@ -72,7 +72,7 @@ fn steps() -> impl Strategy<Value = Vec<ModelStep>> {
     prop::collection::vec(step, 1..120)
 }
 
-fn at(number: u32) -> IpPrefix {
+fn nth_prefix(number: u32) -> IpPrefix {
     format!("40.0.{number}.0/24").parse().unwrap()
 }
 
@@ -103,19 +103,19 @@ impl Model {
 
 impl SourcesRig {
     fn winner(&self, number: u32) -> String {
-        let id = self.vrf.rib.get(at(number));
+        let id = self.vrf.rib.get(nth_prefix(number));
         self.vrf.hops().get(id).map(ToString::to_string).unwrap_or_default()
     }
 
     /// Announces or withdraws a route of a source. Returns whether it was accepted.
     fn model_says(&mut self, model: &Model, source: usize, number: u32, to: Option<To>) -> bool {
-        let prefix = at(number);
+        let prefix = nth_prefix(number);
         let hop = to.map(|to| Hop::Hop(to.hop(source, number)));
         match source {
             0 => {
                 let mut own: Vec<_> = (0..PREFIXES).filter(|at| *at != number).collect();
                 own.retain(|at| model.said.contains_key(&(*at, 0)));
-                let of = |at: u32| (super::model_test::at(at), model.said[&(at, 0)].0.hop(0, at));
+                let of = |at: u32| (nth_prefix(at), model.said[&(at, 0)].0.hop(0, at));
                 let mut own: Vec<_> = own.into_iter().map(of).collect();
                 own.extend(to.map(|to| (prefix, to.hop(0, number))));
                 self.vrf.set_own_routes(own).unwrap();
@@ -156,7 +156,7 @@ impl SourcesRig {
         let (mut rib, mut hops) = (Rib::new(), NextHopTable::new());
         for (number, to) in (0..).zip(routes) {
             if let Some(to) = to {
-                rib.set(at(number), hops.intern(to.hop(2, number)).unwrap());
+                rib.set(nth_prefix(number), hops.intern(to.hop(2, number)).unwrap());
             }
         }
         self.vrf.replace_all(rib, hops).is_ok()
@@ -221,7 +221,7 @@ proptest! {
                     model.order = order;
                 }
                 ModelStep::Refuse(number) => {
-                    *faults.refused.lock().unwrap() = number.map(at).into_iter().collect();
+                    *faults.refused.lock().unwrap() = number.map(nth_prefix).into_iter().collect();
                     faults.fail_from(Call::Apply, u64::MAX, How::Full);
                 }
                 ModelStep::Full => faults.fail_from(Call::Apply, 0, How::Full),

@@ -31,7 +31,7 @@ fn steps() -> impl Strategy<Value = Vec<OrderStep>> {
     prop::collection::vec(step, 1..200)
 }
 
-fn at(number: u32) -> IpPrefix {
+fn nth_prefix(number: u32) -> IpPrefix {
     let text = if number < 8 { format!("40.0.{number}.0/24") } else { format!("4000:{number}::/48") };
     text.parse().unwrap()
 }
@@ -72,7 +72,7 @@ impl SourcesRig {
         let mut reader = self.vrf.engine().reader(1, 1).unwrap();
         let hop = |number| {
             let mut answer = [NextHopId::NONE];
-            match at(number) {
+            match nth_prefix(number) {
                 IpPrefix::V4(prefix) => reader.lookup(Keys::V4(&[prefix.address() + 1]), &mut answer),
                 IpPrefix::V6(prefix) => {
                     let key = prefix.address() + 1;
@@ -120,7 +120,7 @@ proptest! {
                         None => said.remove(&(source, number)),
                     };
                     if before != route {
-                        rig.say(source, at(number), route);
+                        rig.say(source, nth_prefix(number), route);
                     }
                 }
                 OrderStep::Order(wanted) => {
@@ -135,7 +135,7 @@ proptest! {
         while rig.learn() {}
         let mut fresh = SourcesRig::with_order(&order);
         for ((source, number), route) in said {
-            fresh.say(source, at(number), Some(route));
+            fresh.say(source, nth_prefix(number), Some(route));
         }
         prop_assert_eq!(rig.hops_in_service(), fresh.hops_in_service());
         prop_assert_eq!(rig.vrf.rib().len(), fresh.vrf.rib().len());
@@ -145,11 +145,11 @@ proptest! {
 #[test]
 fn prefixes_of_several_sources_are_counted_and_chosen_anew() {
     let mut rig = SourcesRig::with_order(&SOURCES);
-    rig.say(0, at(1), Some(1));
-    rig.say(1, at(1), Some(2));
-    rig.say(1, at(2), Some(2));
-    rig.say(2, at(2), Some(2));
-    rig.say(0, at(3), Some(3));
+    rig.say(0, nth_prefix(1), Some(1));
+    rig.say(1, nth_prefix(1), Some(2));
+    rig.say(1, nth_prefix(2), Some(2));
+    rig.say(2, nth_prefix(2), Some(2));
+    rig.say(0, nth_prefix(3), Some(3));
     let deltas = rig.vrf.tally.deltas;
     assert_eq!(rig.change_order(&[SOURCES[2], SOURCES[1], SOURCES[0]]), 2);
     assert!(rig.vrf.candidates.walk.is_pending() && rig.learn() && !rig.vrf.candidates.walk.is_pending());
@@ -161,13 +161,13 @@ fn prefixes_of_several_sources_are_counted_and_chosen_anew() {
 #[test]
 fn an_entry_that_ends_before_it_is_chosen_leaves_the_route_of_the_files() {
     let mut rig = SourcesRig::with_order(&[SOURCES[1], SOURCES[2], SOURCES[0]]);
-    rig.say(0, at(1), Some(1));
-    rig.say(1, at(1), Some(2));
+    rig.say(0, nth_prefix(1), Some(1));
+    rig.say(1, nth_prefix(1), Some(2));
     assert_eq!(rig.hops_in_service()[1].as_deref(), Some("via 192.0.2.2 dev 0"));
     rig.change_order(&SOURCES);
-    rig.say(1, at(1), None);
+    rig.say(1, nth_prefix(1), None);
     assert_eq!(rig.hops_in_service()[1].as_deref(), Some("via 192.0.2.1 dev 0"));
-    assert!(!rig.vrf.candidates.has(at(1)), "the RIB alone has it");
+    assert!(!rig.vrf.candidates.has(nth_prefix(1)), "the RIB alone has it");
 }
 
 #[test]
@@ -198,8 +198,8 @@ fn another_order_waits_for_no_other_event() {
     let mut rig = SourcesRig::with_order(&SOURCES);
     rig.vrf.candidates.marked.per_commit = 1;
     for number in 1..6 {
-        rig.say(0, at(number), Some(1));
-        rig.say(1, at(number), Some(2));
+        rig.say(0, nth_prefix(number), Some(1));
+        rig.say(1, nth_prefix(number), Some(2));
     }
     while rig.learn() {}
     assert_eq!(rig.change_order(&[SOURCES[1], SOURCES[0], SOURCES[2]]), 5);

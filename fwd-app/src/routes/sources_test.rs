@@ -87,7 +87,7 @@ impl SourcesRig {
         let mut vrf = vrf_over(Arc::clone(&table));
         vrf.set_ports().unwrap();
         let (sender, receiver) = bounded(1000);
-        let feeds = feeds(receiver, Interfaces::of(&ports(2).ports));
+        let feeds = feeds(receiver, Interfaces::new(&ports(2).ports));
         feeds.apply_rules(&mut vrf).unwrap();
         vrf.refused.round_max = Duration::from_secs(3600);
         let mut rig = Self { vrf, feeds, ports: table, sender };

@@ -158,7 +158,7 @@ fn forward(
     forwarder.set_ports(table.clone())?;
     set_links(&forwarder, &links, &await_links(&ports, &table, &plan, signals)?);
     if let Some(feeds) = feeds {
-        forwarder.set_feeds(feeds.over(Interfaces::of(&table.ports)))?;
+        forwarder.set_feeds(feeds.over(Interfaces::new(&table.ports)))?;
     }
     forwarder.commit()?;
     let taps = Taps::open(&spec.taps, &table)?;

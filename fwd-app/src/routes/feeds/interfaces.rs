@@ -46,7 +46,7 @@ pub(crate) struct Interfaces {
 impl Interfaces {
     /// The interfaces that lead to `ports`. Addresses of TAPs belong to the ports; the kernel's neighbours on TAPs are ignored, since the
     /// router resolves them and learns of changes sooner.
-    pub(crate) fn of(ports: &[PortRecord]) -> Self {
+    pub(crate) fn new(ports: &[PortRecord]) -> Self {
         let mut names = FxHashMap::default();
         // A later name replaces an earlier one.
         names.extend(ports.iter().map(|port| (port.device.clone(), port.id.0)));
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn addresses_of_taps_are_for_the_router() {
         let ports = crate::ports::table::tests::configured(2, &[], &[("0", "tap0")]).unwrap();
-        let mut interfaces = Interfaces::of(&ports.ports);
+        let mut interfaces = Interfaces::new(&ports.ports);
         taken_by(&mut interfaces, &FeedEvent::Link(link(5, "tap0", true)));
         taken_by(&mut interfaces, &FeedEvent::Link(link(6, "other", true)));
         taken_by(&mut interfaces, &FeedEvent::Link(link(7, "p1", true)));
@@ -243,7 +243,7 @@ mod tests {
     fn paths_become_next_hops_of_ports() {
         let ports = crate::ports::table::tests::ports(2);
         let ports = ports.with_kernel_interfaces(&[(PortRef::Index(1), "v1".to_owned())]).unwrap();
-        let mut interfaces = Interfaces::of(&ports.ports);
+        let mut interfaces = Interfaces::new(&ports.ports);
         let mut hops = NextHopTable::new();
         let moved = InterfaceNews { has_moved: true, has_addresses: true, ..InterfaceNews::default() };
         let state = InterfaceNews { has_neighbours: true, ..InterfaceNews::default() };

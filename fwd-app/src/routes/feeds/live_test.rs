@@ -110,9 +110,9 @@ impl Consumer {
     }
 
     /// Consumes events until `until`, or until `is_last` accepts one. Returns whether it did.
-    fn take(&mut self, until: Instant, is_last: impl Fn(&FeedEvent) -> bool) -> bool {
+    fn consume_until(&mut self, until: Instant, is_last: impl Fn(&FeedEvent) -> bool) -> bool {
         while let Ok(set) = self.receiver.recv_deadline(until) {
-            self.table.take(&set.events);
+            self.table.apply(&set.events);
             let count = |is: fn(&&FeedEvent) -> bool| set.events.iter().filter(is).count();
             self.changes += count(|event| matches!(event, FeedEvent::Announce { .. }));
             self.withdrawn += count(|event| matches!(event, FeedEvent::Withdraw { .. }));
@@ -133,7 +133,7 @@ impl Consumer {
     fn becomes(&mut self, what: &str, wanted: impl Fn() -> ShownRoutes) {
         let start = Instant::now();
         loop {
-            self.take(Instant::now() + Duration::from_millis(300), |_| false);
+            self.consume_until(Instant::now() + Duration::from_millis(300), |_| false);
             let (held, wanted) = (self.shown(), wanted());
             if held == wanted && wanted.len() > 3 {
                 break;
@@ -291,7 +291,7 @@ ip route 10.5.0.0/16 192.0.2.7\nipv6 route 2001:db8:1::/48 2001:db8::2\nipv6 rou
     let count = |consumer: &mut Consumer, least: usize| {
         let until = Instant::now() + Duration::from_secs(60);
         while consumer.table.all().len() < least && Instant::now() < until {
-            consumer.take(Instant::now() + Duration::from_millis(100), |_| false);
+            consumer.consume_until(Instant::now() + Duration::from_millis(100), |_| false);
         }
     };
     count(&mut consumer, BGP_ROUTES as usize);
@@ -314,7 +314,7 @@ ip route 10.5.0.0/16 192.0.2.7\nipv6 route 2001:db8:1::/48 2001:db8::2\nipv6 rou
     ]);
     let until = Instant::now() + Duration::from_secs(60);
     while consumer.withdrawn < before + BGP_ROUTES as usize / 10 && Instant::now() < until {
-        consumer.take(Instant::now() + Duration::from_millis(100), |_| false);
+        consumer.consume_until(Instant::now() + Duration::from_millis(100), |_| false);
     }
     consumer.becomes("changes", || zebra_shows(&frr));
     say(format_args!(
@@ -332,13 +332,17 @@ ip route 10.5.0.0/16 192.0.2.7\nipv6 route 2001:db8:1::/48 2001:db8::2\nipv6 rou
 
     let held = consumer.shown();
     zebra.kill();
-    assert!(consumer.take(Instant::now() + Duration::from_secs(5), |event| *event == FeedEvent::Stale));
+    assert!(
+        consumer.consume_until(Instant::now() + Duration::from_secs(5), |event| *event == FeedEvent::Stale)
+    );
     assert!(consumer.shown() == held, "the routes stay");
     vtysh(&["conf t", "no ip route 10.5.0.0/16 192.0.2.7"]);
     let (withdrawn, start) = (consumer.withdrawn, Instant::now());
     let _zebra = frr.start("zebra", "-M dplane_fpm_nl");
     frr.configure("-d zebra");
-    assert!(consumer.take(Instant::now() + Duration::from_secs(90), |event| *event == FeedEvent::Sweep));
+    assert!(
+        consumer.consume_until(Instant::now() + Duration::from_secs(90), |event| *event == FeedEvent::Sweep)
+    );
     say(format_args!(
         "swept {:.1} s after the start, {} withdrawals",
         start.elapsed().as_secs_f64(),

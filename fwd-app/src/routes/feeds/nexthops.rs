@@ -32,7 +32,7 @@ pub(super) enum Told {
 
 impl Told {
     /// The route of a message; `None` when no path is alive.
-    pub(super) fn of(says: RouteSays, counts: &mut FeedCounts) -> Option<Self> {
+    pub(super) fn from_message(says: RouteSays, counts: &mut FeedCounts) -> Option<Self> {
         match says {
             RouteSays::Is(route) => Some(Self::Is(Arc::new(route))),
             RouteSays::Object(id) => Some(Self::Object(id)),
@@ -83,13 +83,13 @@ impl<K: Key> Users<K> {
         }
     }
 
-    fn of(&self, id: u32) -> impl Iterator<Item = RouteKey> {
+    fn routes_of(&self, id: u32) -> impl Iterator<Item = RouteKey> {
         let routes = self.routes.get(&id).into_iter().flatten();
         routes.map(|&(vrf, prefix, metric)| (vrf, K::wrap(prefix), metric))
     }
 
     fn announce(&self, id: u32, route: &Arc<Route>, out: &mut Vec<FeedEvent>) {
-        out.extend(self.of(id).map(|(vrf, prefix, metric)| FeedEvent::Announce {
+        out.extend(self.routes_of(id).map(|(vrf, prefix, metric)| FeedEvent::Announce {
             vrf,
             prefix,
             metric,
@@ -252,7 +252,7 @@ impl NextHops {
     }
 
     pub(super) fn routes_of(&self, id: u32) -> Vec<RouteKey> {
-        self.v4.of(id).chain(self.v6.of(id)).collect()
+        self.v4.routes_of(id).chain(self.v6.routes_of(id)).collect()
     }
 
     fn unlink_members(&mut self, id: u32) {
@@ -348,7 +348,7 @@ mod tests {
     /// Consumes the events; returns the numbers of announced routes and of resolved objects.
     fn hear(heard: &mut HeardRoutes, out: &mut Vec<FeedEvent>) -> (usize, usize) {
         let events = std::mem::take(out);
-        heard.take(&events);
+        heard.apply(&events);
         let count = |is: fn(&FeedEvent) -> bool| events.iter().filter(|event| is(event)).count();
         (
             count(|event| matches!(event, FeedEvent::Announce { .. })),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 pub(super) struct HeardRoutes(BTreeMap<(IpPrefix, u32), (Arc<Route>, bool)>, BTreeMap<ObjectId, Arc<Route>>);
 
 impl HeardRoutes {
-    pub(super) fn take(&mut self, events: &[FeedEvent]) {
+    pub(super) fn apply(&mut self, events: &[FeedEvent]) {
         for event in events {
             match event {
                 FeedEvent::Announce { prefix, metric, route, .. } => {

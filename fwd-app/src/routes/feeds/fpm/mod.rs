@@ -253,7 +253,8 @@ impl Fpm {
                     Some(vrf) => {
                         if self.last.get(&(route.table, route.prefix)).is_none_or(|last| *last == at) {
                             let RouteMessage { prefix, is_gone, says, .. } = route;
-                            let told = if is_gone { None } else { Told::of(says, &mut self.counts) };
+                            let told =
+                                if is_gone { None } else { Told::from_message(says, &mut self.counts) };
                             self.objects.put((vrf, prefix, METRIC), told, &mut self.counts, out);
                         }
                     }

@@ -151,7 +151,7 @@ fn a_restart_sweeps_what_was_not_announced_again_after_the_hold_time() {
     let mut peer = Peer::new();
     let mut table = HeardRoutes::default();
     let mut held = |peer: &mut Peer| {
-        table.take(&peer.events());
+        table.apply(&peer.events());
         [1, 2, 3].map(|number| table.best(prefix(number)).is_some())
     };
     peer.send(FIRST, &[frame(&object(7, 9)), frame(&by_object(1, 7)), route_frame(2)].concat()).unwrap();
@@ -281,7 +281,7 @@ fn what_zebra_sent_is_the_table_that_it_showed() {
     let mut peer = Peer::new();
     peer.send(FIRST, include_bytes!("zebra-8.4.bin")).unwrap();
     let mut table = HeardRoutes::default();
-    table.take(&peer.events());
+    table.apply(&peer.events());
     let path = |gateway: &str, ifindex| Path { gateway: gateway.parse().ok(), ifindex, weight: 1 };
     let routes = [
         ("0.0.0.0/0", Route::Paths(Box::new([path("192.0.2.254", 3)]))),

@@ -83,15 +83,15 @@ impl<K: Key> Default for Table<K> {
 }
 
 impl<K: Key> Table<K> {
-    /// Appends the routes of a key to `list`; [`Self::put`] stores them again.
-    fn take(&mut self, key: (usize, Prefix<K>, u32), list: &mut Vec<Entry>) {
+    /// Appends the routes of a key to `list`; [`Self::store_routes`] stores them again.
+    fn take_routes(&mut self, key: (usize, Prefix<K>, u32), list: &mut Vec<Entry>) {
         list.extend(self.first.get(&key).cloned());
         if !self.behind.is_empty() {
             list.extend(self.behind.remove(&key).into_iter().flatten());
         }
     }
 
-    fn put(&mut self, key: (usize, Prefix<K>, u32), list: &mut Vec<Entry>) {
+    fn store_routes(&mut self, key: (usize, Prefix<K>, u32), list: &mut Vec<Entry>) {
         let mut list = list.drain(..);
         match list.next() {
             Some(first) => self.first.insert(key, first),
@@ -495,8 +495,8 @@ impl Mirror {
         let (vrf, prefix, metric) = key;
         let Self { v4, v6, list, .. } = self;
         match prefix {
-            IpPrefix::V4(prefix) => v4.take((vrf, prefix, metric), list),
-            IpPrefix::V6(prefix) => v6.take((vrf, prefix, metric), list),
+            IpPrefix::V4(prefix) => v4.take_routes((vrf, prefix, metric), list),
+            IpPrefix::V6(prefix) => v6.take_routes((vrf, prefix, metric), list),
         }
         let before = list.first().map(|first| first.told.clone());
         change(list);
@@ -514,8 +514,8 @@ impl Mirror {
             }
         }
         match prefix {
-            IpPrefix::V4(prefix) => v4.put((vrf, prefix, metric), list),
-            IpPrefix::V6(prefix) => v6.put((vrf, prefix, metric), list),
+            IpPrefix::V4(prefix) => v4.store_routes((vrf, prefix, metric), list),
+            IpPrefix::V6(prefix) => v6.store_routes((vrf, prefix, metric), list),
         }
         if before != first {
             self.changes.push(Change { key, first });

@@ -354,7 +354,7 @@ impl Kernel {
         if let (IpPrefix::V6(_), RouteSays::Is(Route::Paths(paths))) = (prefix, &mut says) {
             paths.sort_unstable(); // their order changes from one message to the next
         }
-        match Told::of(says, &mut self.counts) {
+        match Told::from_message(says, &mut self.counts) {
             // Its object was deleted during the dump.
             Some(Told::Object(id)) if is_answer && !self.objects.has(id) => self.counts.ignored += 1,
             Some(told) if is_answer => self.routes.dumped(key, told, digest),

@@ -57,7 +57,7 @@ impl KernelRig {
 
     pub(super) fn events(&mut self) -> Vec<FeedEvent> {
         let events = std::mem::take(&mut self.out);
-        self.table.take(&events);
+        self.table.apply(&events);
         events
     }
 
