@@ -19,8 +19,27 @@ const OBJECTS_MAX: usize = 1 << 16;
 /// The most members of all groups together.
 const MEMBERS_MAX: usize = 1 << 20;
 
-pub(super) type RouteKey = (usize, IpPrefix, u32);
-type KeyOf<K> = (usize, Prefix<K>, u32);
+/// Identifies a route of a feed; `P` is [`IpPrefix`], or the prefix of one family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct RouteKey<P = IpPrefix> {
+    pub(super) vrf: usize,
+    pub(super) prefix: P,
+    pub(super) metric: u32,
+}
+
+impl<P> RouteKey<P> {
+    pub(super) fn with_prefix<Q>(&self, prefix: Q) -> RouteKey<Q> {
+        RouteKey { vrf: self.vrf, prefix, metric: self.metric }
+    }
+}
+
+pub(super) type KeyOf<K> = RouteKey<Prefix<K>>;
+
+impl<K: Key> KeyOf<K> {
+    pub(super) fn wrap(&self) -> RouteKey {
+        self.with_prefix(K::wrap(self.prefix))
+    }
+}
 
 /// The next hop of a route, as its source names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,11 +104,11 @@ impl<K: Key> Users<K> {
 
     fn routes_of(&self, id: u32) -> impl Iterator<Item = RouteKey> {
         let routes = self.routes.get(&id).into_iter().flatten();
-        routes.map(|&(vrf, prefix, metric)| (vrf, K::wrap(prefix), metric))
+        routes.map(KeyOf::wrap)
     }
 
     fn announce(&self, id: u32, route: &Arc<Route>, out: &mut Vec<FeedEvent>) {
-        out.extend(self.routes_of(id).map(|(vrf, prefix, metric)| FeedEvent::Announce {
+        out.extend(self.routes_of(id).map(|RouteKey { vrf, prefix, metric }| FeedEvent::Announce {
             vrf,
             prefix,
             metric,
@@ -171,41 +190,37 @@ impl NextHops {
             return;
         }
         self.remove_route(key);
-        let (vrf, prefix, metric) = key;
+        let RouteKey { vrf, prefix, metric } = key;
         out.push(match told {
             Some(Told::Is(route)) => FeedEvent::Announce { vrf, prefix, metric, route },
             _ => FeedEvent::Withdraw { vrf, prefix, metric },
         });
     }
 
-    fn set_route(
-        &mut self,
-        (vrf, prefix, metric): RouteKey,
-        id: u32,
-        out: &mut Vec<FeedEvent>,
-    ) -> Result<(), Full> {
-        let is_known = match prefix {
-            IpPrefix::V4(prefix) => self.v4.object.contains_key(&(vrf, prefix, metric)),
-            IpPrefix::V6(prefix) => self.v6.object.contains_key(&(vrf, prefix, metric)),
+    fn set_route(&mut self, key: RouteKey, id: u32, out: &mut Vec<FeedEvent>) -> Result<(), Full> {
+        let is_known = match key.prefix {
+            IpPrefix::V4(prefix) => self.v4.object.contains_key(&key.with_prefix(prefix)),
+            IpPrefix::V6(prefix) => self.v6.object.contains_key(&key.with_prefix(prefix)),
         };
         if !is_known && self.v4.object.len() + self.v6.object.len() >= self.routes_max {
             return Err(Full);
         }
-        match prefix {
-            IpPrefix::V4(prefix) => self.v4.set((vrf, prefix, metric), id),
-            IpPrefix::V6(prefix) => self.v6.set((vrf, prefix, metric), id),
+        match key.prefix {
+            IpPrefix::V4(prefix) => self.v4.set(key.with_prefix(prefix), id),
+            IpPrefix::V6(prefix) => self.v6.set(key.with_prefix(prefix), id),
         }
         let known = self.objects.get(&id).filter(|entry| entry.route.is_some());
         if let Some((_, named)) = known.and_then(|entry| entry.named.as_ref()) {
+            let RouteKey { vrf, prefix, metric } = key;
             out.push(FeedEvent::Announce { vrf, prefix, metric, route: Arc::clone(named) });
         }
         Ok(())
     }
 
-    fn remove_route(&mut self, (vrf, prefix, metric): RouteKey) {
-        match prefix {
-            IpPrefix::V4(prefix) => self.v4.remove((vrf, prefix, metric)),
-            IpPrefix::V6(prefix) => self.v6.remove((vrf, prefix, metric)),
+    fn remove_route(&mut self, key: RouteKey) {
+        match key.prefix {
+            IpPrefix::V4(prefix) => self.v4.remove(key.with_prefix(prefix)),
+            IpPrefix::V6(prefix) => self.v6.remove(key.with_prefix(prefix)),
         }
     }
 
@@ -333,6 +348,10 @@ mod tests {
 
     const FEED: FeedId = FeedId(2);
 
+    fn key(prefix: IpPrefix) -> RouteKey {
+        RouteKey { vrf: 0, prefix, metric: 0 }
+    }
+
     fn path(last: u8) -> Path {
         Path { gateway: Some([192, 0, 2, last].into()), ifindex: u32::from(last), weight: 1 }
     }
@@ -360,7 +379,7 @@ mod tests {
     fn routes_wait_for_their_group_and_follow_it() {
         let (mut hops, mut out, mut heard) = (NextHops::new(FEED, 10), Vec::new(), HeardRoutes::default());
         let [prefix, v6]: [IpPrefix; 2] = ["10.0.0.0/8", "2001:db8::/32"].map(|text| text.parse().unwrap());
-        hops.set_route((0, prefix, 0), 7, &mut out).unwrap();
+        hops.set_route(key(prefix), 7, &mut out).unwrap();
         hops.set(7, NextHopObject::Group(vec![(1, 1), (2, 3)]), &mut out).unwrap();
         hops.set(1, NextHopObject::Path(path(1)), &mut out).unwrap();
         assert_eq!(hear(&mut heard, &mut out), (0, 1), "a member is not known yet");
@@ -370,7 +389,7 @@ mod tests {
         assert_eq!(heard.best(prefix), Some(&both));
         hops.set(2, NextHopObject::Path(path(2)), &mut out).unwrap();
         assert_eq!(out, [], "nothing has changed");
-        hops.set_route((0, v6, 0), 7, &mut out).unwrap();
+        hops.set_route(key(v6), 7, &mut out).unwrap();
         assert_eq!(hear(&mut heard, &mut out), (1, 0));
         hops.set(7, group(&[1]), &mut out).unwrap();
         assert_eq!(hear(&mut heard, &mut out), (0, 1), "however many routes name the group");
@@ -379,7 +398,7 @@ mod tests {
             [(); 2].map(|()| Some(paths(&[path(1)])))
         );
         hops.remove(1, &mut out);
-        hops.remove_route((0, v6, 0));
+        hops.remove_route(key(v6));
         assert_eq!(hear(&mut heard, &mut out), (0, 0), "the source withdraws the routes by itself");
         hops.set(1, NextHopObject::Blackhole, &mut out).unwrap();
         hear(&mut heard, &mut out);
@@ -393,7 +412,7 @@ mod tests {
         let object_of = |hops: &mut NextHops, number, last| {
             let mut out = Vec::new();
             hops.set(number, NextHopObject::Path(path(last)), &mut out).unwrap();
-            hops.set_route((0, prefix, 0), number, &mut out).unwrap();
+            hops.set_route(key(prefix), number, &mut out).unwrap();
             let Some(FeedEvent::Announce { route, .. }) = out.pop() else { panic!("{out:?}") };
             let Route::Object(object) = *route else { panic!("{route:?}") };
             object
@@ -428,11 +447,11 @@ mod tests {
     fn limits_leave_out_what_is_new() {
         let (mut hops, mut out) = (NextHops::new(FEED, 1), Vec::new());
         let [a, b] = ["10.0.0.0/8", "11.0.0.0/8"].map(|text| text.parse().unwrap());
-        hops.set_route((0, a, 0), 1, &mut out).unwrap();
-        assert_eq!(hops.set_route((0, b, 0), 1, &mut out), Err(Full));
-        hops.set_route((0, a, 0), 2, &mut out).unwrap();
-        hops.remove_route((0, a, 0));
-        hops.set_route((0, b, 0), 1, &mut out).unwrap();
+        hops.set_route(key(a), 1, &mut out).unwrap();
+        assert_eq!(hops.set_route(key(b), 1, &mut out), Err(Full));
+        hops.set_route(key(a), 2, &mut out).unwrap();
+        hops.remove_route(key(a));
+        hops.set_route(key(b), 1, &mut out).unwrap();
         for id in 0..OBJECTS_MAX {
             hops.set(u32::try_from(id).unwrap(), NextHopObject::Blackhole, &mut out).unwrap();
         }

@@ -16,7 +16,7 @@ pub(crate) mod listener;
 mod peers;
 
 use super::netlink::{self, Envelope, Message, NetlinkError, RouteMessage, messages};
-use super::nexthops::{NextHops, Told};
+use super::nexthops::{NextHops, RouteKey, Told};
 use super::{FeedCounts, FeedEvent, FeedId, RoutingTables};
 use fib::IpPrefix;
 use rustc_hash::FxHashMap;
@@ -255,7 +255,8 @@ impl Fpm {
                             let RouteMessage { prefix, is_gone, says, .. } = route;
                             let told =
                                 if is_gone { None } else { Told::from_message(says, &mut self.counts) };
-                            self.objects.put((vrf, prefix, METRIC), told, &mut self.counts, out);
+                            let key = RouteKey { vrf, prefix, metric: METRIC };
+                            self.objects.put(key, told, &mut self.counts, out);
                         }
                     }
                     None => self.counts.ignored += 1,

@@ -10,9 +10,9 @@
 //! fills parts of a dump without a lock, so a notification may precede an older part. Therefore a pass replays its notifications on the
 //! dumped routes of each key.
 
-use crate::routes::feeds::nexthops::{RouteKey, Told};
+use crate::routes::feeds::nexthops::{KeyOf, RouteKey, Told};
 use crate::routes::feeds::{Path, Route};
-use fib::{IpPrefix, Key, Prefix};
+use fib::{IpPrefix, Key};
 use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
@@ -71,9 +71,9 @@ impl Entry {
 }
 
 struct Table<K: Key> {
-    first: FxHashMap<(usize, Prefix<K>, u32), Entry>,
+    first: FxHashMap<KeyOf<K>, Entry>,
     /// Further routes of keys, in order.
-    behind: FxHashMap<(usize, Prefix<K>, u32), Vec<Entry>>,
+    behind: FxHashMap<KeyOf<K>, Vec<Entry>>,
 }
 
 impl<K: Key> Default for Table<K> {
@@ -84,14 +84,14 @@ impl<K: Key> Default for Table<K> {
 
 impl<K: Key> Table<K> {
     /// Appends the routes of a key to `list`; [`Self::store_routes`] stores them again.
-    fn take_routes(&mut self, key: (usize, Prefix<K>, u32), list: &mut Vec<Entry>) {
+    fn take_routes(&mut self, key: KeyOf<K>, list: &mut Vec<Entry>) {
         list.extend(self.first.get(&key).cloned());
         if !self.behind.is_empty() {
             list.extend(self.behind.remove(&key).into_iter().flatten());
         }
     }
 
-    fn store_routes(&mut self, key: (usize, Prefix<K>, u32), list: &mut Vec<Entry>) {
+    fn store_routes(&mut self, key: KeyOf<K>, list: &mut Vec<Entry>) {
         let mut list = list.drain(..);
         match list.next() {
             Some(first) => self.first.insert(key, first),
@@ -106,14 +106,14 @@ impl<K: Key> Table<K> {
         let first = self.first.iter().filter(move |(_, entry)| entry.pass != pass).map(|(key, _)| key);
         let is_stale = move |entries: &[Entry]| entries.iter().any(|entry| entry.pass != pass);
         let behind = self.behind.iter().filter(move |(_, entries)| is_stale(entries)).map(|(key, _)| key);
-        first.chain(behind).map(|&(vrf, prefix, metric)| (vrf, K::wrap(prefix), metric))
+        first.chain(behind).map(KeyOf::wrap)
     }
 
     /// The keys with a route after the first that names an object.
     fn behind_of(&self, object: u32) -> impl Iterator<Item = RouteKey> {
         let names = move |entries: &[Entry]| entries.iter().any(|entry| entry.told == Told::Object(object));
         let behind = self.behind.iter().filter(move |(_, entries)| names(entries));
-        behind.map(|(&(vrf, prefix, metric), _)| (vrf, K::wrap(prefix), metric))
+        behind.map(|(key, _)| key.wrap())
     }
 }
 
@@ -330,10 +330,10 @@ impl Mirror {
         self.edits = None;
     }
 
-    pub(super) fn has(&self, (vrf, prefix, metric): RouteKey) -> bool {
-        match prefix {
-            IpPrefix::V4(prefix) => self.v4.first.contains_key(&(vrf, prefix, metric)),
-            IpPrefix::V6(prefix) => self.v6.first.contains_key(&(vrf, prefix, metric)),
+    pub(super) fn has(&self, key: RouteKey) -> bool {
+        match key.prefix {
+            IpPrefix::V4(prefix) => self.v4.first.contains_key(&key.with_prefix(prefix)),
+            IpPrefix::V6(prefix) => self.v6.first.contains_key(&key.with_prefix(prefix)),
         }
     }
 
@@ -492,17 +492,16 @@ impl Mirror {
 
     /// Changes the routes of a key, and records a change of the first. Returns false for a key beyond the limit, which is left out.
     fn edit(&mut self, key: RouteKey, change: impl FnOnce(&mut Vec<Entry>)) -> bool {
-        let (vrf, prefix, metric) = key;
         let Self { v4, v6, list, .. } = self;
-        match prefix {
-            IpPrefix::V4(prefix) => v4.take_routes((vrf, prefix, metric), list),
-            IpPrefix::V6(prefix) => v6.take_routes((vrf, prefix, metric), list),
+        match key.prefix {
+            IpPrefix::V4(prefix) => v4.take_routes(key.with_prefix(prefix), list),
+            IpPrefix::V6(prefix) => v6.take_routes(key.with_prefix(prefix), list),
         }
         let before = list.first().map(|first| first.told.clone());
         change(list);
         let first = list.first().map(|first| first.told.clone());
         if before.is_some() != first.is_some() {
-            let keys = self.keys.entry(vrf).or_default();
+            let keys = self.keys.entry(key.vrf).or_default();
             if before.is_some() {
                 *keys -= 1;
             } else if *keys < self.keys_max {
@@ -513,9 +512,9 @@ impl Mirror {
                 return false;
             }
         }
-        match prefix {
-            IpPrefix::V4(prefix) => v4.store_routes((vrf, prefix, metric), list),
-            IpPrefix::V6(prefix) => v6.store_routes((vrf, prefix, metric), list),
+        match key.prefix {
+            IpPrefix::V4(prefix) => v4.store_routes(key.with_prefix(prefix), list),
+            IpPrefix::V6(prefix) => v6.store_routes(key.with_prefix(prefix), list),
         }
         if before != first {
             self.changes.push(Change { key, first });
@@ -524,8 +523,8 @@ impl Mirror {
     }
 }
 
-fn is_v6((_, prefix, _): RouteKey) -> bool {
-    matches!(prefix, IpPrefix::V6(_))
+fn is_v6(key: RouteKey) -> bool {
+    matches!(key.prefix, IpPrefix::V6(_))
 }
 
 #[cfg(test)]

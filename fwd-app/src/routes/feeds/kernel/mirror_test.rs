@@ -52,7 +52,7 @@ impl ListChange {
 }
 
 fn key() -> RouteKey {
-    (0, IpPrefix::V4(Prefix4::truncating(0x0a00_0000, 8)), 0)
+    RouteKey { vrf: 0, prefix: IpPrefix::V4(Prefix4::truncating(0x0a00_0000, 8)), metric: 0 }
 }
 
 fn told(route: Number) -> Told {
@@ -103,8 +103,8 @@ impl MirrorRig {
     }
 
     fn list(&self) -> Vec<Entry> {
-        let IpPrefix::V4(prefix) = key().1 else { unreachable!() };
-        let key = (0, prefix, 0);
+        let IpPrefix::V4(prefix) = key().prefix else { unreachable!() };
+        let key = key().with_prefix(prefix);
         let behind = self.0.v4.behind.get(&key).into_iter().flatten();
         self.0.v4.first.get(&key).into_iter().chain(behind).cloned().collect()
     }
@@ -184,7 +184,7 @@ fn no_route_is_lost_whenever_the_dump_is_made_and_arrives() {
 fn a_pass_with_too_many_notifications_is_ignored_and_bounded() {
     let mut mirror = Mirror::new(1 << 20);
     mirror.edits_max = 100;
-    let key = |number: u32| (0, IpPrefix::V4(Prefix4::truncating(number << 8, 24)), 0);
+    let key = |number: u32| key().with_prefix(IpPrefix::V4(Prefix4::truncating(number << 8, 24)));
     mirror.begin();
     (0..20).for_each(|number| mirror.announced(key(number), told(1), 0, 0x400));
     assert!(!mirror.is_overrun());

@@ -17,7 +17,7 @@ pub(crate) mod socket;
 mod tracked;
 
 use super::netlink::{AddressMessage, Envelope, Message, RouteMessage, RouteSays, messages};
-use super::nexthops::{NextHops, Told};
+use super::nexthops::{NextHops, RouteKey, Told};
 use super::{FeedCounts, FeedEvent, FeedId, Link, Route, RoutingTables};
 use fib::{IpPrefix, MacAddr, Prefix6};
 use mirror::{Change, Mirror};
@@ -344,12 +344,12 @@ impl Kernel {
             // A route that is left out may have replaced one in the mirror.
             let is_replacing = !is_answer && !is_gone && flags & NLM_F_REPLACE != 0;
             let vrf = self.options.tables.vrf(route.table).filter(|_| is_replacing);
-            if vrf.is_some_and(|vrf| self.routes.has((vrf, prefix, metric))) {
+            if vrf.is_some_and(|vrf| self.routes.has(RouteKey { vrf, prefix, metric })) {
                 self.routes_have_changed(now);
             }
             return;
         };
-        let key = (vrf, prefix, metric);
+        let key = RouteKey { vrf, prefix, metric };
         let mut says = route.says;
         if let (IpPrefix::V6(_), RouteSays::Is(Route::Paths(paths))) = (prefix, &mut says) {
             paths.sort_unstable(); // their order changes from one message to the next
