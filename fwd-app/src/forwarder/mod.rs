@@ -19,13 +19,13 @@ pub(crate) mod updates;
 pub(crate) use signals::Signals;
 pub(crate) use spec::ForwardSpec;
 
+use crate::datapath::EgressError;
 use crate::datapath::egress::learned::{LearnedKey, Learner};
 use crate::datapath::punt::PuntAddresses;
-use crate::datapath::watch::Watch;
-use crate::datapath::{EgressError, EgressTable};
 use crate::engines::{EngineSpec, Made};
 use crate::error::ConfigError;
 use crate::neighbours::entries::{Key, Resolved};
+use crate::neighbours::thread::RouterShared;
 use crate::ports::PortTable;
 use crate::ports::own;
 use crate::ports::table::SharedPorts;
@@ -189,10 +189,14 @@ impl Forwarder {
         });
     }
 
-    /// For the router: the ports, the egress table of each VRF (empty before [`Self::set_ports`]), and the watch that records its drops.
-    pub(crate) fn seen_by_router(&self) -> (SharedPorts, Vec<Arc<ArcSwap<EgressTable>>>, Arc<Watch>) {
-        let tables = self.vrfs.iter().filter_map(|vrf| vrf.egress.table()).collect();
-        (Arc::clone(&self.ports), tables, Arc::clone(self.running().watch()))
+    /// For the router's thread; without egress tables before [`Self::set_ports`].
+    pub(crate) fn shared_with_router<'a>(&self, punts: &'a PuntRings) -> RouterShared<'a> {
+        RouterShared {
+            punts,
+            ports: Arc::clone(&self.ports),
+            egress: self.vrfs.iter().filter_map(|vrf| vrf.egress.table()).collect(),
+            watch: Arc::clone(self.running().watch()),
+        }
     }
 
     /// # Errors

@@ -344,8 +344,8 @@ fn start_router(
 ) -> anyhow::Result<(Option<RouterThread>, Service)> {
     let Some(punts) = site.punts else { return Ok((None, Service::default())) };
     let age = Duration::from_secs(args.ports.neigh_age.into());
-    let ends = (punts, forwarder.seen_by_router());
-    let (thread, learned) = RouterThread::start(site.eal, asked, age, taps, ends)?;
+    let shared = forwarder.shared_with_router(punts);
+    let (thread, learned) = RouterThread::start(site.eal, asked, age, taps, shared)?;
     Ok((Some(thread), Service::default().with_neighbours(learned)))
 }
 

@@ -60,7 +60,15 @@ fn own_packets(kept_max: usize) -> u32 {
     mbufs.checked_add(1).and_then(u32::checked_next_power_of_two).map_or(u32::MAX, |mbufs| mbufs - 1)
 }
 
-type Seen = (SharedPorts, Vec<Arc<ArcSwap<EgressTable>>>, Arc<Watch>);
+/// Shared with the control thread and the stages.
+pub(crate) struct RouterShared<'a> {
+    pub(crate) punts: &'a PuntRings,
+    pub(crate) ports: SharedPorts,
+    /// By VRF.
+    pub(crate) egress: Vec<Arc<ArcSwap<EgressTable>>>,
+    /// Records the drops of the thread.
+    pub(crate) watch: Arc<Watch>,
+}
 
 pub(crate) struct RouterThread {
     thread: Option<JoinHandle<StageOutcome>>,
@@ -78,11 +86,10 @@ impl RouterThread {
         asked: Receiver<ToRouter>,
         neighbour_age: Duration,
         taps: Taps,
-        (punts, seen): (&PuntRings, Seen),
+        shared: RouterShared<'_>,
     ) -> anyhow::Result<(Self, Receiver<Resolved>)> {
         let (sender, events) = bounded(EVENTS);
-        let ends = (punts, seen, sender);
-        let mut router = RouterLoop::new(eal, asked, neighbour_age, taps, ends)?;
+        let mut router = RouterLoop::new(eal, asked, neighbour_age, taps, shared, sender)?;
         let is_stopping = Arc::new(AtomicBool::new(false));
         let (theirs, heartbeat) = (Arc::clone(&is_stopping), Arc::clone(&router.heartbeat));
         let run = move || {
@@ -181,8 +188,10 @@ impl RouterLoop {
         asked: Receiver<ToRouter>,
         neighbour_age: Duration,
         taps: Taps,
-        (punts, (ports, egress, watch), events): (&PuntRings, Seen, Sender<Resolved>),
+        shared: RouterShared<'_>,
+        events: Sender<Resolved>,
     ) -> Result<Self, DpdkError> {
+        let RouterShared { punts, ports, egress, watch } = shared;
         let (waiting_max, incomplete_max) = WAITING;
         let waiting_all_max = punts::waiting_max(ports.load().interfaces().count());
         let limits = NeighbourConfig { waiting_max, waiting_all_max, ..NeighbourConfig::default() };

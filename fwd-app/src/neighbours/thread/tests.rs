@@ -88,14 +88,10 @@ impl ThreadRig {
         let tx = Tx::new(eal, parts);
         let (sender, (_, asked)) = (bounded(EVENTS).0, asked::RouterHandle::new());
         let age = Duration::from_secs(30);
-        let mut router = RouterLoop::new(
-            eal,
-            asked,
-            age,
-            Taps::default(),
-            (&punts, (Arc::new(ArcSwap::from_pointee(table)), vec![egress], Arc::default()), sender),
-        )
-        .unwrap();
+        let ports_table = Arc::new(ArcSwap::from_pointee(table));
+        let shared =
+            RouterShared { punts: &punts, ports: ports_table, egress: vec![egress], watch: Arc::default() };
+        let mut router = RouterLoop::new(eal, asked, age, Taps::default(), shared, sender).unwrap();
         // Discards the initial announcements.
         router.actions.clear();
         Self { ports, punts, tx, router }
