@@ -360,6 +360,8 @@ mod tests {
     use crate::console::server::wire::{Ask, Reply};
     use crate::console::server::{Limits, Server};
     use std::os::unix::net::UnixStream;
+    use std::path::PathBuf;
+    use tempfile::TempDir;
 
     /// A stream whose buffer is full and whose peer does not read.
     fn full() -> (UnixStream, UnixStream) {
@@ -381,98 +383,104 @@ mod tests {
             .unwrap();
     }
 
-    /// Sends `line` as a client, passes the command to `serve`, and takes turns until the client has its reply.
-    fn ask(
-        (captures, inbox, path): (&mut Captures, &Inbox, &std::path::Path),
-        line: &str,
-        serve: impl FnOnce(&mut Captures, ClientCommand),
-    ) -> Reply {
-        let ask = Ask { line: line.to_owned(), json: false };
-        let path = path.to_owned();
-        let client = std::thread::spawn(move || -> Result<Reply, ClientError> {
-            client::ask(&path, &ask, None, Duration::from_secs(30))
-        });
-        let command = loop {
-            if let Some(command) = inbox.next(true) {
-                break command;
-            }
-            std::thread::yield_now();
-        };
-        serve(captures, command);
-        while !client.is_finished() {
-            captures.advance(true);
-            std::thread::sleep(Duration::from_millis(1));
+    struct CaptureRig {
+        captures: Captures,
+        inbox: Inbox,
+        path: PathBuf,
+        _server: Server,
+        scratch: TempDir,
+    }
+
+    impl CaptureRig {
+        fn new() -> Self {
+            let scratch = tempfile::tempdir().unwrap();
+            let path = scratch.path().join("x.sock");
+            let (server, inbox) = Server::start(&path, Limits::default()).unwrap();
+            Self { captures: Captures::default(), inbox, path, _server: server, scratch }
         }
-        client.join().unwrap().unwrap()
+
+        /// Sends `line` as a client, passes the command to `serve`, and takes turns until the client has its reply.
+        fn ask(&mut self, line: &str, serve: impl FnOnce(&mut Captures, ClientCommand)) -> Reply {
+            let ask = Ask { line: line.to_owned(), json: false };
+            let path = self.path.clone();
+            let client = std::thread::spawn(move || -> Result<Reply, ClientError> {
+                client::ask(&path, &ask, None, Duration::from_secs(30))
+            });
+            let command = loop {
+                if let Some(command) = self.inbox.next(true) {
+                    break command;
+                }
+                std::thread::yield_now();
+            };
+            serve(&mut self.captures, command);
+            while !client.is_finished() {
+                self.captures.advance(true);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            client.join().unwrap().unwrap()
+        }
     }
 
     #[test]
     fn a_file_that_takes_no_data_holds_up_neither_clients_nor_the_end() {
-        let scratch = tempfile::tempdir().unwrap();
-        let path = scratch.path().join("x.sock");
-        let (_server, inbox) = Server::start(&path, Limits::default()).unwrap();
-        let mut captures = Captures::default();
+        let mut rig = CaptureRig::new();
         // The header fits the buffer, so the capture starts; closing blocks.
-        let begin = |captures: &mut Captures| {
+        let begin = |rig: &mut CaptureRig| {
             let (ours, theirs) = full();
             let open = move || Ok(Box::new(ours) as Output);
-            let begun =
-                ask((captures, &inbox, &path), "start", |captures, client| start(captures, client, open));
+            let begun = rig.ask("start", |captures, client| start(captures, client, open));
             assert!(begun.ok, "{begun:?}");
             theirs
         };
-        let stop = |captures: &mut Captures| {
-            let stopped = ask((captures, &inbox, &path), "capture stop", Captures::stop);
+        let stop = |rig: &mut CaptureRig| {
+            let stopped = rig.ask("capture stop", Captures::stop);
             assert!(stopped.error.as_ref().unwrap().contains("x takes no data"), "{stopped:?}");
         };
-        let mut others = vec![begin(&mut captures)];
-        stop(&mut captures);
-        assert!(captures.running.is_none() && captures.left.len() == 1);
+        let mut others = vec![begin(&mut rig)];
+        stop(&mut rig);
+        assert!(rig.captures.running.is_none() && rig.captures.left.len() == 1);
         // A file whose `open` hangs.
         let (never, forever) = bounded::<()>(0);
         let open = move || {
             let _ = forever.recv();
             anyhow::bail!("it has ended")
         };
-        let begun =
-            ask((&mut captures, &inbox, &path), "start", |captures, client| start(captures, client, open));
+        let begun = rig.ask("start", |captures, client| start(captures, client, open));
         assert!(begun.error.as_ref().unwrap().contains("x takes no data"), "{begun:?}");
-        while captures.left.len() < LEFT_MAX {
-            assert!(captures.refusal().is_none());
-            others.push(begin(&mut captures));
-            stop(&mut captures);
+        while rig.captures.left.len() < LEFT_MAX {
+            assert!(rig.captures.refusal().is_none());
+            others.push(begin(&mut rig));
+            stop(&mut rig);
         }
-        assert!(captures.refusal().unwrap().to_string().contains("still wait to write"));
+        assert!(rig.captures.refusal().unwrap().to_string().contains("still wait to write"));
         drop(never);
         others.clear();
-        while captures.refusal().is_some() {
+        while rig.captures.refusal().is_some() {
             std::thread::yield_now();
         }
-        let _other = begin(&mut captures);
+        let _other = begin(&mut rig);
         let ended = Instant::now();
-        drop(captures);
+        drop(rig.captures);
         assert!(ended.elapsed() < LIMIT * 3, "the forwarder ends");
     }
 
     #[test]
     fn a_capture_that_ends_by_itself_or_fails_is_over() {
-        let scratch = tempfile::tempdir().unwrap();
-        let (path, file) = (scratch.path().join("x.sock"), scratch.path().join("file"));
-        let (_server, inbox) = Server::start(&path, Limits::default()).unwrap();
-        let mut captures = Captures::default();
+        let mut rig = CaptureRig::new();
+        let file = rig.scratch.path().join("file");
         let failing = || anyhow::bail!("no room");
-        let begun =
-            ask((&mut captures, &inbox, &path), "start", |captures, client| start(captures, client, failing));
+        let begun = rig.ask("start", |captures, client| start(captures, client, failing));
         assert_eq!(begun.error.unwrap(), "cannot write x: no room");
         let output = File::create(&file).unwrap();
         let open = move || Ok(Box::new(output) as Output);
-        let begun =
-            ask((&mut captures, &inbox, &path), "start", |captures, client| start(captures, client, open));
-        assert!(begun.ok && captures.refusal().unwrap().to_string().contains("a capture to x is running"));
-        let stopped = ask((&mut captures, &inbox, &path), "capture stop", Captures::stop);
+        let begun = rig.ask("start", |captures, client| start(captures, client, open));
+        assert!(
+            begun.ok && rig.captures.refusal().unwrap().to_string().contains("a capture to x is running")
+        );
+        let stopped = rig.ask("capture stop", Captures::stop);
         assert_eq!(stopped.text.unwrap(), "x: 0 dropped packets");
         assert!(std::fs::metadata(&file).unwrap().len() > 0);
-        let again = ask((&mut captures, &inbox, &path), "capture stop", Captures::stop);
+        let again = rig.ask("capture stop", Captures::stop);
         assert_eq!(again.error.unwrap(), "no capture is running");
     }
 }
