@@ -21,6 +21,7 @@ use std::fmt;
 use std::iter::Enumerate;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::task::Poll;
 use std::thread::JoinHandle;
 use std::time::Instant;
 use std::vec::IntoIter;
@@ -111,7 +112,7 @@ impl Pending {
             return false;
         }
         let refusal = if let Some((number, replacement)) = &mut self.current {
-            let Some(result) = replacement.advance(forwarder.vrf_mut(*number)) else { return false };
+            let Poll::Ready(result) = replacement.advance(forwarder.vrf_mut(*number)) else { return false };
             let taken = result.map(|changed| {
                 self.has_taken = true;
                 self.report.routes += replacement.routes();

@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use fib::feed::Hop;
 use fib::{IpPrefix, NextHop, NextHopId, NextHopTable, Rib};
 use rustc_hash::FxHashMap;
+use std::task::Poll;
 
 /// Prefixes a turn of a [`Replacement`]: some milliseconds of work.
 const SLICE: usize = 1 << 16;
@@ -39,19 +40,19 @@ impl Replacement {
     ///
     /// # Errors
     /// The errors of [`Vrf::commit`], with the name of the VRF, after everything is restored.
-    pub(crate) fn advance(&mut self, vrf: &mut Vrf) -> Option<anyhow::Result<u64>> {
-        Some(self.slice_of(vrf)?.with_context(|| format!("VRF {}", vrf.name)))
+    pub(crate) fn advance(&mut self, vrf: &mut Vrf) -> Poll<anyhow::Result<u64>> {
+        self.advance_slice(vrf).map(|done| done.with_context(|| format!("VRF {}", vrf.name)))
     }
 
-    fn slice_of(&mut self, vrf: &mut Vrf) -> Option<anyhow::Result<u64>> {
-        if self.refusal.is_some() {
-            return self.go_back(vrf).map(Err);
+    fn advance_slice(&mut self, vrf: &mut Vrf) -> Poll<anyhow::Result<u64>> {
+        if let Some(refusal) = self.refusal.take() {
+            return self.go_back(vrf, refusal).map(Err);
         }
         if !self.old.is_empty() {
             let Self { old, todo, rib, .. } = self;
             let compared = old.drain(old.len().saturating_sub(self.slice)..);
             todo.extend(compared.filter(|of| rib.get(*of).is_none()).map(|of| (of, NextHopId::NONE)));
-            return None;
+            return Poll::Pending;
         }
         let end = self.at.saturating_add(self.slice).min(self.todo.len());
         let (done, is_last) = (self.undo.len(), end == self.todo.len());
@@ -71,17 +72,18 @@ impl Replacement {
                 self.undo.truncate(done);
                 self.slice = usize::MAX;
                 self.refusal = is_last.then_some(error);
-                return None;
+                return Poll::Pending;
             }
         }
-        is_last.then(|| {
-            vrf.egress.unused.is_held = false;
-            Ok(self.undo.len() as u64)
-        })
+        if !is_last {
+            return Poll::Pending;
+        }
+        vrf.egress.unused.is_held = false;
+        Poll::Ready(Ok(self.undo.len() as u64))
     }
 
     /// Restores a slice of the previous routes, in reverse order. Returns the refusal when all are restored.
-    fn go_back(&mut self, vrf: &mut Vrf) -> Option<anyhow::Error> {
+    fn go_back(&mut self, vrf: &mut Vrf, refusal: anyhow::Error) -> Poll<anyhow::Error> {
         let kept = self.undo.len().saturating_sub(SLICE);
         for (prefix, id) in self.undo.drain(kept..).rev() {
             vrf.set_file_route(prefix, id);
@@ -91,11 +93,11 @@ impl Replacement {
         }
         let undone = vrf.commit();
         if undone.is_ok() && kept > 0 {
-            return None;
+            self.refusal = Some(refusal);
+            return Poll::Pending;
         }
         vrf.egress.unused.is_held = false;
-        let refusal = self.refusal.take()?;
-        Some(match undone {
+        Poll::Ready(match undone {
             Ok(_) => refusal,
             Err(error) => refusal.context(format!("cannot restore the routes from before: {error:#}")),
         })

@@ -321,23 +321,21 @@ fn a_reload_in_slices_is_taken_whole_or_not_at_all() {
         replacement.slice = 2;
         faults.fail_from(Call::Apply, faults.calls(Call::Apply) + refused_at, How::Full);
         while rig.vrf.rib().len() < before.len() + done {
-            assert!(replacement.advance(&mut rig.vrf).is_none());
+            assert!(replacement.advance(&mut rig.vrf).is_pending());
         }
         // This slice and all remaining routes are refused.
         let refusals = faults.calls(Call::Apply) + 2;
         while faults.calls(Call::Apply) < refusals {
-            assert!(replacement.advance(&mut rig.vrf).is_none());
+            assert!(replacement.advance(&mut rig.vrf).is_pending());
         }
         faults.fail_from(Call::Apply, u64::MAX, How::Full);
-        let refusal = std::iter::repeat_with(|| replacement.advance(&mut rig.vrf)).flatten().next().unwrap();
-        refusal.unwrap_err();
+        replacement.finish(&mut rig.vrf).unwrap_err();
         assert_eq!(routes(&rig.vrf), before, "refused at {refused_at}");
     }
     let deltas = rig.vrf.tally.deltas;
     let mut replacement = rig.vrf.replace_routes(rib, hops).unwrap();
     replacement.slice = 2;
-    let changed = std::iter::repeat_with(|| replacement.advance(&mut rig.vrf)).flatten().next().unwrap();
-    assert_eq!(changed.unwrap(), 6 + before.len() as u64);
+    assert_eq!(replacement.finish(&mut rig.vrf).unwrap(), 6 + before.len() as u64);
     assert_eq!(rig.vrf.rib().len(), 6);
     assert_eq!(rig.vrf.tally.deltas - deltas, (6 + before.len() as u64).div_ceil(2));
 }

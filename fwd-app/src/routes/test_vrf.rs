@@ -1,11 +1,13 @@
 //! For tests: a VRF over the bundled routes, without ports.
 
 use super::Vrf;
+use super::files::Replacement;
 use super::spec::{DEFAULT, TableSpec};
 use crate::engines::EngineSpec;
 use crate::ports::table::SharedPorts;
 use fib::{EngineWriter, NextHopTable, Rib};
 use std::path::{Path, PathBuf};
+use std::task::Poll;
 
 impl Vrf {
     pub(crate) fn replace_engine(&mut self, mut engine: Box<dyn EngineWriter>) {
@@ -16,9 +18,15 @@ impl Vrf {
 
     /// Runs [`Self::replace_routes`] to its end.
     pub(crate) fn replace_all(&mut self, rib: Rib, hops: NextHopTable) -> anyhow::Result<u64> {
-        let mut replacement = self.replace_routes(rib, hops)?;
+        self.replace_routes(rib, hops)?.finish(self)
+    }
+}
+
+impl Replacement {
+    /// Runs [`Self::advance`] to the end.
+    pub(crate) fn finish(&mut self, vrf: &mut Vrf) -> anyhow::Result<u64> {
         loop {
-            if let Some(result) = replacement.advance(self) {
+            if let Poll::Ready(result) = self.advance(vrf) {
                 return result;
             }
         }
