@@ -138,7 +138,9 @@ pub(crate) struct ForwardArgs {
     #[arg(long, value_name = "(PORT,QUEUE,LCORE),..", value_parser = values::queue_spec)]
     pub(crate) config: Option<QueueSpec>,
 
-    /// Stages that share an lcore [default: pipeline for GPU engines, else run-to-completion]
+    /// Stages that share an lcore [default: run-to-completion]
+    ///
+    /// With a GPU engine, an lcore that runs to completion keeps several batches in flight.
     #[arg(long, value_name = "T", value_enum)]
     pub(crate) topology: Option<TopologyKind>,
 

@@ -14,7 +14,9 @@ impl ValueEnum for TopologyKind {
 
     fn to_possible_value(&self) -> Option<PossibleValue> {
         let help = match self {
-            Self::RunToCompletion => "Each lcore processes the packets of its queues from RX to TX",
+            Self::RunToCompletion | Self::InFlight => {
+                "Each lcore processes the packets of its queues from RX to TX"
+            }
             Self::Pipeline => "RX, engine and TX run on separate lcores",
         };
         Some(PossibleValue::new(self.name()).help(help))

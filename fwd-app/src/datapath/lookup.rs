@@ -201,8 +201,10 @@ impl InFlight {
     }
 }
 
+/// The slots of a family are neighbours: a device engine assigns its streams to slots in turn, so one family alone uses all streams.
 fn pairs_of(reader: &dyn EngineReader) -> impl Iterator<Item = [SlotId; 2]> + use<> {
-    (0..reader.slots() / 2).map(|pair| [SlotId(pair * 2), SlotId(pair * 2 + 1)])
+    let pairs = reader.slots() / 2;
+    (0..pairs).map(move |pair| [SlotId(pair), SlotId(pairs + pair)])
 }
 
 fn collect(reader: &mut dyn EngineReader, pending: &mut Pending, fault: &EngineFault) {

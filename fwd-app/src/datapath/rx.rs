@@ -1,7 +1,7 @@
 //! Rx: receives packets of one queue into a batch and decides when the batch is due.
 //!
 //! If a batch is no larger than a burst, the packets of each poll proceed at once. A larger batch gathers several bursts until it is full
-//! or its first packet has waited `flush_us`.
+//! or its first packet has waited `flush_us`. With batches in flight it also proceeds when the queue is empty.
 
 use super::Batch;
 use super::counters::{Counters, QueueCount};
@@ -13,6 +13,8 @@ pub(crate) struct RxLimits {
     pub(crate) burst: u16,
     pub(crate) batch: usize,
     pub(crate) flush_cycles: u64,
+    /// A batch is due when a poll finds the queue empty.
+    pub(crate) is_eager: bool,
     /// Drivers may round requests down to a multiple of this power of two: only multiples are requested; with less room a batch is full.
     pub(crate) multiple: u16,
 }
@@ -63,7 +65,8 @@ impl Rx {
         }
         let waited = || batch.stamps().first().map_or(0, |first| dpdk_ffi::tsc().saturating_sub(first.tsc));
         // After a full burst more packets are probably waiting: poll again before reading the clock.
-        came < usize::from(self.limits.burst) && waited() >= self.limits.flush_cycles
+        let is_idle = self.limits.is_eager && came == 0;
+        came < usize::from(self.limits.burst) && (is_idle || waited() >= self.limits.flush_cycles)
     }
 }
 

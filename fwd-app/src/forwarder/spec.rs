@@ -25,11 +25,13 @@ pub(crate) struct ForwardSpec {
 }
 
 impl ForwardSpec {
-    /// The topology: by default a pipeline for a GPU engine, run-to-completion for others.
+    /// Run-to-completion by default, with batches in flight for a GPU engine.
     pub(crate) fn topology(&self, engine: &EngineSpec) -> TopologyKind {
-        let suits =
-            || if engine.drives_gpu() { TopologyKind::Pipeline } else { TopologyKind::RunToCompletion };
-        self.topology.unwrap_or_else(suits)
+        match self.topology {
+            Some(TopologyKind::Pipeline) => TopologyKind::Pipeline,
+            _ if engine.drives_gpu() => TopologyKind::InFlight,
+            _ => TopologyKind::RunToCompletion,
+        }
     }
 
     pub(crate) fn settings(&self, vrf: &Vrf) -> Settings {

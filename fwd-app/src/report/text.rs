@@ -46,10 +46,10 @@ pub(crate) fn banner(forwarder: &Forwarder, settings: Settings, plan: &LcorePlan
     for (lcore, jobs) in &plan.lcores {
         let job = |job: &Job| match job {
             Job::Worker { inputs, tx } => format!("rx to tx of {} queues, TX queue {tx}", inputs.len()),
-            Job::Rx { input } => {
+            Job::Rx { input, .. } => {
                 format!("rx of port {} queue {}", plan.inputs[*input].port, plan.inputs[*input].queue)
             }
-            Job::Engine => "engine".to_owned(),
+            Job::Engine { .. } => "engine".to_owned(),
             Job::Tx { tx } => format!("tx by queue {tx}"),
         };
         lines.push(format!("lcore {lcore:<3}{}", jobs.iter().map(job).collect::<Vec<_>>().join(", ")));

@@ -21,6 +21,7 @@ use dpdk_ffi::simd::Level;
 use dpdk_ffi::{Burst, DpdkError, Eal, Port, QueueId};
 use fib::{EngineError, EngineReader, EngineWriter, Isa};
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 pub(crate) struct Parts<'a> {
@@ -111,8 +112,10 @@ impl Builder<'_> {
             for job in jobs {
                 stages.push(match job {
                     Job::Worker { inputs, tx } => Box::new(self.worker(inputs, *tx)?),
-                    Job::Rx { input } => Box::new(self.rx_stage(*input, &channels)?),
-                    Job::Engine => Box::new(self.engine_stage(&channels)?),
+                    Job::Rx { input, engine } => Box::new(self.rx_stage(*input, *engine, &channels)?),
+                    Job::Engine { engine, inputs, senders } => {
+                        Box::new(self.engine_stage(*engine, *inputs, senders, &channels)?)
+                    }
                     Job::Tx { tx } => Box::new(self.tx_stage(*tx, &channels)?),
                 });
             }
@@ -123,7 +126,7 @@ impl Builder<'_> {
             lcores.push((*lcore, stages));
         }
         let receivers =
-            channels.to_tx.iter().chain([&channels.to_engine]).map(|(_, receiver)| receiver.clone());
+            channels.to_tx.iter().chain(&channels.to_engine).map(|(_, receiver)| receiver.clone());
         let router = self.parts.punts.map(|punts| Arc::clone(&punts.published));
         self.published.extend(router.clone());
         let handle = Handle {
@@ -167,12 +170,12 @@ impl Builder<'_> {
         Ok(WorkerStage::new(inputs, path, Arc::clone(&self.control), swap))
     }
 
-    fn rx_stage(&mut self, input: usize, channels: &Channels) -> Result<RxStage, BuildError> {
+    fn rx_stage(&mut self, input: usize, engine: usize, channels: &Channels) -> Result<RxStage, BuildError> {
         Ok(RxStage {
             rx: self.rx(input)?,
             input,
             free: channels.homes[input].1.clone(),
-            to_engine: channels.to_engine.0.clone(),
+            to_engine: channels.to_engine[engine].0.clone(),
             control: Arc::clone(&self.control),
             published: self.publish(),
             counters: Counters::default(),
@@ -183,9 +186,15 @@ impl Builder<'_> {
         })
     }
 
-    fn engine_stage(&mut self, channels: &Channels) -> Result<EngineStage, BuildError> {
+    fn engine_stage(
+        &mut self,
+        engine: usize,
+        inputs: usize,
+        senders: &Range<u16>,
+        channels: &Channels,
+    ) -> Result<EngineStage, BuildError> {
         // Two slots per batch, one per family. A device engine is kept busy by the batches of all inputs, up to the limit of its streams.
-        let batches = (self.plan.inputs.len() * BATCHES_PER_INPUT).clamp(1, IN_FLIGHT_MAX);
+        let batches = (inputs * BATCHES_PER_INPUT).clamp(1, IN_FLIGHT_MAX);
         let slots = u16::try_from(batches * 2).unwrap_or(u16::MAX);
         let (readers, swap) = self.readers(slots)?;
         let counts = self.count_vrfs();
@@ -198,8 +207,8 @@ impl Builder<'_> {
             }
         };
         Ok(EngineStage {
-            from_rx: channels.to_engine.1.clone(),
-            to_tx: channels.to_tx.iter().map(|(sender, _)| sender.clone()).collect(),
+            from_rx: channels.to_engine[engine].1.clone(),
+            to_tx: senders.clone().map(|tx| channels.to_tx[usize::from(tx)].0.clone()).collect(),
             vrfs: readers.into_iter().zip(&self.parts.vrfs).zip(counts).map(tables).collect(),
             swap,
             watch: Arc::clone(&self.parts.watch),
@@ -311,8 +320,11 @@ type Channel = (Sender<Travelling>, Receiver<Travelling>);
 
 /// Dropped after building, so that a receiver sees the disconnect when the last sending stage has ended.
 struct Channels {
+    /// By input.
     homes: Vec<Channel>,
-    to_engine: Channel,
+    /// By engine stage.
+    to_engine: Vec<Channel>,
+    /// By TX queue.
     to_tx: Vec<Channel>,
 }
 
@@ -335,7 +347,7 @@ impl Channels {
         };
         Self {
             homes: (0..inputs).map(home).collect(),
-            to_engine: bounded(all),
+            to_engine: (0..plan.engine_stages()).map(|_| bounded(all)).collect(),
             to_tx: (0..plan.senders).map(|_| bounded(all)).collect(),
         }
     }

@@ -42,6 +42,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 pub(crate) enum TopologyKind {
     /// Every lcore takes the packets of its queues from RX to TX.
     RunToCompletion,
+    /// The same with several batches in the engine: each lcore has a pipeline of its own. For engines on a device.
+    InFlight,
     /// RX, engine and TX are separate stages, on separate lcores where possible.
     Pipeline,
 }
@@ -50,7 +52,7 @@ impl TopologyKind {
     /// The name on the command line and in reports.
     pub(crate) const fn name(self) -> &'static str {
         match self {
-            Self::RunToCompletion => "run-to-completion",
+            Self::RunToCompletion | Self::InFlight => "run-to-completion",
             Self::Pipeline => "pipeline",
         }
     }
@@ -87,7 +89,8 @@ impl Settings {
 
     pub(crate) fn limits(self, tsc_hz: u64) -> RxLimits {
         let flush_cycles = tsc_hz / 1_000_000 * u64::from(self.flush_us);
-        RxLimits { burst: self.rx_burst, batch: self.batch, flush_cycles, multiple: self.multiple }
+        let is_eager = self.topology == TopologyKind::InFlight;
+        RxLimits { burst: self.rx_burst, batch: self.batch, flush_cycles, is_eager, multiple: self.multiple }
     }
 }
 

@@ -3,6 +3,7 @@
 use super::TopologyKind;
 use super::queue_map::{QueueLcore, QueueMap, QueueMapError};
 use crate::error::ConfigError;
+use std::ops::Range;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Input {
@@ -15,11 +16,11 @@ pub(crate) struct Input {
 pub(crate) enum Job {
     /// Rx to tx for these inputs; sends through TX queue `tx` of every port.
     Worker { inputs: Vec<usize>, tx: u16 },
-    /// Receives from one input.
-    Rx { input: usize },
-    /// Looks up for all inputs.
-    Engine,
-    /// Sends through TX queue `tx` of every port, for the inputs whose index modulo the number of senders is `tx`.
+    /// Receives from one input for the engine stage of this number.
+    Rx { input: usize, engine: usize },
+    /// Looks up for a number of inputs. All batches of an input go to the same one of `senders`.
+    Engine { engine: usize, inputs: usize, senders: Range<u16> },
+    /// Sends through TX queue `tx` of every port.
     Tx { tx: u16 },
 }
 
@@ -94,10 +95,22 @@ impl LcorePlan {
         let of = |lcore: u32| -> Vec<usize> {
             (0..config.len()).filter(|i| u32::from(config[*i].lcore) == lcore).collect()
         };
+        let rx_jobs = |lcore: u32, engine: usize| -> Vec<_> {
+            of(lcore).into_iter().map(|input| Job::Rx { input, engine }).collect()
+        };
         match kind {
-            TopologyKind::RunToCompletion => {
-                let job = |(tx, lcore): (u16, &u32)| (*lcore, vec![Job::Worker { inputs: of(*lcore), tx }]);
-                let lcores: Vec<_> = (0..).zip(&rx_lcores).map(job).collect();
+            TopologyKind::RunToCompletion | TopologyKind::InFlight => {
+                let jobs = |(tx, lcore): (u16, &u32)| {
+                    if kind == TopologyKind::RunToCompletion {
+                        return (*lcore, vec![Job::Worker { inputs: of(*lcore), tx }]);
+                    }
+                    let engine = usize::from(tx);
+                    let mut jobs = rx_jobs(*lcore, engine);
+                    let senders = tx..tx.saturating_add(1);
+                    jobs.extend([Job::Engine { engine, inputs: jobs.len(), senders }, Job::Tx { tx }]);
+                    (*lcore, jobs)
+                };
+                let lcores: Vec<_> = (0..).zip(&rx_lcores).map(jobs).collect();
                 let senders = count(&lcores);
                 if senders > tx_queues_max {
                     return Err(PlanError::Senders { lcores: senders, limit: tx_queues_max });
@@ -105,12 +118,10 @@ impl LcorePlan {
                 Ok(Self { inputs, senders, lcores, map })
             }
             TopologyKind::Pipeline => {
-                let rx_jobs = |lcore: u32| of(lcore).into_iter().map(|input| Job::Rx { input }).collect();
-                let mut plan: Vec<(u32, Vec<Job>)> =
-                    rx_lcores.iter().map(|lcore| (*lcore, rx_jobs(*lcore))).collect();
+                let mut plan: Vec<_> = rx_lcores.iter().map(|lcore| (*lcore, rx_jobs(*lcore, 0))).collect();
                 let free = lcores.iter().copied().filter(|l| !rx_lcores.contains(l) && *l != main);
                 let free: Vec<u32> = free.take(usize::from(tx_queues_max) + 1).collect();
-                Ok(Self { inputs, senders: share(&mut plan, &free), lcores: plan, map })
+                Ok(Self { senders: share(&mut plan, inputs.len(), &free), inputs, lcores: plan, map })
             }
         }
     }
@@ -123,27 +134,34 @@ impl LcorePlan {
         count(&self.inputs.iter().filter(|input| input.port == port).collect::<Vec<_>>())
     }
 
+    pub(crate) fn engine_stages(&self) -> usize {
+        let jobs = self.lcores.iter().flat_map(|(_, jobs)| jobs);
+        jobs.filter(|job| matches!(job, Job::Engine { .. })).count()
+    }
+
+    /// Whether batches travel between stages.
     pub(crate) fn is_pipeline(&self) -> bool {
-        self.lcores.iter().any(|(_, jobs)| jobs.contains(&Job::Engine))
+        self.engine_stages() > 0
     }
 }
 
 /// Assigns the engine and the senders to the lcores that do not receive: the first looks up, the others send; a single one does both.
 /// Without such lcores, the last receiving lcore does everything. Returns the number of senders.
-fn share(plan: &mut Vec<(u32, Vec<Job>)>, free: &[u32]) -> u16 {
+fn share(plan: &mut Vec<(u32, Vec<Job>)>, inputs: usize, free: &[u32]) -> u16 {
+    let engine = |senders| Job::Engine { engine: 0, inputs, senders: 0..senders };
     match free {
         [] => {
             if let Some((_, jobs)) = plan.last_mut() {
-                jobs.extend([Job::Engine, Job::Tx { tx: 0 }]);
+                jobs.extend([engine(1), Job::Tx { tx: 0 }]);
             }
             1
         }
         [one] => {
-            plan.push((*one, vec![Job::Engine, Job::Tx { tx: 0 }]));
+            plan.push((*one, vec![engine(1), Job::Tx { tx: 0 }]));
             1
         }
-        [engine, senders @ ..] => {
-            plan.push((*engine, vec![Job::Engine]));
+        [first, senders @ ..] => {
+            plan.push((*first, vec![engine(count(senders))]));
             plan.extend((0..).zip(senders).map(|(tx, lcore)| (*lcore, vec![Job::Tx { tx }])));
             count(senders)
         }
@@ -184,7 +202,7 @@ fn check(config: &[QueueLcore], ports: usize, lcores: &[u32]) -> Result<(), Plan
 #[cfg(test)]
 mod tests {
     use super::*;
-    use TopologyKind::{Pipeline, RunToCompletion};
+    use TopologyKind::{InFlight, Pipeline, RunToCompletion};
 
     fn host(ports: usize, lcores: &[u32], main: u32) -> LcoreResources<'_> {
         LcoreResources { ports, tx_queues_max: 16, lcores, main }
@@ -200,8 +218,8 @@ mod tests {
         for (lcore, jobs) in &plan.lcores {
             let inputs = jobs.iter().flat_map(|job| match job {
                 Job::Worker { inputs, .. } => inputs.clone(),
-                Job::Rx { input } => vec![*input],
-                Job::Engine | Job::Tx { .. } => Vec::new(),
+                Job::Rx { input, .. } => vec![*input],
+                Job::Engine { .. } | Job::Tx { .. } => Vec::new(),
             });
             let lcore = u16::try_from(*lcore).unwrap();
             polled.extend(inputs.map(|i| plan.inputs[i]).map(|i| QueueLcore {
@@ -217,7 +235,7 @@ mod tests {
     #[test]
     fn the_map_that_is_shown_is_the_one_that_was_planned() {
         let wanted = config(&[(0, 0, 1), (1, 0, 2), (0, 1, 1)]);
-        for kind in [RunToCompletion, Pipeline] {
+        for kind in [RunToCompletion, InFlight, Pipeline] {
             for config in [Some(&wanted), None] {
                 let plan = LcorePlan::new(kind, config, host(2, &[0, 1, 2, 3], 0)).unwrap();
                 let mut shown = plan.map.tuples().to_vec();
@@ -241,6 +259,17 @@ mod tests {
     }
 
     #[test]
+    fn with_batches_in_flight_each_lcore_has_a_pipeline() {
+        let config = config(&[(0, 0, 1), (1, 0, 2), (0, 1, 1)]);
+        let plan = LcorePlan::new(InFlight, Some(&config), host(2, &[0, 1, 2, 3], 0)).unwrap();
+        let engine = |engine, inputs, senders| Job::Engine { engine, inputs, senders };
+        let first = [Job::Rx { input: 0, engine: 0 }, Job::Rx { input: 2, engine: 0 }, engine(0, 2, 0..1)];
+        let second = [Job::Rx { input: 1, engine: 1 }, engine(1, 1, 1..2), Job::Tx { tx: 1 }];
+        assert_eq!(plan.lcores[0].1, [&first[..], &[Job::Tx { tx: 0 }]].concat());
+        assert_eq!((plan.lcores[1].1.as_slice(), plan.senders, plan.engine_stages()), (&second[..], 2, 2));
+    }
+
+    #[test]
     fn without_a_config_ports_are_dealt() {
         let plan = LcorePlan::new(RunToCompletion, None, host(3, &[0, 1, 2], 0)).unwrap();
         let inputs: Vec<_> = plan.inputs.iter().map(|i| (i.port, i.queue)).collect();
@@ -252,15 +281,16 @@ mod tests {
 
     #[test]
     fn a_pipeline_takes_the_lcores_there_are() {
-        let rx = Job::Rx { input: 0 };
+        let rx = Job::Rx { input: 0, engine: 0 };
+        let engine = |senders| Job::Engine { engine: 0, inputs: 1, senders: 0..senders };
         let tx = |tx| Job::Tx { tx };
         let plan = |lcores: &[u32]| {
             LcorePlan::new(Pipeline, Some(&config(&[(0, 0, 1)])), host(1, lcores, 0)).unwrap()
         };
-        assert_eq!(plan(&[0, 1]).lcores, [(1, vec![rx.clone(), Job::Engine, tx(0)])]);
-        assert_eq!(plan(&[0, 1, 2]).lcores, [(1, vec![rx.clone()]), (2, vec![Job::Engine, tx(0)])]);
+        assert_eq!(plan(&[0, 1]).lcores, [(1, vec![rx.clone(), engine(1), tx(0)])]);
+        assert_eq!(plan(&[0, 1, 2]).lcores, [(1, vec![rx.clone()]), (2, vec![engine(1), tx(0)])]);
         let four = plan(&[0, 1, 2, 3, 4]);
-        let wanted = [(1, vec![rx]), (2, vec![Job::Engine]), (3, vec![tx(0)]), (4, vec![tx(1)])];
+        let wanted = [(1, vec![rx]), (2, vec![engine(2)]), (3, vec![tx(0)]), (4, vec![tx(1)])];
         assert_eq!((four.lcores.as_slice(), four.senders), (&wanted[..], 2));
     }
 
