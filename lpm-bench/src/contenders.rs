@@ -7,7 +7,7 @@ use crate::fault::Fault;
 use crate::peers::Peers;
 use crate::table::{EngineTable, Looker, Measurable};
 use crate::tables::RouteSet;
-use crate::threads::{CALLS_A_PART, Threads};
+use crate::threads::{CALLS_A_PART, Deal, Threads};
 use crate::wanted::{Contender, ENGINES, WantedContender};
 use fib::oracle::OracleEngine;
 use fib::{Details, EngineOptions, Family, Isa};
@@ -50,7 +50,8 @@ impl BuiltContender {
             return Ok(());
         }
         for (at, count) in counts.iter().enumerate() {
-            let threads = Box::new(Threads::new(*count, cpus, CALLS_A_PART, || self.table.looker())?);
+            let threads =
+                Box::new(Threads::new(*count, cpus, Deal::Calls(CALLS_A_PART), || self.table.looker())?);
             if at == 0 {
                 self.looker = threads;
             } else {

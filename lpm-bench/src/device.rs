@@ -9,7 +9,7 @@ use crate::clock::Clock;
 use crate::fault::Fault;
 use crate::keys::KeySet;
 use crate::table::{Applied, Fed, Looker, Measurable, calls};
-use crate::threads::each;
+use crate::threads::{Deal, Threads};
 use fib::{Details, EngineError, EngineReader, EngineWriter, NextHopId, Rib, Routes, SlotId};
 use std::hint::black_box;
 use std::ops::Range;
@@ -51,19 +51,21 @@ impl Measurable for DeviceTable {
     }
 
     fn looker(&mut self) -> Result<Box<dyn Looker>, Fault> {
-        let lane = || -> Result<DeviceReader, Fault> {
+        let lane = || -> Result<Box<dyn Looker>, Fault> {
             let reader = self.fed.reader(self.args.device_slots, self.args.device_batch)?;
             // A reader may have fewer and smaller slots than requested.
             let batch = self.args.device_batch.min(reader.batch_max()).max(1);
             let out = vec![NextHopId::NONE; if self.ask == Ask::Calls { batch } else { 0 }];
-            Ok(DeviceReader { batch, slots: reader.slots().max(1), reader, ask: self.ask, out })
+            let (engine, slots) = (self.fed.engine.clone(), reader.slots().max(1));
+            Ok(Box::new(DeviceReader { engine, batch, slots, reader, ask: self.ask, out }))
         };
-        let lanes = (0..self.args.device_threads).map(|_| lane()).collect::<Result<_, _>>()?;
-        Ok(Box::new(DeviceLooker { engine: self.fed.engine.clone(), lanes }))
+        let (threads, cpus) = (usize::from(self.args.device_threads), crate::cpus_allowed());
+        Ok(Box::new(Threads::new(threads, cpus, Deal::Shares, lane)?))
     }
 }
 
 struct DeviceReader {
+    engine: String,
     reader: Box<dyn EngineReader>,
     slots: u16,
     batch: usize,
@@ -72,10 +74,9 @@ struct DeviceReader {
 }
 
 impl DeviceReader {
-    /// Looks up the keys of `range` in this engine; `take` gets the answers of each part, in order.
+    /// Looks up the keys of `range`; `take` gets the answers of each part, in order.
     fn run(
         &mut self,
-        engine: &str,
         keys: &KeySet,
         range: Range<usize>,
         mut take: impl FnMut(&[NextHopId]),
@@ -88,7 +89,27 @@ impl DeviceReader {
                 self.reader.lookup(keys.keys(part), out).map(|()| take(out))
             }),
         };
-        done.map_err(|source| Fault::Engine { engine: engine.to_owned(), source })
+        done.map_err(|source| Fault::Engine { engine: self.engine.clone(), source })
+    }
+}
+
+impl Looker for DeviceReader {
+    fn sweep(&mut self, keys: &KeySet, range: Range<usize>, _call: usize) -> Result<(), Fault> {
+        self.run(keys, range, |answers| _ = black_box(answers))
+    }
+
+    fn answers(&mut self, keys: &KeySet, _call: usize) -> Result<Vec<u32>, Fault> {
+        let mut answers = Vec::with_capacity(keys.len());
+        self.run(keys, 0..keys.len(), |part| answers.extend(part.iter().map(|id| id.get())))?;
+        Ok(answers)
+    }
+
+    fn clock(&self) -> Clock {
+        Clock::Wall
+    }
+
+    fn grain(&self) -> usize {
+        self.batch * usize::from(self.slots)
     }
 }
 
@@ -125,47 +146,6 @@ pub(crate) fn in_flight(
 
 fn slot(number: usize, slots: usize) -> SlotId {
     SlotId(u16::try_from(number % slots).unwrap_or(0))
-}
-
-struct DeviceLooker {
-    engine: String,
-    lanes: Vec<DeviceReader>,
-}
-
-impl Looker for DeviceLooker {
-    fn sweep(&mut self, keys: &KeySet, range: Range<usize>, _call: usize) -> Result<(), Fault> {
-        let Self { engine, lanes } = self;
-        let sweep =
-            |lane: &mut DeviceReader, part| lane.run(engine, keys, part, |answers| _ = black_box(answers));
-        if let [lane] = &mut lanes[..] {
-            // On this thread, since spawning one takes as long as some hundred thousand lookups.
-            return sweep(lane, range);
-        }
-        let share = range.len().div_ceil(lanes.len().max(1)).max(1);
-        let shares: Vec<_> = calls(range, share).collect();
-        each(lanes, |at, lane| shares.get(at).map_or(Ok(()), |part| sweep(lane, part.clone()))).map(drop)
-    }
-
-    fn answers(&mut self, keys: &KeySet, _call: usize) -> Result<Vec<u32>, Fault> {
-        let mut answers = Vec::with_capacity(keys.len());
-        if let Some(lane) = self.lanes.first_mut() {
-            let take = |part: &[NextHopId]| answers.extend(part.iter().map(|id| id.get()));
-            lane.run(&self.engine, keys, 0..keys.len(), take)?;
-        }
-        Ok(answers)
-    }
-
-    fn clock(&self) -> Clock {
-        Clock::Wall
-    }
-
-    fn threads(&self) -> usize {
-        self.lanes.len()
-    }
-
-    fn grain(&self) -> usize {
-        self.lanes.iter().map(|lane| lane.batch * usize::from(lane.slots)).sum()
-    }
 }
 
 #[cfg(test)]

@@ -16,6 +16,15 @@ use std::time::Instant;
 pub(crate) const CALLS_A_PART: usize = 16;
 const SPINS_A_YIELD: u32 = 1 << 10;
 
+/// How threads share a sweep.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Deal {
+    /// A thread takes this many calls at once.
+    Calls(usize),
+    /// Each thread has an equal share, so that batches in flight are drained once.
+    Shares,
+}
+
 struct PinnedLooker {
     looker: Box<dyn Looker>,
     cpu: Option<usize>,
@@ -23,7 +32,7 @@ struct PinnedLooker {
 
 pub(crate) struct Threads {
     lanes: Vec<PinnedLooker>,
-    calls_a_part: usize,
+    deal: Deal,
 }
 
 struct ThreadRun {
@@ -40,23 +49,23 @@ struct SharedSweep {
 }
 
 impl Threads {
-    /// At least one thread, pinned to `cpus` in turn, or not pinned without CPUs. A thread takes `calls_a_part` calls at once.
+    /// At least one thread, pinned to `cpus` in turn, or not pinned without CPUs.
     pub(crate) fn new(
         count: usize,
         cpus: &[usize],
-        calls_a_part: usize,
+        deal: Deal,
         mut make: impl FnMut() -> Result<Box<dyn Looker>, Fault>,
     ) -> Result<Self, Fault> {
         let mut lane = |at: usize| -> Result<PinnedLooker, Fault> {
             let cpu = (!cpus.is_empty()).then(|| cpus[at % cpus.len()]);
             Ok(PinnedLooker { looker: make()?, cpu })
         };
-        Ok(Self { lanes: (0..count.max(1)).map(&mut lane).collect::<Result<_, _>>()?, calls_a_part })
+        Ok(Self { lanes: (0..count.max(1)).map(&mut lane).collect::<Result<_, _>>()?, deal })
     }
 }
 
 /// Runs each lane on a thread. Results, and the first error, are in the order of the lanes; a panic is [`Fault::Measurement`].
-pub(crate) fn each<L: Send, T: Send>(
+fn each<L: Send, T: Send>(
     lanes: &mut [L],
     work: impl Fn(usize, &mut L) -> Result<T, Fault> + Sync,
 ) -> Result<Vec<T>, Fault> {
@@ -96,7 +105,11 @@ impl Looker for Threads {
     }
 
     fn timed(&mut self, keys: &KeySet, range: Range<usize>, call: usize) -> Result<Sweep, Fault> {
-        let (all, part) = (self.lanes.len(), call.max(1) * self.calls_a_part);
+        let all = self.lanes.len();
+        let part = match self.deal {
+            Deal::Calls(calls) => call.max(1) * calls,
+            Deal::Shares => range.len().div_ceil(all).max(1),
+        };
         let deal = SharedSweep { next: range.start.into(), end: range.end, part, ready: AtomicUsize::new(0) };
         let stints = each(&mut self.lanes, |_, lane| {
             let pinned = crate::pin(lane.cpu);
@@ -163,7 +176,8 @@ mod tests {
             let mut table = oracle(&tables, family, 64);
             let wanted = table.looker().unwrap().answers(&keys, 64).unwrap();
             for count in [1, 2, 3, 7] {
-                let mut threads = Threads::new(count, &[], CALLS_A_PART, || table.looker()).unwrap();
+                let mut threads =
+                    Threads::new(count, &[], Deal::Calls(CALLS_A_PART), || table.looker()).unwrap();
                 assert_eq!(threads.answers(&keys, 64).unwrap(), wanted, "{count} threads");
                 assert_eq!((threads.threads(), threads.clock()), (count, Clock::Wall));
                 let sweep = threads.timed(&keys, 0..1000, 64).unwrap();
@@ -171,7 +185,7 @@ mod tests {
             }
             let few = KeySet::make(&Traffic::Table, family, &tables, 3, 1, false).unwrap();
             assert_eq!(
-                Threads::new(7, &[], CALLS_A_PART, || table.looker())
+                Threads::new(7, &[], Deal::Calls(CALLS_A_PART), || table.looker())
                     .unwrap()
                     .answers(&few, 64)
                     .unwrap()
@@ -186,7 +200,7 @@ mod tests {
         let tables = RouteSet::of_routes(&["10.0.0.0/8 1"]);
         let keys = KeySet::make(&Traffic::Table, Family::V4, &tables, 1000, 1, false).unwrap();
         let mut honest = oracle(&tables, Family::V4, 64);
-        let mut threads = Threads::new(3, &[], CALLS_A_PART, || honest.looker()).unwrap();
+        let mut threads = Threads::new(3, &[], Deal::Calls(CALLS_A_PART), || honest.looker()).unwrap();
         threads.lanes[2].looker = Liar(oracle(&tables, Family::V4, 64)).looker().unwrap();
         let answers = threads.answers(&keys, 64).unwrap();
         assert_eq!(answers.iter().filter(|answer| **answer != 1).count(), 1);
@@ -212,18 +226,22 @@ mod tests {
         let keys = KeySet::make(&Traffic::Table, Family::V4, &tables, 10_000, 1, false).unwrap();
         let allowed: Vec<_> = core_affinity::get_core_ids().unwrap().iter().map(|core| core.id).collect();
         let mut threads =
-            Threads::new(3, &allowed, CALLS_A_PART, || oracle(&tables, Family::V4, 64).looker()).unwrap();
+            Threads::new(3, &allowed, Deal::Calls(CALLS_A_PART), || oracle(&tables, Family::V4, 64).looker())
+                .unwrap();
         threads.lanes.iter_mut().for_each(|lane| lane.looker = Box::new(Scribe(&SWEPT)));
-        threads.sweep(&keys, 10..9_999, 64).unwrap();
-        let mut swept = SWEPT.lock().unwrap().clone();
-        assert!(swept.iter().all(|(_, cpus)| *cpus == 1), "each on a CPU of its own");
-        swept.sort_unstable_by_key(|(range, _)| range.start);
-        let mut next = 10;
-        for (range, _) in swept {
-            assert!(range.start == next && range.len() <= 64 * CALLS_A_PART);
-            next = range.end;
+        for (deal, part) in [(Deal::Calls(CALLS_A_PART), 64 * CALLS_A_PART), (Deal::Shares, 3_330)] {
+            threads.deal = deal;
+            threads.sweep(&keys, 10..9_999, 64).unwrap();
+            let mut swept = std::mem::take(&mut *SWEPT.lock().unwrap());
+            assert!(swept.iter().all(|(_, cpus)| *cpus == 1), "each on a CPU of its own");
+            swept.sort_unstable_by_key(|(range, _)| range.start);
+            let mut next = 10;
+            for (range, _) in swept {
+                assert!(range.start == next && range.len() <= part);
+                next = range.end;
+            }
+            assert_eq!(next, 9_999);
         }
-        assert_eq!(next, 9_999);
         threads.lanes[1].cpu = Some(1000);
         assert!(matches!(threads.sweep(&keys, 0..100, 64), Err(Fault::Pin { cpu: 1000, .. })));
     }

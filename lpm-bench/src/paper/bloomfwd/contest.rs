@@ -8,7 +8,7 @@ use crate::paper::bench::{
     Bench, Family, Fault, Fed, Figure, Isa, KeySet, Result, RouteSet, Spread, Stream, Value, json, with,
 };
 use crate::table::Looker;
-use crate::threads::Threads;
+use crate::threads::{Deal, Threads};
 use crate::wanted::ENGINES;
 use fib::{Details, EngineOptions, EngineWriter};
 use lpm_phi::bloom;
@@ -217,7 +217,7 @@ pub(super) fn run_counts(
     let mut all = Vec::new();
     for one in &*built {
         let contestant = |count: &usize| {
-            let threads = Threads::new(*count, cpus, 1, || one.table.looker(CALL))?;
+            let threads = Threads::new(*count, cpus, Deal::Calls(1), || one.table.looker(CALL))?;
             Ok(Contestant { threads, at: 0, mlps: Vec::new(), on_cpu: Vec::new() })
         };
         let mut contestants = counts.iter().map(contestant).collect::<Result<Vec<_>>>()?;
