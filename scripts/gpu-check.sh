@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Every check that needs a real GPU, on a host with nothing but the NVIDIA driver: no network, no Rust, no DPDK. In four parts, each a call
-# of less than 9 minutes, for hosts that are available for minutes.
+# Every check that needs a real GPU, on a host with nothing but the NVIDIA driver: no network, no Rust, no DPDK. In three parts, of calls of
+# less than 6 minutes, for hosts that are available for minutes.
 #
 #   scripts/gpu-check.sh --pack DIR             here: build, strip and gather binaries, tests and tables in DIR (60 MB at most)
 #   scripts/gpu-check.sh --run PART DIR OUT     there: run a part, results into the folder OUT
@@ -9,11 +9,10 @@
 #   tests       every GPU test on the real driver; readers during updates and rebuilds in every mode, persistent kernels too;
 #               some tests under compute-sanitizer, where that works
 #   rates       the limits of the GPU; lookups and updates of all engines
-#   figures-1   figures of the GAMT paper that need the GPU: kernels, batches, throughput
-#   figures-2   the others: latency, streams, lookups under updates
+#   figures     figures of the papers that need the GPU, in full, the most important first
 #
 #   --mock         with --run: a small run over the mock driver, to test this script; needs no GPU
-#   --seconds N    with --run: the time limit of the call (520)
+#   --seconds N    with --run: the time limit of the call (340)
 #   --only A,B     with --run: only these steps of the part, as --list names them
 #   --profile P    with --pack: the profile of cargo to build with (release)
 #
@@ -25,7 +24,7 @@
 #
 #   summary.json     the result of each step             lookup-*.json  lookups of all engines, GPU and CPU
 #   tests/NAME.txt   the output of a test binary         update-*.json  updates, and concurrent lookups
-#   ceilings.json    the limits of the GPU               paper/         the figures: NAME.json and NAME.svg
+#   ceilings.json    the limits of the GPU               paper/         the figures: SERIES/NAME.json and NAME.svg
 #   concurrent.json  1, 4, 8 and more readers during updates and rebuilds, in every mode: every answer checked, time of submit
 #   direct.json      the same for gale and sail-gpu      log.txt        the output of the measurements
 #
@@ -35,10 +34,10 @@
 
 set -uo pipefail
 
-SECONDS_MAX=520
+SECONDS_MAX=340
 PACK_BYTES_MAX=$((60 * 1024 * 1024))
 
-PARTS=(tests rates figures-1 figures-2)
+PARTS=(tests rates figures)
 ENGINES=gamt,gale,sail-gpu,mamt,bloom
 # Test binaries of lpm-gpu, the most important first, each with its minimum and maximum seconds.
 TESTS=(cu:10:60 kernels:20:120 conformance:60:300 pipeline:30:180 residents:10:60 stream:20:120 memory:10:60 stall:10:60 probe:10:60 lpm_gpu:10:120
@@ -46,8 +45,9 @@ TESTS=(cu:10:60 kernels:20:120 conformance:60:300 pipeline:30:180 residents:10:6
 # With the mock driver, parts of test names: one test of each kind, since all take minutes.
 FILTERS_MOCK=(gamt::boundaries an_engine_error figures_say a_wrong_answer words_are_filled details_name driver_lacks)
 FILTERS_SANITIZER=(gamt::batches gale::batches gale_one_stage::batches sail_gpu_paper::batches)
-FIGURES_1=(kernels blocks fig09 fig10 fig12)
-FIGURES_2=(fig18 fig17 fig16 fig15 fig11 fig08)
+# SERIES/FIGURE
+FIGURES=(gamt/fig16 gamt/fig10 gamt/fig18 gamt/fig09 poster/table1 sail/rates gamt/fig11 gamt/fig12 gamt/fig15 gamt/kernels gamt/blocks
+  gamt/fig17 gamt/fig08)
 
 usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "$0"; }
 note() { printf '%s\n' "$*"; }
@@ -73,9 +73,9 @@ check_names() {
     grep -qF -- "$filter" "$listed" || die "the filter '$filter' matches no test"
   done
   rm -f "$listed"
-  known=$("$dir/bin/lpm-bench" paper gamt --out "$dir" --figures none-of-them 2>&1)
-  for figure in "${FIGURES_1[@]}" "${FIGURES_2[@]}"; do
-    [[ "$known" =~ [\ ,]"$figure"(,|$) ]] || die "lpm-bench knows no figure '$figure': $known"
+  for figure in "${FIGURES[@]}"; do
+    known=$("$dir/bin/lpm-bench" paper "${figure%/*}" --out "$dir" --figures none-of-them 2>&1)
+    [[ "$known" =~ [\ ,]"${figure#*/}"(,|$) ]] || die "lpm-bench knows no figure '$figure': $known"
   done
 }
 
@@ -249,11 +249,13 @@ part_rates() {
   done
 }
 
-figures() {
-  local figure
-  mkdir -p "$out/paper"
-  for figure in "$@"; do
-    step "$figure" 45 300 "$out/log.txt" "${with_driver[@]}" "$dir/bin/lpm-bench" paper gamt "${paper[@]}" --figures "$figure" --out "$out/paper"
+part_figures() {
+  local figure series
+  for figure in "${FIGURES[@]}"; do
+    series=${figure%/*}
+    mkdir -p "$out/paper/$series"
+    step "$figure" 45 300 "$out/log.txt" "${with_driver[@]}" "$dir/bin/lpm-bench" paper "$series" "${paper[@]}" --figures "${figure#*/}" \
+      --out "$out/paper/$series"
   done
 }
 
@@ -287,7 +289,7 @@ prepare() {
   sizes=(--keys 16M --device-batch 1M --device-slots 4 --device-threads $((threads > 8 ? 8 : threads)))
   wide=(--rounds 5)
   beside=(--seconds 1 --rates "1k,100k" --delta 64)
-  paper=(--quick --keys 16M)
+  paper=(--keys 16M)
   crowd=(--seconds 1.5) many=1,4,8,14
 }
 
@@ -295,8 +297,7 @@ steps() {
   case "$part" in
     tests) part_tests ;;
     rates) part_rates ;;
-    figures-1) figures "${FIGURES_1[@]}" ;;
-    figures-2) figures "${FIGURES_2[@]}" ;;
+    figures) part_figures ;;
   esac
 }
 
