@@ -170,12 +170,14 @@ fn under_updates(bench: &Bench, figure: &mut Figure, subjects: &[FigureEngine], 
         let mut player = Player::new(&deltas);
         let batch = BATCH.min(bench.args.keys());
         let mut group = ReaderGroup::new(bench, &fed, (batch, in_flight(batch, IN_FLIGHT)), None)?;
-        for rate in rates {
+        'rates: for rate in rates {
             let (mut lookups, mut updates_per_s) = (Vec::new(), Vec::new());
             for round in 0..bench.args.rounds() {
                 let load = group.load(bench, keys.of_round(round));
-                let (driven, applied_per_s) =
-                    drive_with_updates(&mut fed, &mut group.readers, load, (&mut player, *rate))?;
+                let driven = drive_with_updates(&mut fed, &mut group.readers, load, (&mut player, *rate));
+                let Some((driven, applied_per_s)) = subject.unless_refused(figure, set, driven)? else {
+                    break 'rates;
+                };
                 lookups.push(driven);
                 updates_per_s.push(applied_per_s);
             }

@@ -98,7 +98,18 @@ impl FigureEngine {
 
     /// The same with its own parameters. A table that its form cannot hold is a row of the figure, and no line.
     pub(super) fn filled(self, bench: &Bench, figure: &mut Figure, set: &DataSet) -> Result<Option<Fed>> {
-        match self.with_parameters(bench, figure, set, self.parameters()) {
+        let fed = self.with_parameters(bench, figure, set, self.parameters());
+        self.unless_refused(figure, set, fed)
+    }
+
+    /// Records as a row of the figure that the paper's form has no room for a table or an update.
+    pub(super) fn unless_refused<T>(
+        self,
+        figure: &mut Figure,
+        set: &DataSet,
+        result: Result<T>,
+    ) -> Result<Option<T>> {
+        match result {
             Err(Fault::Engine { source: source @ EngineError::Full { .. }, .. }) if self.is_papers => {
                 figure.rows.push(json!({"data": set.name, "line": self.name, "refused": source.to_string()}));
                 Ok(None)
