@@ -97,7 +97,6 @@ macro_rules! modes {
 }
 
 modes! {
-    graphs: "graph";
     mapped_memory: "mapped";
     persistent_kernels: "persistent";
 }

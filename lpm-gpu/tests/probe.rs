@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use fib::EngineError;
-use lpm_gpu::cu::{Device, ask_for_connections, probe, testing};
+use lpm_gpu::cu::{Device, prepare_environment, probe, testing};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -95,6 +95,27 @@ fn what_a_driver_lacks_is_told() {
             "11080",
             "engine gamt needs GPU: the driver is for CUDA 11.8, CUDA 12.0 or later is needed",
         ),
+        // The call at index 1 is cuInit.
+        (
+            "MOCKCUDA_FAIL_AT",
+            "1:46",
+            "engine gamt needs GPU: the device is in use by a process with exclusive access, or was lost (cuInit: 46)",
+        ),
+        (
+            "MOCKCUDA_FAIL_AT",
+            "1:802",
+            "engine gamt needs GPU: the system is not ready: the driver or NVIDIA's fabric manager has not started (cuInit: 802)",
+        ),
+        (
+            "MOCKCUDA_FAIL_AT",
+            "1:803",
+            "engine gamt needs GPU: the driver's library and its kernel module are of different versions (cuInit: 803)",
+        ),
+        (
+            "MOCKCUDA_FAIL_AT",
+            "1:804",
+            "engine gamt needs GPU: the device does not support the driver's library of forward compatibility (cuInit: 804)",
+        ),
         ("MOCKCUDA_DRIVER_VERSION", "12040", "CUDA 12.4 with 1 devices, mockcuda interpreter"),
     ] {
         let answer = probed(&[("PROBE_DRIVER", "mock"), (switch, value)]);
@@ -130,7 +151,7 @@ fn failing_child() {
 #[test]
 #[ignore = "run by another test, in a child process"]
 fn connections_child() {
-    ask_for_connections();
+    prepare_environment();
     println!("{MARK}{}", std::env::var(CONNECTIONS).unwrap_or_else(|_| "unset".to_owned()));
 }
 

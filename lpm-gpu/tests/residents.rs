@@ -116,7 +116,7 @@ fn blocks_of_all_readers_fit_the_device_at_once_or_the_reader_is_refused() {
 fn blocks_have_no_more_threads_than_registers_allow() {
     let Some((_one, mock)) = testing::exclusive_mock() else { return };
     mock.set_threads_block_max(512);
-    for mode in ["copy", "graph", "mapped", "persistent"] {
+    for mode in ["copy", "mapped", "persistent"] {
         match engine("gamt", &[("mode", mode), ("threads", "1024")]).err() {
             Some(EngineError::Parameter { parameter: "threads", value, .. }) => assert_eq!(value, "1024"),
             other => panic!("{mode}: {other:?}"),
@@ -275,9 +275,7 @@ fn a_table_that_is_built_anew_goes_up_beside_the_one_in_service() {
 fn an_engine_runs_on_the_device_it_is_told() {
     let Some((_one, mock)) = testing::exclusive_mock() else { return };
     mock.set_devices(2);
-    for (name, mode) in
-        [("gamt", "copy"), ("gamt", "graph"), ("gamt", "mapped"), ("gamt", "persistent"), ("gale", "copy")]
-    {
+    for (name, mode) in [("gamt", "copy"), ("gamt", "mapped"), ("gamt", "persistent"), ("gale", "copy")] {
         match engine(name, &[("device", "2")]).err() {
             Some(EngineError::NoDevice { reason, .. }) => {
                 assert_eq!(reason, "there is no device 2, the driver sees 2")

@@ -31,7 +31,7 @@ fn stalls(reader: &mut dyn EngineReader, keys: Keys<'_>) -> Duration {
 #[test]
 fn a_lookup_waits_as_long_as_the_user_says_and_the_next_ones_do_not_wait_again() {
     let Some((_one, mock)) = testing::exclusive_mock() else { return };
-    for mode in ["copy", "graph", "mapped", "persistent"] {
+    for mode in ["copy", "mapped", "persistent"] {
         let mut dice = Seeded::new(0, 5);
         let mut rib = random_rib(300, &mut dice);
         let mut writer = engine(mode, 200_000);

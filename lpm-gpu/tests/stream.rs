@@ -149,7 +149,7 @@ fn the_real_stream_is_followed_while_lookups_run() {
     let plan = StreamPlan { first, deltas, v4, v6 };
     for (name, parameters) in [
         ("gamt", &[][..]),
-        ("gamt", &[("layout", "paper"), ("next-hops", "apart"), ("mode", "graph")][..]),
+        ("gamt", &[("layout", "paper"), ("next-hops", "apart"), ("mode", "persistent")][..]),
         ("gale", &[][..]),
         ("sail-gpu", &[("mode", "mapped")][..]),
     ] {

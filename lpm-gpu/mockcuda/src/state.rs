@@ -6,7 +6,7 @@ use crate::error::{
 };
 use crate::memory::{self, MockMemory};
 use crate::ptx::code::PtxKernel;
-use crate::stream::{Fate, MockEvent, MockStream, Operation, lock};
+use crate::stream::{Fate, MockEvent, MockStream, lock};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -23,17 +23,12 @@ pub(crate) struct Context {
     pub(crate) streams_most: AtomicUsize,
 }
 
-/// Nodes of a graph by handle, in order of execution.
-pub(crate) type Nodes = Mutex<Vec<(u64, Operation)>>;
-
 #[derive(Clone, Debug)]
 pub(crate) enum Object {
     Module(Arc<Vec<(String, u64)>>),
     Function(Arc<PtxKernel>),
     Stream(Arc<MockStream>),
     MockEvent(Arc<MockEvent>),
-    Graph(Arc<Nodes>),
-    Exec(Arc<Nodes>),
 }
 
 #[derive(Debug, Default)]
@@ -72,8 +67,6 @@ impl MockDriver {
         module: Module(Vec<(String, u64)>);
         function: Function(PtxKernel);
         event: MockEvent(MockEvent);
-        graph: Graph(Nodes);
-        exec: Exec(Nodes);
         any_stream: Stream(MockStream);
     }
 

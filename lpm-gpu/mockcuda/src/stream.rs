@@ -77,7 +77,6 @@ pub(crate) enum Operation {
     Fill(u64, usize, u32),
     Record(Arc<OnceLock<Instant>>),
     Free(u64),
-    Graph(Arc<Vec<Operation>>),
 }
 
 #[derive(Debug, Default)]
@@ -262,7 +261,7 @@ impl StreamWorker {
             return;
         }
         // A free changes only the driver's bookkeeping; it is not an operation of the device.
-        if !matches!(operation, Operation::Graph(_) | Operation::Free(_))
+        if !matches!(operation, Operation::Free(_))
             && let Some(code) = control().operation()
         {
             self.stream.fate.end(code, &format!("injected fault: an operation fails with {code}"));
@@ -283,12 +282,6 @@ impl StreamWorker {
                 } else {
                     Err(ILLEGAL_ADDRESS)
                 }
-            }
-            Operation::Graph(nodes) => {
-                for node in nodes.iter() {
-                    self.run(node);
-                }
-                Ok(())
             }
         };
         if let Err(code) = outcome {

@@ -28,9 +28,7 @@ fn opened_by_its_path_it_is_libcuda() {
         assert!(!opened.is_null(), "{} cannot be opened", library().display());
         let found = libc::dlopen(c"libcuda.so".as_ptr(), libc::RTLD_NOW);
         assert_eq!(found, opened);
-        for name in
-            [c"cuInit", c"cuLaunchKernel", c"cuGraphAddKernelNode_v2", c"mockcuda_calls", c"cuGetErrorName"]
-        {
+        for name in [c"cuInit", c"cuLaunchKernel", c"mockcuda_calls", c"cuGetErrorName"] {
             assert!(!libc::dlsym(found, name.as_ptr()).is_null(), "{name:?}");
         }
         assert!(libc::dlsym(found, c"cuMemcpy".as_ptr()).is_null(), "functions outside the mock are missing");
@@ -50,7 +48,7 @@ fn what_is_served_is_what_the_engines_call() {
     let mut called = names(called.split_once("\nfunctions! {").unwrap().1, "");
     // Tests call it by name to reset the device after a failed test.
     called.insert("cuDevicePrimaryCtxReset_v2".to_owned());
-    let files = ["device", "graphs", "memory", "module", "streams"];
+    let files = ["device", "memory", "module", "streams"];
     let served: BTreeSet<String> =
         files.into_iter().flat_map(|file| names(&read(&format!("src/api/{file}.rs")), "fn ")).collect();
     assert_eq!(served, called);

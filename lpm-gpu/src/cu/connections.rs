@@ -12,12 +12,15 @@ const MOST: usize = 32;
 /// The driver's connections; 0 before its initialisation.
 static CONNECTIONS: AtomicUsize = AtomicUsize::new(0);
 
-/// Sets `CUDA_DEVICE_MAX_CONNECTIONS` to 32 unless it is set. Call it first in `main`: it does nothing once other threads run.
-pub fn ask_for_connections() {
-    if std::env::var_os(VARIABLE).is_none() && is_single_threaded() {
-        // SAFETY: the process has only this thread, so nothing else reads or writes the environment, and no thread can start
-        // before the call returns.
-        unsafe { std::env::set_var(VARIABLE, MOST.to_string()) };
+/// Sets `CUDA_DEVICE_MAX_CONNECTIONS` to 32, and `CUDA_MODULE_LOADING` to `EAGER`, unless they are set: a kernel that is loaded at its
+/// first launch may wait for persistent kernels. Call it first in `main`: it does nothing once other threads run.
+pub fn prepare_environment() {
+    for (variable, value) in [(VARIABLE, MOST.to_string()), ("CUDA_MODULE_LOADING", "EAGER".to_owned())] {
+        if std::env::var_os(variable).is_none() && is_single_threaded() {
+            // SAFETY: the process has only this thread, so nothing else reads or writes the environment, and no thread can start
+            // before the call returns.
+            unsafe { std::env::set_var(variable, value) };
+        }
     }
 }
 
@@ -27,7 +30,7 @@ fn is_single_threaded() -> bool {
 
 /// Sets and notes the variable. Must precede the driver's initialisation.
 pub(super) fn settle() {
-    ask_for_connections();
+    prepare_environment();
     let connections = parse(std::env::var(VARIABLE).ok().as_deref());
     // The driver reads the variable once a process.
     let _known = CONNECTIONS.compare_exchange(0, connections, Ordering::Relaxed, Ordering::Relaxed);

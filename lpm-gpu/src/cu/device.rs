@@ -179,10 +179,6 @@ impl Device {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    pub(super) fn context(&self) -> sys::CUcontext {
-        self.0.raw.0
-    }
-
     #[inline]
     pub(super) fn bind(&self, call: &'static str) -> Result<&'static Driver, GpuError> {
         let context = &*self.0;

@@ -5,12 +5,11 @@
 use super::connections;
 use super::error::{GpuError, ends_context};
 use cudarc::driver::sys;
-use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
 pub(super) const SUCCESS: u32 = 0;
 pub(super) const OUT_OF_MEMORY: u32 = 2;
-pub(super) const NO_DEVICE: u32 = 100;
 pub(super) const NOT_READY: u32 = 600;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -96,17 +95,6 @@ functions! {
     cuOccupancyMaxActiveBlocksPerMultiprocessor(*mut c_int, sys::CUfunction, c_int, usize);
     cuLaunchKernel(sys::CUfunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, sys::CUstream, *mut *mut c_void,
         *mut *mut c_void);
-    cuGraphCreate(*mut sys::CUgraph, c_uint);
-    cuGraphAddMemcpyNode(*mut sys::CUgraphNode, sys::CUgraph, *const sys::CUgraphNode, usize, *const sys::CUDA_MEMCPY3D,
-        sys::CUcontext);
-    cuGraphAddKernelNode_v2(*mut sys::CUgraphNode, sys::CUgraph, *const sys::CUgraphNode, usize,
-        *const sys::CUDA_KERNEL_NODE_PARAMS);
-    cuGraphInstantiateWithFlags(*mut sys::CUgraphExec, sys::CUgraph, c_ulonglong);
-    cuGraphExecMemcpyNodeSetParams(sys::CUgraphExec, sys::CUgraphNode, *const sys::CUDA_MEMCPY3D, sys::CUcontext);
-    cuGraphExecKernelNodeSetParams_v2(sys::CUgraphExec, sys::CUgraphNode, *const sys::CUDA_KERNEL_NODE_PARAMS);
-    cuGraphLaunch(sys::CUgraphExec, sys::CUstream);
-    cuGraphExecDestroy(sys::CUgraphExec);
-    cuGraphDestroy(sys::CUgraph);
 }
 
 impl Driver {

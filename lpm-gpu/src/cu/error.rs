@@ -13,7 +13,7 @@ impl fmt::Display for DriverVersion {
     }
 }
 
-/// The oldest supported driver: CUDA 12.0 (R525), the first with the `_v2` parameters of the graph calls.
+/// The oldest supported driver: CUDA 12.0 (R525). Older ones have not been tried.
 pub const DRIVER_MIN: DriverVersion = DriverVersion(12_000);
 
 /// A failed use of the GPU.
@@ -46,6 +46,14 @@ pub enum GpuError {
         wanted: u32,
         /// The number of devices.
         count: u32,
+    },
+    /// The driver is there, and cannot use its devices.
+    #[error("{reason} (cuInit: {code})")]
+    NotReady {
+        /// The return value of `cuInit` or `cuDeviceGetCount`.
+        code: u32,
+        /// What it says about the host.
+        reason: &'static str,
     },
     /// The device is older than the kernels require.
     #[error("the device has compute capability {}.{}, {}.{} or later is needed", .have.0, .have.1, .want.0, .want.1)]
@@ -187,6 +195,7 @@ impl GpuError {
                 | Self::MissingSymbol { .. }
                 | Self::DriverTooOld { .. }
                 | Self::NoDevice { .. }
+                | Self::NotReady { .. }
                 | Self::DeviceTooOld { .. }
         )
     }
@@ -205,6 +214,19 @@ impl GpuError {
             _ => EngineError::Device { engine, reason, lost: self.is_lost() },
         }
     }
+}
+
+/// The meaning of an initialisation's `code`, if it says that no device can be used (`CUresult` in the driver API's documentation).
+pub(super) fn absence(code: u32) -> Option<GpuError> {
+    let reason = match code {
+        100 => return Some(GpuError::NoDevice { wanted: 0, count: 0 }),
+        46 => "the device is in use by a process with exclusive access, or was lost",
+        802 => "the system is not ready: the driver or NVIDIA's fabric manager has not started",
+        803 => "the driver's library and its kernel module are of different versions",
+        804 => "the device does not support the driver's library of forward compatibility",
+        _ => return None,
+    };
+    Some(GpuError::NotReady { code, reason })
 }
 
 fn no_device(wanted: u32, count: u32) -> String {

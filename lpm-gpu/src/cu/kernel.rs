@@ -93,10 +93,6 @@ impl Kernel {
         self.0.loaded.raw.0
     }
 
-    pub(super) fn is(&self, other: &Self) -> bool {
-        self.0.loaded.raw == other.0.loaded.raw
-    }
-
     /// Checks that a block may have `threads` threads: registers limit them on some devices.
     ///
     /// # Errors
@@ -206,11 +202,6 @@ impl<'a> Arg<'a> {
     #[inline]
     pub fn shared<T: Element>(memory: &'a Shared<T>) -> Self {
         Self(ArgValue::Memory(memory.device(), memory.address()))
-    }
-
-    /// Memory of `device` at `address`, whose lifetime the caller ensures.
-    pub(super) const fn address(device: &'a Device, address: sys::CUdeviceptr) -> Self {
-        Self(ArgValue::Memory(device, address))
     }
 
     pub(super) const fn memory(&self) -> Option<u64> {

@@ -7,7 +7,6 @@
 //! | page-locked host memory | [`Pinned`] (host and device in turn), [`Shared`] (both at once, by atomics) | a [`Device`] |
 //! | ordered work | [`Stream`], [`Event`] | a [`Device`] |
 //! | code and its launch | [`Module`], [`Kernel`], [`Shape`], [`Arg`] | a [`Device`] |
-//! | a batch by one call | [`BatchGraph`] | a [`Device`] |
 //! | a persistent kernel, and its room on the device | [`Resident`], [`ResidentRoom`] | a [`Stream`], a [`Device`] |
 //!
 //! Four rules make it sound:
@@ -24,7 +23,6 @@
 //! and drops are silent. Kernels are trusted like this crate's Rust code: tests over `mockcuda`, which checks every access,
 //! show that a kernel stays within its arrays for its count.
 
-mod batch_graph;
 mod connections;
 mod device;
 mod driver;
@@ -44,8 +42,7 @@ mod stream;
 #[cfg(feature = "testing")]
 pub mod testing;
 
-pub use batch_graph::BatchGraph;
-pub use connections::ask_for_connections;
+pub use connections::prepare_environment;
 pub use device::{Device, Facts};
 pub use error::{DRIVER_MIN, DriverVersion, GpuError};
 pub use kernel::{Arg, Kernel, Module, Shape};

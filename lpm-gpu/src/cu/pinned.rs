@@ -112,10 +112,6 @@ impl<T: Plain> Pinned<T> {
         Ok(self.host.0.wrapping_add(range.start))
     }
 
-    pub(super) const fn host_address(&self) -> *mut T {
-        self.host.0
-    }
-
     #[inline]
     pub(super) fn mapped(&mut self) -> (&Device, sys::CUdeviceptr, &mut Uses) {
         (&self.device, self.memory.mapped, &mut self.uses)

@@ -1,7 +1,7 @@
 //! Looks for a usable GPU. Returns a typed error on any host, and never panics.
 
-use super::driver::{Driver, NO_DEVICE, call, driver};
-use super::error::{DRIVER_MIN, DriverVersion, GpuError};
+use super::driver::{Driver, call, driver};
+use super::error::{DRIVER_MIN, DriverVersion, GpuError, absence};
 
 /// Result of [`probe`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,8 +15,8 @@ pub struct Probe {
 /// Loads the driver, initialises it, and counts its devices.
 ///
 /// # Errors
-/// In this order: [`GpuError::NoDriver`], [`GpuError::MissingSymbol`], [`GpuError::DriverTooOld`], [`GpuError::NoDevice`],
-/// [`GpuError::Call`].
+/// In this order: [`GpuError::NoDriver`], [`GpuError::MissingSymbol`], [`GpuError::DriverTooOld`], [`GpuError::NoDevice`] or
+/// [`GpuError::NotReady`], [`GpuError::Call`].
 pub fn probe() -> Result<Probe, GpuError> {
     init().map(|(_, found)| found)
 }
@@ -31,7 +31,7 @@ pub(super) fn init() -> Result<(&'static Driver, Probe), GpuError> {
         return Err(GpuError::DriverTooOld { have: version, want: DRIVER_MIN });
     }
     let absent = |error| match error {
-        GpuError::Call { code: NO_DEVICE, .. } => GpuError::NoDevice { wanted: 0, count: 0 },
+        GpuError::Call { code, .. } => absence(code).unwrap_or(error),
         other => other,
     };
     // SAFETY: flags must be 0; allowed any number of times, from any thread.

@@ -8,8 +8,8 @@ use super::room::{Admitted, MULTIPROCESSOR};
 use super::stream::Stream;
 use std::time::Duration;
 
-/// Time for a dropped kernel to stop; then the device is given up.
-const STOP_LIMIT: Duration = Duration::from_secs(2);
+/// Time for a dropped kernel to stop; then the device is given up. Devices have stalled for 2.5 s without a fault.
+const STOP_LIMIT: Duration = Duration::from_secs(30);
 
 /// A running persistent kernel with its own stream. Its arguments, and all page-locked memory, are freed only after its end,
 /// since the driver would wait for it. Its memory must be usable by host and device at once ([`Shared`](super::Shared)), or

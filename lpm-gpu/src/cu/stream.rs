@@ -278,10 +278,6 @@ impl Stream {
         poll(&device, "a stream", limit, || self.is_finished())
     }
 
-    pub(super) fn raw(&self) -> sys::CUstream {
-        self.raw.0
-    }
-
     /// The next work number. It counts even if enqueueing fails, because the call may have succeeded in part.
     #[inline]
     pub(super) fn next(&mut self) -> u64 {

@@ -5,15 +5,11 @@ use super::gpu::{DeviceKey, LaunchPlan};
 use super::params::Mode;
 use super::residence::Row;
 use super::tables::DeviceTable;
-use crate::cu::{
-    Arg, BatchGraph, Device, DeviceBuffer, DeviceWords, Event, GpuError, HostSide, Pinned, Stream,
-};
+use crate::cu::{Arg, Device, DeviceBuffer, DeviceWords, Event, GpuError, HostSide, Pinned, Stream};
 
 pub(super) enum BatchLane<K: DeviceKey> {
     /// [`Mode::Copy`].
     Copy { keys: Pinned<K>, raw: Pinned<u32>, device_keys: DeviceBuffer<K>, device_raw: DeviceWords },
-    /// [`Mode::Graph`].
-    Graph(Box<BatchGraph<K>>),
     /// [`Mode::Mapped`]. Keys are write-combined: the device reads them across the bus once, in order.
     Mapped { keys: Pinned<K>, raw: Pinned<u32> },
     /// [`Mode::Persistent`].
@@ -31,7 +27,6 @@ impl<K: DeviceKey> BatchLane<K> {
         let pinned_keys = || Pinned::new(device, batch_max, HostSide::Writes);
         let pinned_raw = || Pinned::new(device, batch_max, HostSide::Reads);
         Ok(match (plan.mode, row) {
-            (Mode::Graph, _) => Self::Graph(Box::new(BatchGraph::new(device, batch_max)?)),
             (Mode::Mapped, _) => Self::Mapped { keys: pinned_keys()?, raw: pinned_raw()? },
             (Mode::Persistent, Some(row)) => Self::Persistent(Box::new(row)),
             (Mode::Copy | Mode::Persistent, _) => Self::Copy {
@@ -48,7 +43,6 @@ impl<K: DeviceKey> BatchLane<K> {
     pub(super) fn write(&mut self, from: &[K]) -> Result<(), GpuError> {
         let to = match self {
             Self::Copy { keys, .. } | Self::Mapped { keys, .. } => keys.slice_mut()?,
-            Self::Graph(graph) => graph.keys_mut()?,
             Self::Persistent(row) => return row.write(from),
         };
         to[..from.len()].copy_from_slice(from);
@@ -88,9 +82,6 @@ impl<K: DeviceKey> BatchLane<K> {
                 )?;
                 stream.download(raw, whole, device_raw, 0)?;
             }
-            Self::Graph(graph) => {
-                graph.submit(stream, &table.kernel, shape, (&table.words, &table.header), count)?;
-            }
             Self::Mapped { keys, raw } => stream.launch(
                 &table.kernel,
                 shape,
@@ -121,7 +112,6 @@ impl<K: DeviceKey> BatchLane<K> {
     pub(super) fn raw_mut(&mut self, count: usize) -> Result<&mut [u32], GpuError> {
         Ok(match self {
             Self::Copy { raw, .. } | Self::Mapped { raw, .. } => &mut raw.slice_mut()?[..count],
-            Self::Graph(graph) => &mut graph.raw_mut()?[..count],
             Self::Persistent(row) => row.read(count)?,
         })
     }
@@ -130,7 +120,6 @@ impl<K: DeviceKey> BatchLane<K> {
     pub(super) fn answers(&self, count: usize) -> Result<&[u32], GpuError> {
         Ok(match self {
             Self::Copy { raw, .. } | Self::Mapped { raw, .. } => &raw.slice()?[..count],
-            Self::Graph(graph) => &graph.raw()?[..count],
             Self::Persistent(row) => row.answers(count),
         })
     }

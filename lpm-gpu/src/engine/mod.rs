@@ -121,7 +121,7 @@ impl GpuEngine {
             return Err(EngineError::Parameter {
                 parameter: "mode",
                 value: "persistent".to_owned(),
-                wanted: "wanted copy, graph or mapped: this device has no memory pools, so it could not free replaced tables \
+                wanted: "wanted copy or mapped: this device has no memory pools, so it could not free replaced tables \
                          while a persistent kernel runs",
             });
         }
@@ -151,7 +151,7 @@ impl GpuEngine {
         let v6 = Side::new(&gpu, &mut bubbles, host.v6, params.frozen, limits(v4.current.bytes()))?;
         let update_rooms = match plan.mode {
             Mode::Persistent => bubbles.rooms(&[v4.ops.as_ref(), v6.ops.as_ref()]),
-            Mode::Copy | Mode::Graph | Mode::Mapped => Ok(Vec::new()),
+            Mode::Copy | Mode::Mapped => Ok(Vec::new()),
         };
         let shared = EngineShared {
             _update_rooms: update_rooms.map_err(|error| gpu.fault(error))?,

@@ -19,8 +19,6 @@ const DEVICE_MAX: u32 = 1023;
 pub enum Mode {
     /// Copy in, kernel, copy out: three calls and an event (section 4.4).
     Copy,
-    /// The same as one CUDA graph: one call and an event.
-    Graph,
     /// The kernel reads keys from mapped host memory, and writes answers to it: one call and an event.
     Mapped,
     /// A persistent kernel polls mapped memory for batches: no call.
@@ -29,12 +27,8 @@ pub enum Mode {
 
 impl Mode {
     /// Every mode with its name on the command line.
-    pub const ALL: [(Self, &'static str); 4] = [
-        (Self::Copy, "copy"),
-        (Self::Graph, "graph"),
-        (Self::Mapped, "mapped"),
-        (Self::Persistent, "persistent"),
-    ];
+    pub const ALL: [(Self, &'static str); 3] =
+        [(Self::Copy, "copy"), (Self::Mapped, "mapped"), (Self::Persistent, "persistent")];
 }
 
 /// Parameters of a GPU engine. The engine chooses fields that are `None`.
@@ -141,7 +135,7 @@ impl GpuParams {
                     Some(parameter.within("streams", &(1..=STREAMS_MAX), "wanted 1 to 24 streams")?);
             }
             "mode" => {
-                let wanted = "wanted copy, graph, mapped or persistent";
+                let wanted = "wanted copy, mapped or persistent";
                 self.mode = Some(choice(parameter, "mode", wanted, &Mode::ALL)?);
             }
             "blocks" => {

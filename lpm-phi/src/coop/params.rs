@@ -114,14 +114,14 @@ mod tests {
             ("threads", "2"),
             ("cpus", "1, 3"),
             ("stall-us", "5000"),
-            ("first.mode", "graph"),
+            ("first.mode", "mapped"),
             ("second.fpr", "0.1"),
         ])
         .unwrap();
         assert_eq!((params.first.as_deref(), params.second.as_deref()), (Some("gamt"), Some("bloom")));
         assert_eq!((params.split, params.threads, params.cpus), (Some(0.25), 2, vec![1, 3]));
         assert_eq!(params.stall, Duration::from_millis(5));
-        assert_eq!(params.first_options.parameters, [("mode".to_owned(), "graph".to_owned())]);
+        assert_eq!(params.first_options.parameters, [("mode".to_owned(), "mapped".to_owned())]);
         assert_eq!(params.second_options.parameters, [("fpr".to_owned(), "0.1".to_owned())]);
     }
 

@@ -8,8 +8,8 @@ use anyhow::ensure;
 use lpm_bench::launch::LIMIT;
 use lpm_bench::stats::quantile;
 use lpm_gpu::cu::{
-    Arg, BatchGraph, Device, DeviceWords, Event, GpuError, HostSide, Kernel, Module, Pinned, Priority,
-    Resident, Shape, Shared, Stream,
+    Arg, Device, DeviceWords, Event, GpuError, HostSide, Kernel, Module, Pinned, Priority, Resident, Shape,
+    Shared, Stream,
 };
 use lpm_gpu::host::HEADER_WORDS;
 use std::time::{Duration, Instant};
@@ -141,10 +141,6 @@ fn transport(
     let keys = count as usize;
     Ok(match mode {
         Mode::Persistent => Box::new(Persistent::new(device, stream, table, keys, shape)?),
-        Mode::Graph => {
-            let end = stream.event(false)?;
-            Box::new(Graph { stream, end, shape, batch: BatchGraph::new(device, keys)? })
-        }
         Mode::Copy | Mode::Mapped => Box::new(Launched {
             end: stream.event(false)?,
             stream,
@@ -197,40 +193,6 @@ impl Transport for Launched {
 
     fn read(&mut self, raw: &mut [u32]) -> Result<(), GpuError> {
         raw.copy_from_slice(&self.raw.slice()?[..raw.len()]);
-        Ok(())
-    }
-}
-
-struct Graph {
-    stream: Stream,
-    end: Event,
-    shape: Shape,
-    batch: BatchGraph<u32>,
-}
-
-impl Transport for Graph {
-    fn write(&mut self, keys: &[u32]) -> Result<(), GpuError> {
-        self.batch.keys_mut()?[..keys.len()].copy_from_slice(keys);
-        Ok(())
-    }
-
-    fn submit(&mut self, table: &FlatTable, count: u32) -> Result<(), GpuError> {
-        self.batch.submit(
-            &mut self.stream,
-            &table.lookup,
-            self.shape,
-            (&table.words, &table.header),
-            count,
-        )?;
-        self.stream.record(&mut self.end)
-    }
-
-    fn is_over(&mut self) -> Result<bool, GpuError> {
-        self.end.has_come()
-    }
-
-    fn read(&mut self, raw: &mut [u32]) -> Result<(), GpuError> {
-        raw.copy_from_slice(&self.batch.raw()?[..raw.len()]);
         Ok(())
     }
 }

@@ -10,7 +10,7 @@ const EXAMPLES: &str = "Examples:
   gpu-ceilings                                        everything, as a table; about half a minute
   gpu-ceilings --json ceilings.json                   also as JSON, for comparisons
   gpu-ceilings --only gather --footprints 32M,1G      random loads only, with two footprints
-  gpu-ceilings --only latency --modes graph,persistent --batches 1K,64K
+  gpu-ceilings --only latency --modes mapped,persistent --batches 1K,64K
   gpu-ceilings --quick --json -                       tiny sizes, as a test; JSON on standard output
 
 Exit codes: 0 success, 1 failure, 2 bad usage, 3 no driver or no device.";
@@ -72,8 +72,6 @@ pub(crate) enum Part {
 pub(crate) enum Mode {
     /// Copy, launch, copy: three calls.
     Copy,
-    /// The same as a graph: one call.
-    Graph,
     /// One launch that reads and writes the host's memory.
     Mapped,
     /// A persistent kernel that polls the host's memory.

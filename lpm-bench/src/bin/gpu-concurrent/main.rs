@@ -40,8 +40,8 @@ struct ConcurrentOptions {
           value_parser = clap::builder::PossibleValuesParser::new(fib::Registry::new(&[lpm_gpu::ENGINES]).device_names()))]
     engines: Vec<String>,
     /// Transport of batches.
-    #[arg(long, value_name = "MODE", value_delimiter = ',', default_value = "copy,graph,mapped,persistent",
-          value_parser = ["copy", "graph", "mapped", "persistent"])]
+    #[arg(long, value_name = "MODE", value_delimiter = ',', default_value = "copy,mapped,persistent",
+          value_parser = ["copy", "mapped", "persistent"])]
     modes: Vec<String>,
     /// Readers, each on a separate thread.
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,4,8,16",
@@ -71,7 +71,7 @@ struct ConcurrentOptions {
 }
 
 fn main() -> ExitCode {
-    lpm_gpu::cu::ask_for_connections(); // while there is one thread: it sets an environment variable
+    lpm_gpu::cu::prepare_environment(); // while there is one thread: it sets an environment variable
     let options = ConcurrentOptions::parse();
     if let Err(error) = lpm_gpu::cu::probe() {
         eprintln!("gpu-concurrent: {error}");

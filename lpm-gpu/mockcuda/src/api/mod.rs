@@ -1,7 +1,6 @@
 //! The driver functions that `lpm-gpu/src/cu/driver.rs` looks up. Each counts itself, fails on demand, and never unwinds.
 
 pub mod device;
-pub mod graphs;
 pub mod memory;
 pub mod module;
 pub mod streams;
