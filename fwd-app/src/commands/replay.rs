@@ -322,6 +322,7 @@ fn summary(
         packets_from: packets_from(stream.is_none(), sizes),
         stream,
         fed,
+        feeder: trials::feeder(&conducted, summary.search.as_ref(), tsc_hz),
     });
     summary
 }

@@ -9,7 +9,7 @@ use crate::report::curve::CurvePoint;
 use crate::report::search::{
     BOUND_FEEDER, BOUND_FORWARDER, BOUND_MAX, GoalReport, SearchReport, TrialLatency, TrialReport, gbps_l1,
 };
-use crate::report::{LatencyNs, PacketRate, Summary};
+use crate::report::{FeederReport, LatencyNs, PacketRate, Summary};
 use anyhow::bail;
 
 /// The interval of latencies under a rate.
@@ -39,6 +39,19 @@ pub(super) fn add(
     }
     summary.search = Some(report);
     summary.curve = conducted.curve.iter().map(|(percent, result)| point(*percent, result)).collect();
+}
+
+/// The feeder's part in the reported trials; `None` without a feeder.
+pub(super) fn feeder(
+    conducted: &Conducted,
+    search: Option<&SearchReport>,
+    tsc_hz: u64,
+) -> Option<FeederReport> {
+    let time = conducted.feeder?;
+    // A search also offers more than the feeder can send, and less.
+    let is_bound = search
+        .map_or_else(|| time.is_bound(), |search| search.goals.iter().any(|goal| goal.bound == BOUND_FEEDER));
+    Some(FeederReport { is_bound, alone_pps: time.alone_pps(tsc_hz), limit_ratio: time.limit_ratio() })
 }
 
 /// Checks that the search succeeded.

@@ -54,6 +54,8 @@ pub(crate) struct Feeder {
     window: u64,
     fed: u64,
     is_held_up: bool,
+    /// More packets were due and had room than one poll feeds.
+    is_at_limit: bool,
     /// Time stamp since which there is room for a packet that has not been read.
     behind_tsc: Option<u64>,
     read_waits: ReadWaits,
@@ -80,6 +82,7 @@ impl Feeder {
             window,
             fed: 0,
             is_held_up: false,
+            is_at_limit: false,
             behind_tsc,
             read_waits,
             applied,
@@ -140,6 +143,7 @@ impl Feeder {
             source.advance();
         }
         self.is_held_up = !self.is_over && (is_full || copied == free);
+        self.is_at_limit = !self.is_over && copied == BURST as u64 && copied < free;
         if self.is_held_up {
             self.pacer.find_full(now);
         }
@@ -201,6 +205,10 @@ impl Feeder {
 
     pub(crate) fn is_held_up(&self) -> bool {
         self.is_held_up
+    }
+
+    pub(crate) fn is_at_limit(&self) -> bool {
+        self.is_at_limit
     }
 
     pub(crate) fn fed(&self) -> u64 {

@@ -4,6 +4,7 @@ use super::feeder::Feeder;
 use super::sink::Sink;
 use super::source::Source;
 use super::trials::conductor::Conductor;
+use super::trials::feeding::FeederTime;
 use super::trials::{Trial, TrialResult, between};
 use super::verify::Verifier;
 use crate::datapath::Counters;
@@ -44,8 +45,10 @@ pub(super) struct Loop<'a, H, O> {
 pub(super) struct CurrentTrial {
     trial: Trial,
     start: Instant,
+    start_tsc: u64,
     before: Counters,
     fed: u64,
+    time: FeederTime,
 }
 
 impl<H: FnMut(&Handle), O: Fn() -> bool> Loop<'_, H, O> {
@@ -55,6 +58,7 @@ impl<H: FnMut(&Handle), O: Fn() -> bool> Loop<'_, H, O> {
         let (mut draining, mut stage_cycles) = (!self.begin(), 0);
         let (mut last_move, mut has_moved) = (Instant::now(), false);
         loop {
+            let turn_tsc = dpdk_ffi::tsc();
             let fed = if draining { 0 } else { self.feeder.poll(self.source, gone, stage_cycles)? };
             let before_tsc = dpdk_ffi::tsc();
             let worked = self.running.poll();
@@ -71,6 +75,10 @@ impl<H: FnMut(&Handle), O: Fn() -> bool> Loop<'_, H, O> {
             let counters = self.running.handle().counters();
             // Packets dropped before the TX ring never reach the sink. A packet that left as fragments was fed once.
             gone = (taken + counters.drops.total() + counters.punted).saturating_sub(counters.originated);
+            if let Some(current) = &mut self.current {
+                let cycles = dpdk_ffi::tsc().saturating_sub(turn_tsc + stage_cycles);
+                current.time.add_turn(cycles, fed > 0 || came > 0, self.feeder.is_at_limit());
+            }
             if turn.is_multiple_of(HOUSEKEEPING_TURNS) || !moved {
                 (self.housekeeping)(self.running.handle());
                 if (self.is_over)() {
@@ -120,25 +128,30 @@ impl<H: FnMut(&Handle), O: Fn() -> bool> Loop<'_, H, O> {
         };
         self.feeder.begin(trial.paced(self.tsc_hz));
         let (start, before, fed) = (Instant::now(), handle.counters(), self.feeder.fed());
-        self.current = Some(CurrentTrial { trial, start, before, fed });
+        let (start_tsc, time) = (dpdk_ffi::tsc(), FeederTime::default());
+        self.current = Some(CurrentTrial { trial, start, start_tsc, before, fed, time });
         true
     }
 
     /// Ends the current trial: all its packets are accounted for, and `counters` are exact.
     fn end(&mut self, counters: &Counters) {
-        let Some(CurrentTrial { trial, start, before, fed }) = self.current.take() else { return };
+        let Some(current) = self.current.take() else { return };
+        let CurrentTrial { trial, start, start_tsc, before, fed, mut time } = current;
+        let fed = self.feeder.fed() - fed;
+        (time.fed, time.cycles) = (fed, dpdk_ffi::tsc().saturating_sub(start_tsc));
         let duration_s = start.elapsed().as_secs_f64();
         let latency = std::mem::replace(&mut self.sink.latency, LatencyBySize::new(self.tsc_hz));
         let pacer = self.feeder.pacer();
         self.conductor.record(TrialResult {
             trial,
-            fed: self.feeder.fed() - fed,
+            fed,
             missed: pacer.missed(),
             unsent: if trial.loses { pacer.unsent() } else { 0 },
             feeding_s: pacer.feeding_s(self.tsc_hz),
             paused_s: pacer.paused_s(self.tsc_hz),
             duration_s,
             counters: between(&before, counters),
+            feeder: time,
             latency: pacer.is_paced().then_some(latency),
         });
         if trial.is_warmup {

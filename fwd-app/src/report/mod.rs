@@ -26,7 +26,7 @@ pub(crate) use engine::EngineReport;
 pub(crate) use engine::FallbackReport;
 pub(crate) use latency::{LatencyNs, SizeLatency};
 pub(crate) use rate::PacketRate;
-pub(crate) use trace::TraceReport;
+pub(crate) use trace::{FeederReport, TraceReport};
 
 use crate::datapath::latency::LatencyBySize;
 use crate::datapath::{Counters, StageName};
@@ -318,6 +318,10 @@ impl Summary {
         self.latency_by_size = SizeLatency::all(latency, measured);
     }
 
+    fn binding_feeder(&self) -> Option<FeederReport> {
+        self.trace.as_ref()?.feeder.filter(|feeder| feeder.is_bound)
+    }
+
     /// Checks that the run succeeded.
     ///
     /// # Errors
@@ -379,7 +383,10 @@ impl Summary {
             output::write_to(svg, |out| Ok(out.write_all(picture.as_bytes())?))?;
         }
         if hgrm.is_some() {
-            let text = histogram::hgrm(&self.histogram);
+            let mut text = histogram::hgrm(&self.histogram);
+            if let Some(feeder) = self.binding_feeder() {
+                text += &format!("#[Feeder  = {feeder}]\n");
+            }
             output::write_to(hgrm, |out| Ok(out.write_all(text.as_bytes())?))?;
         }
         Ok(())

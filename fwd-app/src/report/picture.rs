@@ -13,7 +13,8 @@ const STEPS: u32 = 5;
 /// Plots the latencies of `summary` as a standalone SVG for light and dark viewers.
 pub(super) fn latencies(summary: &Summary) -> io::Result<String> {
     let Summary { latency_ns, engine, curve, latency_by_size: sizes, .. } = summary;
-    let title = format!("Latency, {} ({}, {})", latency_ns.measured, engine.name, engine.isa);
+    let bound = if summary.binding_feeder().is_some() { ", BOUND BY THE FEEDER" } else { "" };
+    let title = format!("Latency, {} ({}, {}){bound}", latency_ns.measured, engine.name, engine.isa);
     let names: Vec<_> = sizes.iter().map(SizeLatency::name).collect();
     let name_of = |x: f64| name_at(&names, x);
     let mut graphs = Vec::new();

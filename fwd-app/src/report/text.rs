@@ -113,13 +113,17 @@ pub(crate) fn render(summary: &Summary) -> String {
     if let Some(trace) = &summary.trace {
         let _ = writeln!(
             out,
-            "source   {}{}, {} packets from {}{}",
+            "source   {}{}, {} packets from {}{}{}",
             trace.file,
             trace.made,
             grouped(trace.fed),
             trace.packets_from,
-            trace.stream.as_ref().map(ToString::to_string).unwrap_or_default()
+            trace.stream.as_ref().map(ToString::to_string).unwrap_or_default(),
+            if trace.feeder.is_some() { "" } else { ", without a feeder" }
         );
+        if let Some(feeder) = &trace.feeder {
+            let _ = writeln!(out, "feeder   {feeder}");
+        }
     }
     if let Some(search) = &summary.search {
         out.push_str(&search.to_string());

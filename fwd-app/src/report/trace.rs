@@ -25,6 +25,19 @@ pub(crate) struct TraceReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) stream: Option<StreamReport>,
     pub(crate) fed: u64,
+    /// `None` with ready mbufs, which need no feeder.
+    pub(crate) feeder: Option<FeederReport>,
+}
+
+/// The feeder of a replay, which also takes the packets that leave.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct FeederReport {
+    /// The feeder bounds the rate; the forwarder may be faster.
+    pub(crate) is_bound: bool,
+    /// Packets a second of the feeder's working time; at least this if it had to wait.
+    pub(crate) alone_pps: Option<f64>,
+    /// Part of the time in which more packets were due and had room than the feeder could feed.
+    pub(crate) limit_ratio: f64,
 }
 
 #[derive(Clone, Debug, Default, Serialize)]
@@ -89,6 +102,15 @@ pub(crate) struct StreamReport {
     /// Most chunks, of up to 4 MB each, with packets in the forwarder at one time.
     pub(crate) chunks_max: usize,
     pub(crate) error: Option<String>,
+}
+
+impl fmt::Display for FeederReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { is_bound, alone_pps, limit_ratio } = *self;
+        let mpps = alone_pps.unwrap_or(0.0) / 1e6;
+        write!(f, "{mpps:.3} Mpps alone, at its limit {:.0} % of the time", limit_ratio * 100.0)?;
+        f.write_str(if is_bound { ": BOUND BY THE FEEDER, the forwarder may be faster" } else { "" })
+    }
 }
 
 impl fmt::Display for StreamReport {

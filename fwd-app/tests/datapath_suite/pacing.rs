@@ -1,6 +1,8 @@
 //! Rates, latency from the intended send time, report files. No test asserts a machine's speed, only that no packet is sent early.
 
-use crate::support::{mix_command, number, ran, replay_mix, stderr};
+use crate::support::{bundled, json, mix_command, number, ran, replay_command, replay_mix, stderr};
+use serde_json::Value;
+use std::process::Command;
 
 #[test]
 fn a_rate_is_kept_and_every_packet_is_timed() {
@@ -16,6 +18,54 @@ fn a_rate_is_kept_and_every_packet_is_timed() {
             ["min", "p50", "p99_99", "max"].map(|name| number(&summary, &format!("/latency_ns/{name}")));
         assert!(0 < min && min <= p50 && p50 <= p99_99 && p99_99 <= max);
     }
+}
+
+/// `trace.feeder` of a replay. All its reports agree on whether the feeder bounds the rate.
+fn feeder_of(mut command: Command, extra: &[&str]) -> Option<Value> {
+    let scratch = tempfile::tempdir().unwrap();
+    let [report, hgrm, svg] = ["json", "hgrm", "svg"].map(|kind| scratch.path().join(kind));
+    command.args(extra).arg("--json").arg(&report).arg("--hgrm").arg(&hgrm).arg("--svg").arg(&svg);
+    let output = ran(command.output().unwrap())?;
+    let feeder = json(&report)["trace"]["feeder"].clone();
+    let files = [hgrm, svg].map(|path| std::fs::read_to_string(path).unwrap());
+    let texts = [String::from_utf8(output.stdout).unwrap()].into_iter().chain(files);
+    for text in texts {
+        assert_eq!(text.contains("BOUND BY THE FEEDER"), feeder["is_bound"] == true, "{feeder}: {text}");
+    }
+    Some(feeder)
+}
+
+#[test]
+fn a_forwarder_slower_than_the_feeder_is_not_bound_by_it() {
+    let scratch = tempfile::tempdir().unwrap();
+    let routes = scratch.path().join("routes.txt");
+    let lines = (0..9000).map(|i| format!("10.{}.{}.0/24 1\n", i / 256, i % 256));
+    std::fs::write(&routes, lines.collect::<String>() + "0.0.0.0/0 2\n").unwrap();
+    let slow = || replay_command(&bundled("mix.pcap"), &routes);
+    for (command, extra) in [
+        (slow(), &["--engine", "linear", "--mbufs", "4096", "--loops", "20"][..]),
+        (mix_command(), &["--rate", "20kpps"]),
+        (mix_command(), &["--verify", "--rate", "5kpps..20kpps", "--duration", "0.3"]),
+    ] {
+        let Some(feeder) = feeder_of(command, extra) else { return };
+        assert_eq!(feeder["is_bound"], false, "{extra:?}: {feeder}");
+        assert!(feeder["alone_pps"].as_f64() > Some(0.0), "{extra:?}: {feeder}");
+    }
+    assert_eq!(feeder_of(mix_command(), &["--loops", "50"]), Some(Value::Null), "ready mbufs need none");
+}
+
+#[test]
+fn a_trivial_forwarder_is_bound_by_the_feeder() {
+    let scratch = tempfile::tempdir().unwrap();
+    let routes = scratch.path().join("routes.txt");
+    std::fs::write(&routes, "0.0.0.0/0 1\n").unwrap();
+    // Six lcores forward, one feeds and verifies. If they lose their CPUs for long they bound the rate, so a busy machine may need several runs.
+    let is_bound = (0..20).any(|_| {
+        let extra = ["--verify", "--duration", "0.3", "--lcores", "6", "--spread"];
+        let feeder = feeder_of(replay_command(&bundled("mix.pcap"), &routes), &extra);
+        feeder.is_none_or(|feeder| feeder["is_bound"] == true)
+    });
+    assert!(is_bound);
 }
 
 #[test]

@@ -73,6 +73,8 @@ fn a_search_finds_what_a_link_takes() {
     let search = &summary["search"];
     assert_eq!((&search["is_complete"], number(search, "/repeats")), (&Value::from(true), 2));
     let goals = search["goals"].as_array().unwrap();
+    let is_bound = goals.iter().any(|goal| goal["bound"] == "feeder");
+    assert_eq!(summary["trace"]["feeder"]["is_bound"], is_bound, "{}", summary["trace"]);
     let losses: Vec<_> = goals.iter().map(|goal| goal["loss"].as_f64().unwrap()).collect();
     assert_eq!(losses, [0.0, 0.05]);
     for (goal, loss) in goals.iter().zip(losses) {

@@ -3,6 +3,7 @@
 
 use super::super::HarnessSpec;
 use super::super::schedule::{OfferedRate, RateUnit, TrialPace};
+use super::feeding::FeederTime;
 use super::search::{GoalFound, LossSearch, SearchRules, WantedTrial};
 use super::{SearchSpec, Trial, TrialResult};
 use crate::datapath::Counters;
@@ -58,6 +59,8 @@ pub(crate) struct Conducted {
     pub(crate) searches: Vec<Vec<GoalFound>>,
     pub(crate) trials: Vec<SearchTrial>,
     pub(crate) curve: Vec<(u32, TrialResult)>,
+    /// Over all reported trials; `None` without a feeder.
+    pub(crate) feeder: Option<FeederTime>,
     pub(crate) is_cut: bool,
     pub(crate) failure: Option<String>,
     /// Final trials of each load, by the bits of its packets a second.
@@ -128,7 +131,7 @@ impl Conductor {
             running: None,
             is_stopping: false,
             is_streamed,
-            conducted: Conducted { frame_bytes, ..Conducted::default() },
+            conducted: Conducted { frame_bytes, feeder: Some(FeederTime::default()), ..Conducted::default() },
         }
     }
 
@@ -242,6 +245,9 @@ impl Conductor {
         let Some(step) = self.steps.front().copied() else { return };
         if self.is_stopping && step != TrialStep::Measured {
             return;
+        }
+        if matches!(step, TrialStep::Measured | TrialStep::Search | TrialStep::Point(_)) {
+            self.conducted.feeder.iter_mut().for_each(|feeder| feeder.merge(&result.feeder));
         }
         match step {
             TrialStep::Warmup => self.conducted.warmup_s = Some(result.duration_s),

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`conductor`] | which trial comes next: a plain replay, a rate in percent, a search, a curve |
 //! | [`pacer`] | the pace of one trial, and its missed packets |
+//! | [`feeding`] | the feeder's time in a trial: whether the feeder bounds the rate |
 //! | [`search`] | the search for a rate, by the rules of MLRsearch |
 //! | [`target`] | classifies loads by their trials |
 //! | [`loads`] | the loads a search may offer |
@@ -11,6 +12,7 @@
 pub(crate) mod conductor;
 #[cfg(test)]
 mod conductor_test;
+pub(crate) mod feeding;
 pub(crate) mod loads;
 pub(crate) mod pacer;
 pub(crate) mod search;
@@ -21,6 +23,7 @@ pub(crate) mod target;
 use super::schedule::{OfferedRate, Schedule, TrialPace};
 use crate::datapath::latency::LatencyBySize;
 use crate::datapath::{Counters, DropReason, Drops};
+use feeding::FeederTime;
 use pacer::Paced;
 use search::SearchRules;
 
@@ -87,6 +90,7 @@ pub(crate) struct TrialResult {
     /// From the first packet until all are accounted for, seconds.
     pub(crate) duration_s: f64,
     pub(crate) counters: Counters,
+    pub(crate) feeder: FeederTime,
     /// From the intended send time, under a rate; `None` when kept elsewhere.
     pub(crate) latency: Option<LatencyBySize>,
 }
@@ -95,7 +99,19 @@ impl TrialResult {
     pub(super) fn at_full_speed(fed: u64, duration_s: f64, counters: Counters) -> Self {
         let trial = Trial { pace: TrialPace::Max, seconds: None, loses: false, is_warmup: false };
         let (feeding_s, latency) = (duration_s, None);
-        Self { trial, fed, missed: 0, unsent: 0, feeding_s, paused_s: 0.0, duration_s, counters, latency }
+        let feeder = FeederTime::default();
+        Self {
+            trial,
+            fed,
+            missed: 0,
+            unsent: 0,
+            feeding_s,
+            paused_s: 0.0,
+            duration_s,
+            counters,
+            feeder,
+            latency,
+        }
     }
 
     /// Packets lost by overload: missed, or dropped as `tx_full` or `engine_stall`. Other drops are correct forwarding.
