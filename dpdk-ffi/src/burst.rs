@@ -182,6 +182,7 @@ impl Burst {
     ///
     /// # Errors
     /// [`DpdkError::Exhausted`]; [`DpdkError::TooMuch`] beyond 65,535 segments.
+    #[inline]
     pub fn append_data(&mut self, i: usize, bytes: &[u8], pool: &Mempool) -> Result<(), DpdkError> {
         self.starts.forget(i);
         self.mbuf(i).append(bytes, pool)
@@ -194,6 +195,32 @@ impl Burst {
         }
         self.put(Raw(packet.into_raw()));
         Ok(())
+    }
+
+    /// Moves the last packet of `other` to the end; returns false without a packet or room.
+    #[inline]
+    pub fn push_last_of(&mut self, other: &mut Burst) -> bool {
+        let Some(&last) = other.packets().last() else { return false };
+        let has_room = self.put(last);
+        if has_room {
+            other.len -= 1;
+            other.starts.forget(other.len);
+        }
+        has_room
+    }
+
+    /// Prefetches the mbuf of packet `i`, if there is one.
+    #[inline(always)]
+    pub fn prefetch_mbuf(&self, i: usize) {
+        if let Some(packet) = self.packets().get(i) {
+            prefetch(packet.0.cast());
+        }
+    }
+
+    /// Prefetches the start of each packet's data.
+    #[inline]
+    pub fn prefetch_data(&self) {
+        self.packets().iter().for_each(|packet| prefetch(packet.segment().0));
     }
 
     /// Adds [`Mbuf::piece`] of packet `i` of `other`. Returns false, and adds nothing, if this burst is full or there is no such piece.

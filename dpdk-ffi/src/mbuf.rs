@@ -140,6 +140,8 @@ impl Raw {
         }
     }
 
+    /// Bytes of the first segment's buffer from the data start on.
+    #[inline(always)]
     pub(crate) fn room(self) -> usize {
         let line = self.line0();
         // SAFETY: a valid mbuf (type invariant).
@@ -184,8 +186,40 @@ impl Raw {
         self.segments() == 1 || unsafe { sys::dffi_mbuf_linearize(self.0) } == 0
     }
 
+    /// Sets the length of a packet of one segment, whose buffer has room for `bytes` bytes.
+    #[inline(always)]
+    pub(crate) fn set_bytes(self, bytes: u16) {
+        let line = self.line0();
+        // SAFETY: a valid mbuf (type invariant), whose owner borrows it uniquely.
+        unsafe { ((*line).pkt_len, (*line).data_len) = (u32::from(bytes), bytes) };
+    }
+
+    /// Makes `bytes` the contents of an empty packet of one segment; false if they do not fit or it is another packet.
+    #[inline]
+    pub(crate) fn fill(self, bytes: &[u8]) -> bool {
+        let (start, used) = self.segment();
+        let Some(count) = u16::try_from(bytes.len()).ok().filter(|count| usize::from(*count) <= self.room())
+        else {
+            return false;
+        };
+        if used > 0 || self.segments() != 1 {
+            return false;
+        }
+        // SAFETY: `start` has room for `count` bytes in the buffer of a packet that the caller owns; `bytes` is a Rust borrow, so it is
+        // not that buffer.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), start, bytes.len()) };
+        self.set_bytes(count);
+        true
+    }
+
     /// Appends `bytes`, chaining mbufs from `pool` if the last segment is full. On failure the packet keeps its length.
+    #[inline]
     pub(crate) fn append(self, bytes: &[u8], pool: &Mempool) -> Result<(), DpdkError> {
+        if self.fill(bytes) { Ok(()) } else { self.append_chained(bytes, pool) }
+    }
+
+    #[cold]
+    fn append_chained(self, bytes: &[u8], pool: &Mempool) -> Result<(), DpdkError> {
         let fits = self.tailroom().min(bytes.len());
         let (here, mut rest) = bytes.split_at(fits);
         // The chain is built first, so that a failure leaves the packet unchanged.

@@ -1,6 +1,7 @@
 //! Prepared packets in mbufs that are received again and again, to measure a forwarder without the cost of a packet generator.
 //! [`Port::receive_ready`] gives an RX queue a table of packets. A callback of the queue hands them out in turn; it restores only the
-//! first 64 bytes of a frame. [`Port::discard_sent`] makes a TX queue count its packets and discard them.
+//! first 64 bytes of a frame, so frames up to that length may share mbufs. [`Port::discard_sent`] makes a TX queue count its packets and
+//! discard them.
 //!
 //! The table keeps a reference of each mbuf, and the forwarder gets a second one, which is dropped by `rte_pktmbuf_free` or the callback
 //! of the TX queue. An mbuf with two references is not handed out until it has left.
@@ -19,7 +20,7 @@ use crate::ring::RingConsumer;
 use crate::sys;
 
 /// The number of restored bytes of a frame: Ethernet, two VLAN tags and the fields of IPv4 or IPv6 that forwarding changes.
-const HEADER_BYTES: usize = 64;
+pub const HEADER_BYTES: usize = 64;
 const AHEAD: usize = 8;
 
 #[derive(Debug)]
@@ -50,8 +51,13 @@ impl ReadyPackets {
 /// The table of an RX queue; only the callback uses it while the queue is polled.
 struct ReadyTable {
     packets: Burst,
+    /// The frames' starts and lengths. There are as many packets, or fewer if no frame is longer than a header.
     headers: Box<[[u8; HEADER_BYTES]]>,
-    next: usize,
+    lengths: Box<[u16]>,
+    next_packet: usize,
+    next_frame: usize,
+    /// Bytes from an mbuf to its data, the same for all mbufs of a pool.
+    data_at: usize,
     /// A power of two that the room for packets is rounded down to.
     multiple: u16,
     rearm: u64,
@@ -77,29 +83,37 @@ unsafe extern "C" fn receive(
     let left = shared.limit.load(Ordering::Relaxed).saturating_sub(handed);
     let wanted = u64::from((room - filled) & !(table.multiple - 1)).min(left);
     let packets = table.packets.packets();
-    let ready = packets[table.next..].iter().zip(&table.headers[table.next..]);
+    let frames = table.headers[table.next_frame..].iter().zip(&table.lengths[table.next_frame..]);
+    let ready = packets[table.next_packet..].iter().zip(frames);
     let (mut count, mut bytes) = (0_u16, 0);
-    for (packet, header) in ready.take(usize::try_from(wanted).unwrap_or(usize::MAX)) {
-        if let Some(later) = packets.get(table.next + usize::from(count) + AHEAD) {
-            prefetch(later.0.cast());
+    for (packet, (header, length)) in ready.take(usize::try_from(wanted).unwrap_or(usize::MAX)) {
+        let at = table.next_packet + usize::from(count);
+        if let Some(later) = packets.get(at + AHEAD) {
+            let mbuf: *const u8 = later.0.cast();
+            prefetch(mbuf);
+            prefetch(mbuf.wrapping_add(table.data_at));
         }
         // Acquire pairs with the release that dropped the other reference: that owner's last use of the packet happens before ours.
         if packet.references().load(Ordering::Acquire) != 1 {
             break;
         }
         packet.rearm(table.rearm);
+        packet.set_bytes(*length);
         // SAFETY: the table's packets have one segment with room for a header (checked by `receive_ready`), and this one has no other
         // owner. `out` has space for `room` pointers, and fewer were written.
         unsafe {
             packet.segment().0.cast::<[u8; HEADER_BYTES]>().write_unaligned(*header);
             out.add(usize::from(filled + count)).write(packet.0);
         }
-        bytes += u64::from(packet.pkt_len());
+        bytes += u64::from(*length);
         count += 1;
     }
-    table.next += usize::from(count);
-    if table.next == packets.len() {
-        table.next = 0;
+    for (next, end) in [(&mut table.next_packet, packets.len()), (&mut table.next_frame, table.headers.len())]
+    {
+        *next += usize::from(count);
+        if *next == end {
+            *next = 0;
+        }
     }
     shared.packets.store(handed + u64::from(count), Ordering::Relaxed);
     shared.bytes.store(shared.bytes.load(Ordering::Relaxed) + bytes, Ordering::Relaxed);
@@ -205,50 +219,75 @@ impl Drop for Attached {
 }
 
 impl Port {
-    /// Makes RX queue `queue` of a configured port hand out `packets` in turn, `count` in all, after the packets that its driver receives.
-    /// Every packet that the receiver gets must be dropped, or sent on a queue with [`Port::discard_sent`].
+    /// Makes RX queue `queue` of a configured port hand out `frames` in turn, `count` in all, after the packets that its driver receives.
+    /// They lie in `packets`, empty mbufs: one for each frame, or fewer if no frame is longer than [`HEADER_BYTES`]. Every packet that
+    /// the receiver gets must be dropped, or sent on a queue with [`Port::discard_sent`].
     ///
     /// # Errors
-    /// [`DpdkError::PortState`] if the port is not configured or is started; [`DpdkError::TooMuch`] for a packet of several segments;
-    /// [`DpdkError::PortCall`] if the port has no such queue.
-    pub fn receive_ready(
+    /// [`DpdkError::PortState`] if the port is not configured or is started; [`DpdkError::TooMuch`] for a frame too long for its mbuf, or
+    /// for one mbuf of several frames; [`DpdkError::PortCall`] if the port has no such queue.
+    pub fn receive_ready<F: AsRef<[u8]>>(
         &self,
         queue: QueueId,
         packets: Burst,
+        frames: &[F],
         count: u64,
     ) -> Result<ReadyPackets, DpdkError> {
-        self.receive_ready_by(queue, packets, count, 1)
+        self.receive_ready_by(queue, packets, frames, (count, 1))
     }
 
     /// [`Port::receive_ready`], with the room for packets rounded down to `multiple`, a power of two.
-    pub(crate) fn receive_ready_by(
+    pub(crate) fn receive_ready_by<F: AsRef<[u8]>>(
         &self,
         queue: QueueId,
-        packets: Burst,
-        count: u64,
-        multiple: u16,
+        mut packets: Burst,
+        frames: &[F],
+        (count, multiple): (u64, u16),
     ) -> Result<ReadyPackets, DpdkError> {
-        let segments = packets.packets().iter().map(|packet| packet.segments()).max().unwrap_or(1);
-        let room = packets.packets().iter().map(|packet| packet.room()).min().unwrap_or(HEADER_BYTES);
-        if segments > 1 || room < HEADER_BYTES {
-            let (what, wanted) = ("segments of a prepared packet", usize::from(segments));
-            return Err(DpdkError::TooMuch { what, wanted, limit: 1 });
+        packets.truncate_free(frames.len());
+        let bytes = frames.iter().map(|frame| frame.as_ref().len()).max().unwrap_or(0);
+        if packets.len() < frames.len() {
+            DpdkError::within("bytes of a frame without an mbuf of its own", bytes, HEADER_BYTES)?;
         }
-        let first_bytes = |i| {
-            let (mut header, data) = ([0; HEADER_BYTES], packets.data(i));
+        for (packet, frame) in packets.packets().iter().zip(frames) {
+            let room = if packet.room() < HEADER_BYTES { 0 } else { packet.room() };
+            if room == 0 || !packet.fill(frame.as_ref()) {
+                return Err(DpdkError::TooMuch {
+                    what: "bytes of a prepared packet",
+                    wanted: bytes,
+                    limit: room,
+                });
+            }
+        }
+        let header = |frame: &F| {
+            let (mut header, data) = ([0; HEADER_BYTES], frame.as_ref());
             let bytes = data.len().min(HEADER_BYTES);
             header[..bytes].copy_from_slice(&data[..bytes]);
             header
         };
-        let headers = (0..packets.len()).map(first_bytes).collect();
+        let headers = frames.iter().map(header).collect();
+        // Each fits its mbuf, whose room is a u16.
+        let length = |frame: &F| u16::try_from(frame.as_ref().len()).unwrap_or(u16::MAX);
+        let lengths = frames.iter().map(length).collect();
         let shared = Arc::new(ReadyCounters {
             packets: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             limit: AtomicU64::new(if packets.is_empty() { 0 } else { count }),
         });
-        let rearm = packets.packets().first().map_or(0, |packet| packet.rearm_word(self.id(), 2));
-        let table =
-            Box::new(ReadyTable { packets, headers, next: 0, multiple, rearm, shared: Arc::clone(&shared) });
+        let first = packets.packets().first();
+        let rearm = first.map_or(0, |packet| packet.rearm_word(self.id(), 2));
+        let data_at = first.map_or(0, |packet| packet.segment().0.addr() - packet.0.addr());
+        let table = Box::new(ReadyTable {
+            packets,
+            headers,
+            lengths,
+            next_packet: 0,
+            next_frame: 0,
+            data_at,
+            multiple,
+            rearm,
+            shared: Arc::clone(&shared),
+        });
         let argument = Argument::ReadyTable(NonNull::from(Box::leak(table)));
         self.attach(|| Attached::new(self.id(), queue, argument))?;
         Ok(ReadyPackets(shared))

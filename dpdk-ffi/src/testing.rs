@@ -118,14 +118,14 @@ pub fn add_device(port: &Port) -> Result<(), DpdkError> {
 }
 
 /// [`Port::receive_ready`] with a driver that rounds the room down to `multiple`, a power of two, as vector functions do.
-pub fn receive_rounding_down(
+pub fn receive_rounding_down<F: AsRef<[u8]>>(
     port: &Port,
     queue: QueueId,
     packets: Burst,
-    count: u64,
-    multiple: u16,
+    frames: &[F],
+    (count, multiple): (u64, u16),
 ) -> Result<ReadyPackets, DpdkError> {
-    port.receive_ready_by(queue, packets, count, multiple)
+    port.receive_ready_by(queue, packets, frames, (count, multiple))
 }
 
 /// Blocks EAL's interrupt thread until it is dropped: no interrupt of a device arrives.

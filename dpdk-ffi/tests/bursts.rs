@@ -196,6 +196,7 @@ enum BurstStep {
     Truncate(usize),
     Scatter(Vec<u16>),
     Push,
+    PushLast,
     Pop,
 }
 
@@ -209,6 +210,7 @@ fn steps() -> impl Strategy<Value = Vec<BurstStep>> {
         (0..20_usize).prop_map(BurstStep::Truncate),
         prop::collection::vec(target, 64).prop_map(BurstStep::Scatter),
         Just(BurstStep::Push),
+        Just(BurstStep::PushLast),
         Just(BurstStep::Pop),
     ];
     prop::collection::vec(step, 1..60)
@@ -234,6 +236,7 @@ proptest! {
                 BurstStep::Truncate(len) => b.truncate_free(len),
                 BurstStep::Scatter(to) => { a.scatter(&to, &mut outs, &mut dropped); }
                 BurstStep::Push => { let _ = a.push(pool.alloc().unwrap()); }
+                BurstStep::PushLast => { b.push_last_of(&mut a); }
                 BurstStep::Pop => { b.pop(); }
             }
             let held = a.len() + b.len() + dropped.len() + outs.iter().map(Burst::len).sum::<usize>();

@@ -24,15 +24,20 @@ fn frames() -> Vec<Vec<u8>> {
 }
 
 fn rig(eal: &Eal, name: &str, count: u64) -> ReadyRig {
+    rig_of(eal, name, &frames(), (PACKETS, count))
+}
+
+/// Hands out `count` packets with the contents of `frames`.
+fn rig_of(eal: &Eal, name: &str, frames: &[Vec<u8>], (mbufs, count): (usize, u64)) -> ReadyRig {
     let pool = testing::pool(eal, name, 127);
     let ring =
         |end: &str| Ring::new(eal, &format!("{name}-{end}"), 64, RingSync::SpSc, SocketId::ANY).unwrap();
     let (empty, sent) = (ring("rx"), ring("tx"));
     let port = RingPort::from_rings(eal, name, from_ref(&empty), from_ref(&sent), SocketId::ANY).unwrap();
-    let mut packets = Burst::with_capacity(eal, PACKETS);
-    pool.copy_burst(&mut packets, &frames()).unwrap();
+    let mut packets = Burst::with_capacity(eal, mbufs);
+    pool.alloc_burst(&mut packets, mbufs).unwrap();
     port.configure(&PortConfig::default(), from_ref(&pool)).unwrap();
-    let ready = port.receive_ready(QueueId(0), packets, count).unwrap();
+    let ready = port.receive_ready(QueueId(0), packets, frames, count).unwrap();
     port.discard_sent(QueueId(0), sent.consumer().unwrap()).unwrap();
     port.start().unwrap();
     let (rx, tx) = (port.take_rx_queue(QueueId(0)).unwrap(), port.take_tx_queue(QueueId(0)).unwrap());
@@ -42,8 +47,21 @@ fn rig(eal: &Eal, name: &str, count: u64) -> ReadyRig {
 #[test]
 fn packets_come_round_as_they_were_until_their_number_is_reached() {
     let Some(eal) = testing::eal() else { return };
-    let ReadyRig { pool, port, mut rx, mut tx, ready } = rig(eal, "round", 1000);
-    let (frames, mut burst) = (frames(), Burst::with_capacity(eal, 16));
+    come_round(eal, rig(eal, "round", 1000), &frames());
+}
+
+#[test]
+fn short_frames_share_a_few_mbufs() {
+    let Some(eal) = testing::eal() else { return };
+    let short: Vec<_> = frames().into_iter().map(|mut frame| frame.split_off(frame.len() * 2 / 3)).collect();
+    for mbufs in [1, 5, 23, 40] {
+        let name = format!("short{mbufs}");
+        come_round(eal, rig_of(eal, &name, &short, (mbufs, 1000)), &short);
+    }
+}
+
+fn come_round(eal: &Eal, ReadyRig { pool, port, mut rx, mut tx, ready }: ReadyRig, frames: &[Vec<u8>]) {
+    let mut burst = Burst::with_capacity(eal, 16);
     let (mut received, mut bytes, mut sent) = (0_usize, 0, 0);
     while rx.rx_burst(&mut burst) > 0 {
         for i in 0..burst.len() {
@@ -51,7 +69,8 @@ fn packets_come_round_as_they_were_until_their_number_is_reached() {
             bytes += u64::from(burst.pkt_len(i));
             received += 1;
             // The part that a forwarder changes.
-            burst.data_mut(i)[..40].fill(0xee);
+            let changed = burst.data(i).len().min(40);
+            burst.data_mut(i)[..changed].fill(0xee);
         }
         // Some are dropped, the others sent.
         burst.truncate_free(burst.len() * 3 / 4);
@@ -98,17 +117,22 @@ fn a_packet_that_is_still_inside_is_not_handed_out_again() {
 fn what_cannot_lie_ready_is_refused() {
     let Some(eal) = testing::eal() else { return };
     let ReadyRig { pool, port, rx, tx, .. } = rig(eal, "refused", 1);
-    let packets = |frame_bytes: usize| {
-        let mut burst = Burst::with_capacity(eal, 1);
-        pool.copy_burst(&mut burst, &[vec![0; frame_bytes]]).unwrap();
-        burst
+    let receive = |queue, frames: &[Vec<u8>]| {
+        let mut mbuf = Burst::with_capacity(eal, 1);
+        pool.alloc_burst(&mut mbuf, 1).unwrap();
+        port.receive_ready(QueueId(queue), mbuf, frames, 1).unwrap_err()
     };
     let state = |is| DpdkError::PortState { port: port.id(), is, must: "configured and stopped" };
-    assert_eq!(port.receive_ready(QueueId(0), packets(60), 1).unwrap_err(), state("started"));
+    assert_eq!(receive(0, &[vec![0; 60]]), state("started"));
     drop((rx, tx));
     port.stop().unwrap();
-    assert!(matches!(port.receive_ready(QueueId(7), packets(60), 1), Err(DpdkError::PortCall { .. })));
-    assert!(matches!(port.receive_ready(QueueId(0), packets(4000), 1), Err(DpdkError::TooMuch { .. })));
+    assert!(matches!(receive(7, &[vec![0; 60]]), DpdkError::PortCall { .. }));
+    assert!(matches!(receive(0, &[vec![0; 4000]]), DpdkError::TooMuch { wanted: 4000, .. }));
+    // Two frames in one mbuf.
+    assert!(matches!(
+        receive(0, &[vec![0; 65], vec![0; 60]]),
+        DpdkError::TooMuch { wanted: 65, limit: 64, .. }
+    ));
     drop(port);
     assert_eq!(pool.in_use(), 0);
 }

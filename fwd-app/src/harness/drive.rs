@@ -30,7 +30,8 @@ use crate::topology::running::{Finished, Idle, Running};
 use crate::topology::{Settings, Totals};
 use anyhow::Context as _;
 use dpdk_ffi::{
-    DpdkError, Eal, Mempool, MempoolConfig, Port, PortConfig, QueueId, Ring, RingPort, RingSync, SocketId,
+    Burst, DpdkError, Eal, Mempool, MempoolConfig, Port, PortConfig, QueueId, Ring, RingPort, RingSync,
+    SocketId,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -282,7 +283,7 @@ impl Replay<'_> {
         Ok(wiring)
     }
 
-    /// Prepares `turns` copies of `part`'s frames for each input of a port, given with its index.
+    /// Prepares `part`'s frames, `turns` times, for each input of a port, given with its index.
     fn lay_ready(
         &self,
         eal: &Eal,
@@ -295,9 +296,14 @@ impl Replay<'_> {
         for (index, input) in (0..).zip(inputs).filter(|(_, input)| input.port == port.0) {
             let numbers: Vec<_> =
                 (0..part.trace.len()).filter(|frame| part.ring_of[*frame] == index).collect();
-            let packets = super::ready::packets(eal, pool, &part.trace, &numbers, turns)?;
+            let turns = usize::try_from(turns).unwrap_or(usize::MAX);
+            let frame = |number: &usize| part.trace.frame(*number);
+            let frames: Vec<_> = std::iter::repeat_n(&numbers, turns).flatten().map(frame).collect();
+            let mbufs = self.sizes.ready_mbufs(frames.len());
+            let mut packets = Burst::with_capacity(eal, mbufs);
+            pool.alloc_burst(&mut packets, mbufs)?;
             let count = (numbers.len() as u64).saturating_mul(self.spec.loops);
-            let queue = port.1.receive_ready(QueueId(input.queue), packets, count)?;
+            let queue = port.1.receive_ready(QueueId(input.queue), packets, &frames, count)?;
             ready.add(usize::from(port.0), queue, count);
         }
         Ok(())

@@ -14,6 +14,9 @@ use std::sync::Arc;
 /// Most packets fed in one poll: large enough to amortise the enqueue, small enough not to starve the sink.
 const BURST: usize = 256;
 
+/// Mbufs allocated at a time.
+const SPARES: usize = 32;
+
 /// The per-packet tag: the sequence number, and the number of updates in service when the packet was fed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tag {
@@ -48,6 +51,8 @@ pub(crate) struct Feeder {
     rings: Vec<RingProducer>,
     /// Packets not yet enqueued, by ring.
     bursts: Vec<Burst>,
+    /// Empty mbufs of the pool in use; none between two polls.
+    spares: Burst,
     pacer: Pacer,
     /// Feeds nothing more in this trial.
     is_over: bool,
@@ -77,6 +82,7 @@ impl Feeder {
             pools,
             rings,
             bursts,
+            spares: Burst::with_capacity(eal, SPARES),
             pacer,
             is_over,
             window,
@@ -142,6 +148,7 @@ impl Feeder {
             copied += 1;
             source.advance();
         }
+        self.spares.free_all();
         self.is_held_up = !self.is_over && (is_full || copied == free);
         self.is_at_limit = !self.is_over && copied == BURST as u64 && copied < free;
         if self.is_held_up {
@@ -165,7 +172,11 @@ impl Feeder {
             // The ring is full and its burst still waits: the next packet must queue behind it.
             return Err(DpdkError::Exhausted { pool: "burst".into(), wanted: 1, available: 0, size: BURST });
         }
-        pool.alloc_burst(burst, 1)?;
+        if self.spares.is_empty() {
+            pool.alloc_burst(&mut self.spares, SPARES).or_else(|_| pool.alloc_burst(&mut self.spares, 1))?;
+            self.spares.prefetch_data();
+        }
+        burst.push_last_of(&mut self.spares);
         if let Err(error) = burst.append_data(at, bytes, pool) {
             burst.truncate_free(at);
             return Err(error);

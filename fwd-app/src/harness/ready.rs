@@ -1,10 +1,9 @@
-//! Full speed without a feeder: the frames are prepared in mbufs, and callbacks on the RX queues return them.
+//! Full speed without a feeder: the frames are prepared, and callbacks on the RX queues return them in mbufs.
 //!
 //! No copy and no other lcore is involved, so the figures belong to the forwarder alone. Sent packets are only counted: `--verify` and
 //! `--out` need copies from the feeder.
 
-use super::trace::Trace;
-use dpdk_ffi::{Burst, Eal, Mempool, PortStats, ReadyPackets};
+use dpdk_ffi::{PortStats, ReadyPackets};
 
 #[derive(Clone, Default)]
 pub(crate) struct ReadyQueues {
@@ -43,24 +42,4 @@ impl ReadyQueues {
         let fed = self.fed();
         fed >= self.total && gone >= fed
     }
-}
-
-/// Copies the frames `numbers` of `trace`, `turns` times in a row, into mbufs of `pool`.
-pub(crate) fn packets(
-    eal: &Eal,
-    pool: &Mempool,
-    trace: &Trace,
-    numbers: &[usize],
-    turns: u64,
-) -> Result<Burst, dpdk_ffi::DpdkError> {
-    let turns = usize::try_from(turns).unwrap_or(usize::MAX);
-    let mut burst = Burst::with_capacity(eal, numbers.len() * turns);
-    for _ in 0..turns {
-        for number in numbers {
-            let at = burst.len();
-            pool.alloc_burst(&mut burst, 1)?;
-            burst.append_data(at, trace.frame(*number), pool)?;
-        }
-    }
-    Ok(burst)
 }

@@ -6,6 +6,7 @@ use crate::error::ConfigError;
 use crate::topology::plan::{LcorePlan, LcoreResources, PlanError};
 use crate::topology::{QueueLcore, QueueMap, TopologyKind};
 use dpdk_ffi::MempoolConfig;
+use dpdk_ffi::ready::HEADER_BYTES;
 use std::fmt::Write as _;
 
 pub(crate) const QUEUES_MAX: u16 = 16;
@@ -15,9 +16,12 @@ const WINDOW_MIN: u64 = 4096;
 const QUEUE_MIN: u64 = 1024;
 /// Largest window, for large batches: 64 K mbufs take 160 MB.
 const WINDOW_MAX: u64 = 1 << 16;
-const READY_BYTES_MAX: u64 = 1 << 30;
+/// Most memory for prepared packets: a million of 1,518 bytes fit.
+const READY_BYTES_MAX: u64 = 1 << 31;
 /// Most packet bytes of one mbuf.
 const ROOM_MAX: usize = 16_384;
+/// Memory of an mbuf without its data room: 128 bytes, its headroom of 128, and its pool header of 64; DPDK pads them for memory channels.
+const MBUF_BYTES: u64 = 448;
 /// Slots of a TX ring with a slow sink.
 const SLOW_RING: u32 = 256;
 /// Slots of a TX ring with a modelled link: the descriptors of a TX queue of `run`.
@@ -189,8 +193,10 @@ pub(crate) struct Sizes {
     pub(crate) pools: u32,
     pub(crate) data_room_bytes: u16,
     pub(crate) rings: u64,
-    /// Copies of the trace prepared in mbufs; `None` with a feeder.
+    /// Times that the trace is prepared; `None` with a feeder.
     pub(crate) ready_turns: Option<u64>,
+    /// Prepared frames are short: a window of mbufs serves them all.
+    are_short: bool,
 }
 
 impl Sizes {
@@ -211,7 +217,6 @@ impl Sizes {
         let window = (batch * inputs as u64 * 2).next_power_of_two().clamp(window_min, WINDOW_MAX);
         let ring = u32::try_from(window * 2).unwrap_or(u32::MAX);
         let (frame_count, frame_bytes_max) = frames.unwrap_or((1, 0));
-        let room = frame_bytes_max.next_multiple_of(64).clamp(2048, ROOM_MAX);
         // Longer frames are chained: mbufs for a whole window of them would take gigabytes, so fewer are inside.
         let cached = MempoolConfig::cached_max(lcores + 1) as u64;
         // Mbufs in the caches of other lcores are out of the feeder's reach: with fewer it could wait forever.
@@ -231,11 +236,19 @@ impl Sizes {
             && spec.mbufs.is_none()
             && frames.is_some()
             && !is_seen;
-        let fits = frame_bytes_max <= ROOM_MAX && ready.saturating_mul(room as u64) <= READY_BYTES_MAX;
+        let room = frame_bytes_max.next_multiple_of(64).clamp(64, ROOM_MAX);
+        let are_short = frame_bytes_max <= HEADER_BYTES;
+        let frame_bytes = if are_short { HEADER_BYTES as u64 } else { room as u64 + MBUF_BYTES };
+        let fits = frame_bytes_max <= ROOM_MAX && ready.saturating_mul(frame_bytes) <= READY_BYTES_MAX;
         let ready_turns = (is_at_ease && fits).then_some(turns);
-        let mbufs = if ready_turns.is_some() { ready } else { mbufs };
+        let (mbufs, room) = match ready_turns {
+            Some(_) if are_short => (ready.min(window * inputs as u64), room),
+            Some(_) => (ready, room),
+            None => (mbufs, room.max(2048)),
+        };
         Ok(Self {
             ready_turns,
+            are_short,
             window,
             rx_ring: ring,
             tx_ring: match spec {
@@ -250,11 +263,16 @@ impl Sizes {
         })
     }
 
+    /// Mbufs for `frames` prepared frames of an input.
+    pub(super) fn ready_mbufs(self, frames: usize) -> usize {
+        let window = usize::try_from(self.window).unwrap_or(usize::MAX);
+        if self.are_short { frames.min(window) } else { frames }
+    }
+
     pub(crate) fn memory_mb(self, huge_pages: bool) -> u32 {
-        // An mbuf takes 128 bytes, its headroom 128, its pool header 64. DPDK pads them for memory channels and, without huge pages, lets
-        // none cross a 4 KB page.
-        let mbuf = u64::from(self.data_room_bytes) + 448;
-        let mbuf = if huge_pages { mbuf } else { mbuf.next_multiple_of(4096) };
+        // Without huge pages DPDK lets no mbuf cross a 4 KB page.
+        let mbuf = u64::from(self.data_room_bytes) + MBUF_BYTES;
+        let mbuf = if huge_pages { mbuf } else { mbuf.next_multiple_of(4096) / (4096 / mbuf).max(1) };
         let rings = self.rings * (u64::from(self.rx_ring.max(self.tx_ring)) * 8 + 4096);
         let bytes = (u64::from(self.mbufs) * u64::from(self.pools) * mbuf + rings) * 9 / 8 + (64 << 20);
         u32::try_from(bytes >> 20).unwrap_or(u32::MAX)
@@ -358,10 +376,12 @@ mod tests {
         let usual = || HarnessSpec { loops: 100, ..HarnessSpec::usual() };
         assert_eq!(turns(usual(), 1000, 1514, false), Some(5), "a window's worth");
         assert_eq!(turns(usual(), 400_000, 1514, false), Some(1));
+        assert_eq!(turns(usual(), 1_048_576, 1518, false), Some(1));
         assert_eq!(turns(usual(), 10, 1514, false), Some(100), "never more than there are loops");
         for (spec, frames, frame_bytes, is_seen) in [
             (usual(), 1000, 1514, true),
-            (usual(), 600_000, 1514, false),
+            (usual(), 1_100_000, 1514, false),
+            (usual(), 40_000_000, 60, false),
             (usual(), 1000, 20_000, false),
             (HarnessSpec { tx_slow: 2, ..usual() }, 1000, 1514, false),
             (HarnessSpec { mbufs: Some(4096), ..usual() }, 1000, 1514, false),
@@ -369,6 +389,25 @@ mod tests {
         ] {
             assert_eq!(turns(spec, frames, frame_bytes, is_seen), None);
         }
+    }
+
+    #[test]
+    fn a_window_of_mbufs_serves_a_long_trace_of_short_packets() {
+        let sizes = |frames, frame_bytes| {
+            let spec = HarnessSpec { loops: 100, ..HarnessSpec::usual() };
+            let layout = Lcores::new(&spec, RunToCompletion, None, 2).unwrap();
+            Sizes::new(&spec, &layout, 128, Some((frames, frame_bytes)), false).unwrap()
+        };
+        for (frames, frame_bytes, mbufs) in
+            [(1_000_000, 64, 4096), (1_000_000, 65, 1_000_000), (1000, 60, 4096), (30, 60, 3000)]
+        {
+            let sizes = sizes(frames, frame_bytes);
+            let ready = frames * usize::try_from(sizes.ready_turns.unwrap()).unwrap();
+            assert_eq!((sizes.mbufs as usize, sizes.ready_mbufs(ready)), (mbufs, mbufs), "{frames}");
+        }
+        let (short, long) = (sizes(1_000_000, 60), sizes(1_000_000, 1514));
+        assert!(short.memory_mb(false) < 100, "{}", short.memory_mb(false));
+        assert!(long.memory_mb(true) < 2400, "{}", long.memory_mb(true));
     }
 
     #[test]

@@ -12,6 +12,8 @@ use dpdk_ffi::{Burst, Eal, RingConsumer};
 use std::path::Path;
 
 const BURST: usize = 256;
+/// Packets between the prefetch of an mbuf and its use.
+const AHEAD: usize = 16;
 /// Packets per dequeue with a slow sink.
 const SLOW_BURST: usize = 32;
 
@@ -148,6 +150,7 @@ impl Sink {
         }
         let now_tsc = dpdk_ffi::tsc();
         for i in 0..came {
+            self.burst.prefetch_mbuf(i + AHEAD);
             self.judge((i, now_tsc), port, (feeder, source), verifier.as_deref_mut())?;
             if let Some(link) = self.links.get_mut(port) {
                 link.charge(self.burst.pkt_len(i) as usize);

@@ -42,8 +42,14 @@ impl TraceInMemory {
     }
 
     fn find(&mut self, sequence: u64) -> FedFrame<'_> {
-        let frame = usize::try_from(sequence % self.part.trace.len() as u64).unwrap_or(0);
-        FedFrame { part: &mut self.part, frame }
+        let frames = self.part.trace.len() as u64;
+        // Most packets are of this pass or the previous one. A division for each packet would slow the sink.
+        let first = self.sequence - self.frame as u64;
+        let frame = match (sequence.checked_sub(first), (sequence + frames).checked_sub(first)) {
+            (Some(frame), _) | (_, Some(frame)) if frame < frames => frame,
+            _ => sequence % frames,
+        };
+        FedFrame { part: &mut self.part, frame: usize::try_from(frame).unwrap_or(0) }
     }
 }
 
@@ -164,6 +170,34 @@ impl Source {
         match self {
             Self::Memory(memory) => memory.part.trace.facts,
             Self::Stream(stream) => stream.facts(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::trace::{Captured, Trace};
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_packet_is_found_in_any_pass() {
+        let mut trace = Trace::default();
+        for time_ns in 0..3 {
+            trace.push(&Captured { bytes: &[0; 60], time_ns, port: 0 });
+        }
+        let part = TracePart { trace: Arc::new(trace), ring_of: vec![0; 3], ..TracePart::default() };
+        let mut source = Source::memory(part, 9);
+        for sequence in 0..27 {
+            assert_eq!(source.next().map(|next| next.sequence), Some(sequence));
+            source.advance();
+            for fed in 0..=sequence {
+                assert_eq!(
+                    source.find(fed).map(|found| found.frame as u64),
+                    Some(fed % 3),
+                    "{fed} of {sequence}"
+                );
+            }
         }
     }
 }

@@ -28,8 +28,9 @@ rusty_fork_test! {
             port.configure(&PortConfig::default(), std::slice::from_ref(&pool)).unwrap();
             // 661 is not a multiple of 8, so a burst that ends at the end of the table is odd.
             let mut ready = Burst::with_capacity(eal, 661);
-            pool.copy_burst(&mut ready, &vec![[0; 64]; 661]).unwrap();
-            dpdk_ffi::testing::receive_rounding_down(&port, QueueId(0), ready, PACKETS, 8).unwrap();
+            pool.alloc_burst(&mut ready, 661).unwrap();
+            let frames = [[0; 64]; 661];
+            dpdk_ffi::testing::receive_rounding_down(&port, QueueId(0), ready, &frames, (PACKETS, 8)).unwrap();
             port.start().unwrap();
             let topology = TopologyKind::RunToCompletion;
             let settings = Settings {
