@@ -10,6 +10,7 @@
 //! | `MOCKCUDA_FAIL_AT=N[:CODE[:COUNT]]` | `mockcuda_fail_at` | COUNT driver calls from call N (from 0) on return CODE (999) |
 //! | `MOCKCUDA_FAIL_CALL=NAME:N[:CODE]` | `mockcuda_fail_call` | call N (from 0) of that function returns CODE |
 //! | `MOCKCUDA_FAIL_OPERATION=N[:CODE]` | `mockcuda_fail_operation` | operation N of all streams fails with CODE (719), seen later |
+//! | `MOCKCUDA_PLANT=N:FROM:TO` | | before operation N of all streams, each word FROM in device memory becomes TO |
 //! | `MOCKCUDA_DELAY_US=N` | `mockcuda_set_delay_us` | random delays of up to N us before stream operations, and sometimes between blocks |
 //! | `MOCKCUDA_SEED=N` | | the seed of these delays |
 //! | `MOCKCUDA_STALL_AT=N` | `mockcuda_set_stalled` | all streams stall from operation N (copies and launches of all streams, from 0) on |
@@ -45,6 +46,8 @@ pub(crate) struct MockControl {
     fail_name: Mutex<Option<(Vec<u8>, u64, ResultCode)>>,
     operation_failing: AtomicU64,
     operation_code: AtomicU32,
+    plant_at: u64,
+    planted: [u32; 2],
     delay_us: AtomicU32,
     pub(crate) seed: u64,
     stall_at: AtomicU64,
@@ -92,6 +95,7 @@ impl MockControl {
     fn from_environment() -> Self {
         let fail = numbers("MOCKCUDA_FAIL_AT");
         let operation = numbers("MOCKCUDA_FAIL_OPERATION");
+        let plant = numbers("MOCKCUDA_PLANT");
         let control = Self {
             no_device: flag("MOCKCUDA_NO_DEVICE"),
             devices: AtomicU32::new(code_of(number("MOCKCUDA_DEVICES").as_ref(), 1)),
@@ -105,6 +109,8 @@ impl MockControl {
             fail_name: Mutex::new(failing_name()),
             operation_failing: AtomicU64::new(operation.first().copied().unwrap_or(NEVER)),
             operation_code: AtomicU32::new(code_of(operation.get(1), LAUNCH_FAILED)),
+            plant_at: plant.first().copied().unwrap_or(NEVER),
+            planted: [1, 2].map(|at| code_of(plant.get(at), 0)),
             delay_us: AtomicU32::new(code_of(number("MOCKCUDA_DELAY_US").as_ref(), 0)),
             seed: number("MOCKCUDA_SEED").unwrap_or(1),
             stall_at: AtomicU64::new(number("MOCKCUDA_STALL_AT").unwrap_or(NEVER)),
@@ -200,6 +206,11 @@ impl MockControl {
         let index = self.operations.fetch_add(1, Relaxed);
         if index >= self.stall_at.load(Relaxed) {
             self.stalled.store(true, Relaxed);
+        }
+        if index == self.plant_at
+            && let Some(memory) = memory()
+        {
+            memory.plant(self.planted);
         }
         (index == self.operation_failing.load(Relaxed)).then(|| self.operation_code.load(Relaxed))
     }

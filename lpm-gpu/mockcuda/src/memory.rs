@@ -276,6 +276,15 @@ impl MockMemory {
         }
     }
 
+    /// Replaces each word `from` of the device's allocations by `to`.
+    pub(crate) fn plant(&self, [from, to]: [u32; 2]) {
+        for found in self.book().live.values().filter(|found| found.kind == MemoryKind::Device) {
+            let first = self.device.base + (found.address - DEVICE_FIRST) as usize;
+            let words = (0..found.bytes as usize / 4).map(|word| first + word * 4);
+            words.filter(|at| load(*at, 4) == from.into()).for_each(|at| store(at, 4, to.into()));
+        }
+    }
+
     pub(crate) fn mark(&self, address: u64, words: u64, freed: bool) {
         let offset = address.wrapping_sub(DEVICE_FIRST);
         let outside =

@@ -111,6 +111,24 @@ fn switches_are_read_from_the_environment() {
     }
 }
 
+/// Child process: two words, before and after the next operation of a stream.
+#[test]
+fn child_plants() {
+    if std::env::var_os("MOCK_CHILD").is_none() {
+        return;
+    }
+    let driver = MockSession::open();
+    let address = driver.device(&[5_u32, 6, 6]);
+    let first = driver.download::<u32>(address, 3).unwrap();
+    println!("words {first:?} then {:?}", driver.download::<u32>(address, 3).unwrap());
+}
+
+#[test]
+fn a_word_in_device_memory_can_be_replaced() {
+    let text = child("child_plants", "MOCKCUDA_PLANT", "2:6:9");
+    assert!(text.contains("words [5, 6, 6] then [5, 9, 9]"), "{text}");
+}
+
 /// Child process: a wait for a stalled stream ends at the configured limit.
 #[test]
 fn child_waits() {
