@@ -60,6 +60,12 @@ pub(crate) fn warn(text: impl Display) {
     send(LogLevel::Warn, text);
 }
 
+/// Posts an error: packets may have been forwarded wrongly. Repeats are suppressed as in [`warn`].
+#[track_caller]
+pub(crate) fn error(text: impl Display) {
+    send(LogLevel::Error, text);
+}
+
 /// Posts a detail. Not for per-packet events.
 #[track_caller]
 pub(crate) fn debug(text: impl Display) {

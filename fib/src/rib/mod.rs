@@ -425,6 +425,12 @@ impl Rib {
         self.v4.turnover + self.v6.turnover
     }
 
+    /// Whether a route was set since the last commit.
+    #[must_use]
+    pub const fn has_changes(&self) -> bool {
+        !self.v4.dirty.is_empty() || !self.v6.dirty.is_empty()
+    }
+
     /// The number of routes.
     #[must_use]
     pub const fn len(&self) -> usize {

@@ -160,6 +160,12 @@ pub(crate) struct ForwardArgs {
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub(crate) flush_us: u32,
 
+    /// Compare one looked-up address in N with the routes; 0 compares none [default: 65536 for GPU engines, else 0]
+    ///
+    /// A wrong answer is an error on stderr and in the metrics, and with --fallback the engine is left. `ctl set audit` changes N.
+    #[arg(long, value_name = "N", value_parser = values::count::<u32>(0..=u32::MAX.into()))]
+    pub(crate) audit: Option<u32>,
+
     /// Seed of the hash that chooses the path of a flow [default of run: a random number; of replay: 0]
     ///
     /// Routers in a row need different seeds.

@@ -81,6 +81,7 @@ pub(super) fn main(args: &ReplayArgs, shown: &[Shown]) -> anyhow::Result<()> {
     let socket = socket.map(|path| super::control_socket(path, super::clients(&args.forward))).transpose()?;
     let eal = start_eal(&setup::eal_arguments(&lcores, &cpus, memory_mb, huge_pages), &signals)?;
     forwarder.set_ports(PortTable { ecmp_seed, ..ports.with_vrfs(port_vrfs) })?;
+    forwarder.set_audit(args.forward.audit);
     forwarder.config = super::config_values(shown);
     tables::warn_of_neighbours(&forwarder);
     let updates = updates.as_ref();

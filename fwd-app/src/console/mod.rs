@@ -163,6 +163,10 @@ impl Steer for Steering<'_> {
             }
             Request::SetPromiscuous { ports, on } => self.set_promiscuous(&ports, on),
             Request::SetLink { port, up } => self.set_link(&port, up),
+            Request::SetAudit { one_in } => {
+                self.forwarder.set_audit(Some(one_in));
+                Ok(Answer::done())
+            }
             Request::SetNextHopCounters { on } => Ok(self.count_next_hops(on)),
             Request::CaptureStop
             | Request::Trace { .. }

@@ -6,6 +6,7 @@
 //! blocks neither rx nor the shutdown.
 
 use super::DropReason;
+use super::audit::AuditSampler;
 use super::batch::Batch;
 use fib::{EngineError, EngineReader, Family, Keys, SlotId};
 use std::collections::VecDeque;
@@ -38,12 +39,13 @@ impl EngineFault {
 pub(crate) struct Lookup {
     reader: Box<dyn EngineReader>,
     fault: Arc<EngineFault>,
+    sampler: AuditSampler,
 }
 
 impl Lookup {
     /// The slots of `reader` hold at least as many keys as a batch has packets.
-    pub(crate) fn new(reader: Box<dyn EngineReader>, fault: Arc<EngineFault>) -> Self {
-        Self { reader, fault }
+    pub(crate) fn new(reader: Box<dyn EngineReader>, fault: Arc<EngineFault>, sampler: AuditSampler) -> Self {
+        Self { reader, fault, sampler }
     }
 
     pub(crate) fn replace(&mut self, reader: Box<dyn EngineReader>) -> Box<dyn EngineReader> {
@@ -52,11 +54,13 @@ impl Lookup {
 
     pub(crate) fn refresh(&mut self) {
         self.reader.refresh();
+        self.sampler.refresh();
     }
 
     /// Fills the next hops of both lanes. A lane whose lookup fails is dropped.
     #[inline]
     pub(crate) fn run(&mut self, batch: &mut Batch) {
+        let changes = self.sampler.changes();
         let Batch { keys4, keys6, v4, v6, .. } = batch;
         let call4 = (Keys::V4(&keys4[..v4.len]), &mut v4.hops[..v4.len]);
         let call6 = (Keys::V6 { hi: &keys6.0[..v6.len], lo: &keys6.1[..v6.len] }, &mut v6.hops[..v6.len]);
@@ -68,6 +72,7 @@ impl Lookup {
         };
         let failed = results.map(|result| is_lost(result, &self.fault));
         drop_lanes(batch, failed);
+        self.sampler.count(batch, changes);
     }
 }
 
@@ -84,6 +89,8 @@ struct Pending {
     /// The slots with an outstanding answer, IPv4 first.
     owed: [bool; 2],
     since_tsc: u64,
+    /// Of the sampler, before the batch was submitted.
+    changes: u64,
 }
 
 /// Batches in an engine's slots, oldest first.
@@ -95,13 +102,19 @@ pub(crate) struct InFlight {
     lost: Vec<Pending>,
     stall_cycles: u64,
     fault: Arc<EngineFault>,
+    sampler: AuditSampler,
     /// Number of slot pairs: each pair is in `free`, `pending` or `lost`.
     pairs: usize,
 }
 
 impl InFlight {
     /// Each batch takes two slots of `reader`, one per family. A batch is abandoned after `stall_cycles`.
-    pub(crate) fn new(reader: Box<dyn EngineReader>, stall_cycles: u64, fault: Arc<EngineFault>) -> Self {
+    pub(crate) fn new(
+        reader: Box<dyn EngineReader>,
+        stall_cycles: u64,
+        fault: Arc<EngineFault>,
+        sampler: AuditSampler,
+    ) -> Self {
         let free: Vec<_> = pairs_of(reader.as_ref()).collect();
         let pairs = free.len();
         Self {
@@ -111,6 +124,7 @@ impl InFlight {
             lost: Vec::with_capacity(pairs),
             stall_cycles,
             fault,
+            sampler,
             pairs,
         }
     }
@@ -127,6 +141,7 @@ impl InFlight {
 
     pub(crate) fn refresh(&mut self) {
         self.reader.refresh();
+        self.sampler.refresh();
     }
 
     /// A pair of slots is free, or every pair belongs to an abandoned batch: then the new batch is dropped, since no slot is bound to
@@ -148,9 +163,10 @@ impl InFlight {
 
     /// Accepts a batch. Without a free pair of slots its packets are dropped.
     pub(crate) fn submit(&mut self, batch: Box<Batch>, now_tsc: u64) {
-        let slots = self.free.pop();
+        let (slots, changes) = (self.free.pop(), self.sampler.changes());
         // The batch is in `pending` before the engine is called, so that its packets are counted if the engine panics.
-        self.pending.push_back(Pending { batch: Some(batch), slots, owed: [false; 2], since_tsc: now_tsc });
+        let owed = [false; 2];
+        self.pending.push_back(Pending { batch: Some(batch), slots, owed, since_tsc: now_tsc, changes });
         let Some(Pending { batch: Some(batch), owed, .. }) = self.pending.back_mut() else { return };
         let Some([v4, v6]) = slots else { return drop_lanes(batch, [true; 2]) };
         if batch.v4.len > 0 {
@@ -176,6 +192,7 @@ impl InFlight {
         let mut batch = front.batch.take()?;
         if front.owed == [false; 2] {
             self.free.extend(front.slots);
+            self.sampler.count(&batch, front.changes);
         } else {
             drop_lanes(&mut batch, front.owed);
             self.lost.push(front);
@@ -271,7 +288,7 @@ mod tests {
         }
         let faults = Arc::new(Faults::default());
         faults.pending_polls.store(2, SeqCst);
-        let mut flight = InFlight::new(reader(4, &faults), 1000, Arc::default());
+        let mut flight = InFlight::new(reader(4, &faults), 1000, Arc::default(), AuditSampler::default());
         flight.submit(batch(1, 2).unwrap(), 0);
         flight.submit(batch(3, 0).unwrap(), 0);
         assert!(!flight.is_ready());
@@ -293,7 +310,7 @@ mod tests {
         }
         let faults = Arc::new(Faults::default());
         faults.pending_polls.store(u64::MAX, SeqCst);
-        let mut flight = InFlight::new(reader(2, &faults), 1000, Arc::default());
+        let mut flight = InFlight::new(reader(2, &faults), 1000, Arc::default(), AuditSampler::default());
         flight.submit(batch(1, 2).unwrap(), 0);
         assert!(flight.take_done(1000).is_none());
         let given_up = flight.take_done(1001).unwrap();
@@ -320,12 +337,12 @@ mod tests {
         }
         let faults = Arc::new(Faults::default());
         faults.fail_from(Call::Submit, 0, How::Full);
-        let mut flight = InFlight::new(reader(2, &faults), 1000, Arc::default());
+        let mut flight = InFlight::new(reader(2, &faults), 1000, Arc::default(), AuditSampler::default());
         flight.submit(batch(2, 1).unwrap(), 0);
         assert_eq!(flight.take_done(1).unwrap().drops.get(DropReason::EngineStall), 3);
         assert!(flight.is_ready());
         let fault = Arc::new(EngineFault::default());
-        let mut lookup = Lookup::new(reader(2, &faults), Arc::clone(&fault));
+        let mut lookup = Lookup::new(reader(2, &faults), Arc::clone(&fault), AuditSampler::default());
         let mut one = batch(2, 1).unwrap();
         lookup.run(&mut one);
         assert_eq!(one.drops.get(DropReason::EngineStall), 3);
@@ -337,7 +354,8 @@ mod tests {
         if batch(0, 0).is_none() {
             return;
         }
-        let mut flight = InFlight::new(reader(2, &Arc::default()), 1000, Arc::default());
+        let mut flight =
+            InFlight::new(reader(2, &Arc::default()), 1000, Arc::default(), AuditSampler::default());
         flight.submit(batch(1, 0).unwrap(), 0);
         flight.submit(batch(2, 0).unwrap(), 0);
         assert_eq!(flight.take_done(1).unwrap().drops.total(), 0);

@@ -13,6 +13,7 @@
 //! | [`check`] | checks one packet against the forwarding rules |
 //! | [`parse`] | checks the headers of a burst, collects destinations |
 //! | [`lookup`] | resolves destinations to next hops through an engine |
+//! | [`audit`] | copies of some answers, for comparison with the RIB |
 //! | [`swap`] | [`Swap`](swap::Swap): exchanges a value with a running lcore |
 //! | [`egress`] | [`EgressTable`]: port, MACs and MTU of each next hop, and the paths of groups |
 //! | [`exit`] | [`Exit`]: port, drop reason or another exit of a packet |
@@ -29,6 +30,7 @@
 //! | [`counters`] | counters of an lcore, and their published copy |
 //! | [`latency`] | histograms of the time in the forwarder |
 
+pub(crate) mod audit;
 pub(crate) mod batch;
 pub(crate) mod check;
 pub(crate) mod choose;

@@ -4,6 +4,7 @@
 //! any VRF. Ports that no configured VRF names belong to VRF 0, [`DEFAULT`]. Engines that hold several FIBs give each VRF one of them. Only
 //! the control thread changes a forwarder; lcores never wait for it.
 
+pub(crate) mod audit;
 pub(crate) mod in_effect;
 mod port_changes;
 pub(crate) mod rates;
@@ -42,6 +43,7 @@ use crate::topology::punts::PuntRings;
 use crate::topology::running::{Idle, Running};
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
+use audit::AuditCounts;
 use dpdk_ffi::{Eal, Port};
 use fib::NextHopError;
 use in_effect::ConfigValue;
@@ -87,6 +89,8 @@ pub(crate) struct Forwarder {
     /// A handle without stages until the topology starts.
     running: Handle,
     rates: SharedRates,
+    /// Without samples that were lost.
+    audited: AuditCounts,
     pub(crate) config: Vec<ConfigValue>,
 }
 
@@ -114,9 +118,17 @@ impl Forwarder {
         for (number, VrfSpec { name, files, .. }) in (1..).zip(others) {
             vrfs.push(open(number, name, files)?);
         }
-        let (punt_addresses, retired) = (Vec::new(), Retired::default());
-        let (running, rates) = (Handle::default(), SharedRates::default());
-        Ok(Self { vrfs, ports, punt_addresses, retired, feeds: None, running, rates, config: Vec::new() })
+        Ok(Self {
+            vrfs,
+            ports,
+            punt_addresses: Vec::new(),
+            retired: Retired::default(),
+            feeds: None,
+            running: Handle::default(),
+            rates: SharedRates::default(),
+            audited: AuditCounts::default(),
+            config: Vec::new(),
+        })
     }
 
     pub(crate) fn vrfs(&self) -> &[Vrf] {

@@ -87,7 +87,8 @@ impl Service {
         let mut result = Ok(());
         let heartbeat = Arc::clone(&self.heartbeat);
         while !stop.is_stopping() {
-            let mut worked = false;
+            // First: commits of this turn make samples of earlier routes uncertain.
+            let mut worked = heartbeat.step("the audit", || forwarder.audit());
             // Pause the stream: a refused reload must not undo updates applied in between.
             let is_applying = self.reloads.as_ref().is_some_and(Reloads::is_applying);
             worked |= is_applying;
@@ -128,7 +129,8 @@ impl Service {
         if let Some(links) = &mut self.links {
             links.devices.end(forwarder.running());
         }
-        // Lcores have stopped, and may have left packets for a client that captures them.
+        // Lcores have stopped, and may have left samples, and packets for a client that captures them.
+        forwarder.audit();
         if let Some(answer) = &mut self.requests {
             answer(forwarder);
         }

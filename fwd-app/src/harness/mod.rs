@@ -26,6 +26,8 @@
 //! | [`drive`] | the ports, rings and pools |
 //! | [`turns`] | the loop of the main lcore |
 
+#[cfg(test)]
+mod audited;
 pub(crate) mod deal;
 pub(crate) mod drive;
 pub(crate) mod expected;

@@ -36,14 +36,15 @@ pub(crate) fn warn(text: impl Display) {
     }
 }
 
-/// Writes a notice to stderr. A warning with the same source location and text is shown once a second.
+/// Writes a notice to stderr. A warning or error with the same source location and text is shown once a second.
 pub(crate) fn notice(level: LogLevel, site: &'static Location<'static>, text: &str) {
     let text = match level {
         LogLevel::Warn => format!("fwd-app: warning: {text}"),
         LogLevel::Debug => format!("fwd-app: debug: {text}"),
-        LogLevel::Error | LogLevel::Info => format!("fwd-app: {text}"),
+        LogLevel::Error => format!("fwd-app: error: {text}"),
+        LogLevel::Info => format!("fwd-app: {text}"),
     };
-    write(LogMessage { level, site: Some(site).filter(|_| level == LogLevel::Warn), text });
+    write(LogMessage { level, site: Some(site).filter(|_| level <= LogLevel::Warn), text });
 }
 
 /// Writes an unprefixed line to stderr, subject to the log level: the setup, DPDK's log.

@@ -32,6 +32,7 @@ use crate::datapath::latency::LatencyBySize;
 use crate::datapath::{Counters, StageName};
 use crate::forwarder::Forwarder;
 use crate::forwarder::Signals;
+use crate::forwarder::audit::AuditCounts;
 use crate::ports::dpdk::Ended;
 use crate::ports::dpdk::PortCounts;
 use crate::topology::handle::LcoreCounts;
@@ -73,6 +74,7 @@ pub(crate) struct Summary {
     pub(crate) vrfs: VrfReports,
     pub(crate) setup: Setup,
     pub(crate) verify: Verify,
+    pub(crate) audit: AuditCounts,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) trace: Option<TraceReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -301,6 +303,7 @@ impl Summary {
             vrfs: VrfReports::of_several(forwarder),
             setup,
             verify: Verify::default(),
+            audit: forwarder.audit_counts(),
             trace: None,
             search: None,
             truncated: false,
@@ -325,7 +328,8 @@ impl Summary {
     /// Checks that the run succeeded.
     ///
     /// # Errors
-    /// When a stage panicked, a packet was lost or reordered, the engine failed, a replay had a mismatch, or a replay sent no packet.
+    /// When a stage panicked, a packet was lost or reordered, the engine failed or answered wrong, a replay had a mismatch, or a replay sent
+    /// no packet.
     pub(crate) fn judge(&self) -> anyhow::Result<()> {
         if let Some(panic) = &self.panic {
             bail!("{panic}");
@@ -347,6 +351,13 @@ impl Summary {
         }
         if self.verify.mismatches > 0 {
             bail!("{} of {} results differ from the oracle's", self.verify.mismatches, self.verify.checked);
+        }
+        if self.audit.wrong > 0 {
+            bail!(
+                "{} of {} answers of the engine that were audited are wrong",
+                self.audit.wrong,
+                self.audit.checked
+            );
         }
         if let Some(error) = &self.engine.error {
             bail!("{error}");

@@ -7,6 +7,7 @@ use super::latency::{sizes_lines, sizes_text};
 use super::vrfs::VrfReports;
 use super::{EngineReport, LatencyNs, Packets, PortReport, Setup, SilentLcore, Summary};
 use crate::forwarder::Forwarder;
+use crate::forwarder::audit::AuditCounts;
 use crate::ports::PortRecord;
 use crate::topology::Settings;
 use crate::topology::plan::{Job, LcorePlan};
@@ -97,7 +98,7 @@ fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
 /// Renders the summary. Writing to a string cannot fail, so the results of `writeln!` are ignored.
 pub(crate) fn render(summary: &Summary) -> String {
     let mut out = String::new();
-    let Summary { packets, rate, latency_ns, engine, setup, verify, .. } = summary;
+    let Summary { packets, rate, latency_ns, engine, setup, verify, audit, .. } = summary;
     packets_text(&mut out, packets);
     if let Some(panic) = &summary.panic {
         let _ = writeln!(out, "  FAULT  {panic}");
@@ -159,10 +160,20 @@ pub(crate) fn render(summary: &Summary) -> String {
             grouped(verify.mismatches)
         );
     }
+    out.push_str(&self::audit(audit));
     if let Some(compared) = &summary.compared {
         let _ = write!(out, "{compared}");
     }
     out
+}
+
+fn audit(counts: &AuditCounts) -> String {
+    let AuditCounts { checked, skipped, wrong } = counts;
+    if *counts == AuditCounts::default() {
+        return String::new();
+    }
+    let [checked, wrong, skipped] = [checked, wrong, skipped].map(grouped);
+    format!("audit    {checked} answers checked, {wrong} wrong; {skipped} skipped\n")
 }
 
 pub(crate) fn engine(engine: &EngineReport) -> String {

@@ -177,7 +177,8 @@ impl Vrf {
         debug_assert!(
             has_other_tables || rib.v4.iter().eq(self.rib.v4.iter()) && rib.v6.iter().eq(self.rib.v6.iter())
         );
-        let moved = running.move_to(self.egress.number, made.engine.as_ref());
+        // Where the new engine lacks a table for a family, its answers differ.
+        let moved = self.audit.during(|| running.move_to(self.egress.number, made.engine.as_ref()));
         moved.context("lcores keep their current engine")?;
         self.tally.build_s = build_s;
         let VrfEngine { spec, writer, retired, failover, is_shared, .. } = &mut self.engine;
@@ -188,6 +189,7 @@ impl Vrf {
         self.refused.retry_now();
         self.egress.neighbours_have_changed();
         self.set_families();
+        self.follow_audit();
         Ok(())
     }
 

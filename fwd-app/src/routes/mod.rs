@@ -2,6 +2,7 @@
 //!
 //! A [`Vrf`] owns a RIB, its next hops, an engine's writer and the egress table. Only the control thread uses it; lcores never wait for it.
 
+pub(crate) mod audit;
 pub(crate) mod candidates;
 mod distinct;
 pub(crate) mod egress;

@@ -5,7 +5,7 @@ use super::files::Replacement;
 use super::spec::{DEFAULT, TableSpec};
 use crate::engines::EngineSpec;
 use crate::ports::table::SharedPorts;
-use fib::{EngineWriter, NextHopTable, Rib};
+use fib::{EngineWriter, IpPrefix, NextHopId, NextHopTable, Rib};
 use std::path::{Path, PathBuf};
 use std::task::Poll;
 
@@ -14,6 +14,13 @@ impl Vrf {
         self.rib.load(engine.as_mut()).unwrap();
         self.engine.writer = engine;
         self.set_families();
+    }
+
+    /// Sets the next hop of `prefix` in the table of the engine alone.
+    pub(crate) fn plant(&mut self, prefix: IpPrefix, new: NextHopId) {
+        let mut other = self.rib.clone();
+        other.set(prefix, new);
+        other.commit_to(self.engine.writer.as_mut()).unwrap();
     }
 
     /// Runs [`Self::replace_routes`] to its end.

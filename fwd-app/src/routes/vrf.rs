@@ -13,6 +13,7 @@ use super::feeds::{ObjectId, Route};
 use super::refused::Refused;
 use super::spec::{LoadProgress, TableSpec, load_rib};
 use crate::datapath::EgressError;
+use crate::datapath::audit::AuditState;
 use crate::engines::Made;
 use crate::notice;
 use crate::ports::table::SharedPorts;
@@ -66,6 +67,9 @@ pub(crate) struct Vrf {
     pub(crate) engine: VrfEngine,
     /// The routes of all sources, except of prefixes that only files have.
     pub(crate) candidates: Candidates,
+    pub(super) audit: Arc<AuditState>,
+    /// `None` follows the engine.
+    pub(super) audit_wanted: Option<u32>,
     /// Prefixes with candidates that were set in the RIB since the last commit.
     pub(super) uncommitted: Vec<IpPrefix>,
     /// Changes since the last commit that count as updates.
@@ -110,6 +114,8 @@ impl Vrf {
                 is_shared,
             },
             candidates: Candidates::default(),
+            audit: Arc::default(),
+            audit_wanted: None,
             uncommitted: Vec::new(),
             updates: 0,
             refused: Refused::default(),
@@ -123,6 +129,7 @@ impl Vrf {
         })?;
         vrf.tally.build_s = start.elapsed().as_secs_f64();
         vrf.set_families();
+        vrf.follow_audit();
         Ok(vrf)
     }
 
@@ -168,6 +175,7 @@ impl Vrf {
             egress: self.egress.table().context("a topology needs ports before it starts")?,
             // A fallback always answers, so no batch is abandoned.
             stall_us: if self.engine.failover.is_some() { u64::MAX } else { self.engine.spec.stall_us },
+            audit: Arc::clone(&self.audit),
         })
     }
 
@@ -246,11 +254,11 @@ impl Vrf {
     pub(crate) fn commit(&mut self) -> anyhow::Result<Generation> {
         let egress = self.egress.refresh(&self.rib, &mut self.candidates);
         let updates = std::mem::take(&mut self.updates);
-        let Self { rib, engine, tally, .. } = self;
+        let Self { rib, engine, tally, audit, .. } = self;
         let result = rib.commit(|delta, rib| {
             egress?;
             if !delta.is_empty() {
-                engine.writer.apply(delta, rib)?;
+                audit.during(|| engine.writer.apply(delta, rib))?;
                 tally.deltas += 1;
             }
             anyhow::Ok(())

@@ -8,6 +8,7 @@ use crate::cli::config;
 use crate::console::answer::Answer;
 use crate::console::grammar::{self, CtlLine};
 use crate::console::server::connection::CtlConnection;
+use crate::datapath::audit::AuditSampler;
 use crate::datapath::check::{self, Checked, Destination};
 use crate::datapath::egress::Inputs;
 use crate::datapath::egress::learned::Learned;
@@ -280,7 +281,7 @@ impl BatchForwarder {
         let learned = Learned::default();
         let inputs = Inputs { ecmp_seed: ECMP_SEED, ..Inputs::new(hops, &egress, rib, &learned) };
         Ok(Self {
-            lookup: Lookup::new(engine.reader(1, packets_max)?, Arc::default()),
+            lookup: Lookup::new(engine.reader(1, packets_max)?, Arc::default(), AuditSampler::default()),
             table: EgressTable::build(&inputs)?,
             reference: Reference::new(rib, egress.clone(), ECMP_SEED),
             hops: hops.clone(),

@@ -2,6 +2,7 @@
 
 use super::{StageControl, StageOutcome, Stages};
 use crate::datapath::Latency;
+use crate::datapath::audit::AuditRing;
 use crate::datapath::counters::{Counters, Published, QueueCount, VrfCount};
 use crate::datapath::lookup::EngineFault;
 use crate::datapath::rx::{PortQueues, Queues};
@@ -106,6 +107,7 @@ pub(crate) struct Readers {
     pub(super) slots: u16,
     /// The largest batch, keys.
     pub(super) batch_max: usize,
+    pub(super) audit: Arc<AuditRing>,
 }
 
 #[derive(Clone, Default)]
@@ -363,6 +365,11 @@ impl Handle {
         self.readers.len()
     }
 
+    /// The samples of each stage that looks up.
+    pub(crate) fn audits(&self) -> impl Iterator<Item = &AuditRing> {
+        self.readers.iter().map(|stage| stage.audit.as_ref())
+    }
+
     pub(crate) fn watch(&self) -> &Arc<Watch> {
         &self.watch
     }
@@ -425,7 +432,7 @@ mod tests {
     }
 
     fn reads(lcore: u32) -> Readers {
-        Readers { lcore, swap: Arc::default(), slots: 1, batch_max: 1 }
+        Readers { lcore, swap: Arc::default(), slots: 1, batch_max: 1, audit: Arc::default() }
     }
 
     fn own() -> VrfReader {

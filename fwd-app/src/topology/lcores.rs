@@ -6,6 +6,7 @@ use super::plan::{Job, LcorePlan};
 use super::punts::PuntRings;
 use super::run_to_completion::{InputPath, VlanBatches, VrfTables, WorkerInput, WorkerStage};
 use super::{Settings, StageControl, Stages};
+use crate::datapath::audit::{AuditRing, AuditSampler, AuditState};
 use crate::datapath::counters::{BusyClock, QueueCount, VrfCount};
 use crate::datapath::lookup::{EngineFault, InFlight, Lookup};
 use crate::datapath::punt::Limit;
@@ -41,6 +42,7 @@ pub(crate) struct VrfParts<'a> {
     pub(crate) egress: Arc<ArcSwap<EgressTable>>,
     /// How long the engine may keep a batch before it is abandoned, microseconds.
     pub(crate) stall_us: u64,
+    pub(crate) audit: Arc<AuditState>,
 }
 
 pub(crate) struct BuiltStages {
@@ -96,8 +98,8 @@ struct Builder<'a> {
     lcore: u32,
 }
 
-/// The readers of a stage, one per VRF, and their exchange.
-type VrfReaders = (Vec<Box<dyn EngineReader>>, Arc<ReaderSwap>);
+/// The readers of a stage, one per VRF with its sampler, and their exchange.
+type VrfReaders = (Vec<(Box<dyn EngineReader>, AuditSampler)>, Arc<ReaderSwap>);
 
 impl Builder<'_> {
     fn build(mut self) -> Result<BuiltStages, BuildError> {
@@ -157,8 +159,8 @@ impl Builder<'_> {
         let inputs = inputs.iter().map(input).collect::<Result<_, _>>()?;
         let (readers, swap) = self.readers(1)?;
         let counts = self.count_vrfs();
-        let tables = |((reader, vrf), count): ((_, &VrfParts<'_>), _)| VrfTables {
-            lookup: Lookup::new(reader, Arc::clone(&self.parts.fault)),
+        let tables = |(((reader, sampler), vrf), count): ((_, &VrfParts<'_>), _)| VrfTables {
+            lookup: Lookup::new(reader, Arc::clone(&self.parts.fault), sampler),
             egress: Cache::new(Arc::clone(&vrf.egress)),
             count,
         };
@@ -198,10 +200,10 @@ impl Builder<'_> {
         let slots = u16::try_from(batches * 2).unwrap_or(u16::MAX);
         let (readers, swap) = self.readers(slots)?;
         let counts = self.count_vrfs();
-        let tables = |((reader, vrf), count): ((_, &VrfParts<'_>), _)| {
+        let tables = |(((reader, sampler), vrf), count): ((_, &VrfParts<'_>), _)| {
             let stall_cycles = self.tsc_hz.saturating_mul(vrf.stall_us) / 1_000_000;
             VrfInFlight {
-                in_flight: InFlight::new(reader, stall_cycles, Arc::clone(&self.parts.fault)),
+                in_flight: InFlight::new(reader, stall_cycles, Arc::clone(&self.parts.fault), sampler),
                 egress: Cache::new(Arc::clone(&vrf.egress)),
                 count,
             }
@@ -234,10 +236,13 @@ impl Builder<'_> {
 
     fn readers(&mut self, slots: u16) -> Result<VrfReaders, EngineError> {
         let batch_max = self.limits.batch;
-        let readers = self.parts.vrfs.iter().map(|vrf| vrf.engine.reader(slots, batch_max));
-        let readers = readers.collect::<Result<_, _>>()?;
-        let swap = Arc::new(ReaderSwap::default());
-        self.readers.push(Readers { lcore: self.lcore, swap: Arc::clone(&swap), slots, batch_max });
+        let (swap, audit) = (Arc::new(ReaderSwap::default()), Arc::new(AuditRing::default()));
+        let reader = |vrf: &VrfParts<'_>| {
+            let sampler = AuditSampler::new(Arc::clone(&vrf.audit), Arc::clone(&audit));
+            Ok((vrf.engine.reader(slots, batch_max)?, sampler))
+        };
+        let readers = self.parts.vrfs.iter().map(reader).collect::<Result<_, EngineError>>()?;
+        self.readers.push(Readers { lcore: self.lcore, swap: Arc::clone(&swap), slots, batch_max, audit });
         Ok((readers, swap))
     }
 

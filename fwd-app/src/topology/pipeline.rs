@@ -365,6 +365,7 @@ impl Stage for TxStage {
 mod tests {
     use super::*;
     use crate::datapath::DropReason;
+    use crate::datapath::audit::AuditSampler;
     use crate::datapath::egress::tests::ports;
     use crate::datapath::test_frames::{self, V4, V6};
     use crossbeam_channel::bounded;
@@ -391,7 +392,7 @@ mod tests {
                 from_rx,
                 to_tx: vec![to_tx],
                 vrfs: vec![VrfInFlight {
-                    in_flight: InFlight::new(reader, 2_000_000, Arc::default()),
+                    in_flight: InFlight::new(reader, 2_000_000, Arc::default(), AuditSampler::default()),
                     egress: Cache::new(Arc::new(ArcSwap::from_pointee(egress))),
                     count: None,
                 }],

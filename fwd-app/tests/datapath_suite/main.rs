@@ -9,6 +9,7 @@
 //! | `made` | generated packets, and changed traces |
 //! | `trials` | warm-up, ramps, rates in percent, and searches for a rate |
 //! | `reports` | contents of reports, and comparisons of reports |
+//! | `audit` | `--audit`: no false alarm while routes change, a wrong word on a device |
 //! | `updates` | routes that change while packets flow |
 //! | `signals` | SIGTERM drains, a second one ends at once |
 //! | `terminal` | a closed or blocked stderr or stdout |
@@ -29,6 +30,8 @@
 //! | `gpu` | GPU engines over the mock driver: both topologies, updates, faults, `--fallback` |
 //! | `full_tables` | full-size tables, if `FWD_DATA` names their folder |
 
+#[cfg(test)]
+mod audit;
 #[cfg(test)]
 mod forwarder;
 #[cfg(test)]

@@ -121,9 +121,15 @@ fn sixteen_vrfs_against_sixteen_oracles_under_churn() {
         for topology in ["run-to-completion", "pipeline"] {
             let more = ["--engine", engine, "--topology", topology, "--ports", "16", "--spread"];
             let (loops, packets) = if is_full() { ("40", 160_000) } else { ("8", 32_000) };
-            let extra = [&more[..], &["--loops", loops, "--rate", "100kpps"]].concat();
+            let extra = [&more[..], &["--loops", loops, "--rate", "100kpps", "--audit", "16"]].concat();
             let Some(summary) = replay_vrfs(&trace, &files, &[], &extra) else { return };
             assert_eq!(number(&summary, "/verify/checked"), packets);
+            assert!(number(&summary, "/audit/checked") > 0);
+            assert_eq!(
+                number(&summary, "/audit/wrong"),
+                0,
+                "each answer is compared with the routes of its VRF"
+            );
             let vrfs = summary["vrfs"].as_array().unwrap();
             assert_eq!(vrfs.len(), VRFS as usize);
             for vrf in vrfs {

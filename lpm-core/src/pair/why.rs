@@ -3,6 +3,7 @@
 use crate::sync::time::Instant;
 use fib::{EngineError, NextHopId};
 use std::fmt;
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// Why an engine is out of service.
@@ -30,6 +31,15 @@ pub enum Why {
         during: &'static str,
         /// The limit, microseconds.
         limit_us: u64,
+    },
+    /// It gave a wrong answer.
+    Wrong {
+        /// The key.
+        key: IpAddr,
+        /// Its answer.
+        answer: NextHopId,
+        /// The next hop of the longest route.
+        right: NextHopId,
     },
     /// It panicked, or its thread has ended.
     Died {
@@ -60,7 +70,7 @@ impl Why {
         match self {
             Self::Absent(error) | Self::Failed { error, .. } => error,
             Self::Died { .. } => EngineError::Device { engine, reason: self.to_string(), lost: true },
-            Self::Short { .. } | Self::Stalled { .. } => {
+            Self::Short { .. } | Self::Stalled { .. } | Self::Wrong { .. } => {
                 EngineError::Device { engine, reason: self.to_string(), lost: false }
             }
         }
@@ -74,6 +84,9 @@ impl fmt::Display for Why {
             Self::Failed { during, error } => write!(f, "{during} failed: {error}"),
             Self::Short { keys, answers } => write!(f, "collect gave {answers} answers to {keys} keys"),
             Self::Stalled { during, limit_us } => write!(f, "{during} took more than {limit_us} us"),
+            Self::Wrong { key, answer, right } => {
+                write!(f, "the answer for {key} was next hop {answer} instead of {right}")
+            }
             Self::Died { during } => write!(f, "{during} broke an invariant of the engine"),
         }
     }

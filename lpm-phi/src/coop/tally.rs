@@ -114,7 +114,7 @@ impl Tallies {
     }
 }
 
-/// A reason as a number: 1 submit, 2 collect, 3 apply, 4 reader, 5 short, 6 stalled, 7 died.
+/// A reason as a number: 1 submit, 2 collect, 3 apply, 4 reader, 5 short, 6 stalled, 7 died, 8 wrong.
 fn number(why: &Why) -> u8 {
     match why {
         Why::Failed { during: "submit", .. } => 1,
@@ -124,6 +124,7 @@ fn number(why: &Why) -> u8 {
         Why::Short { .. } => 5,
         Why::Stalled { .. } => 6,
         Why::Died { .. } => 7,
+        Why::Wrong { .. } => 8,
     }
 }
 

@@ -1,5 +1,7 @@
 //! `crate::datapath` around the stages: batches and slots are production code, the rest is reduced to the fate of a packet.
 
+#[path = "../../../fwd-app/src/datapath/audit.rs"]
+pub(crate) mod audit;
 #[path = "../../../fwd-app/src/datapath/batch.rs"]
 pub(crate) mod batch;
 #[path = "../../../fwd-app/src/datapath/counters.rs"]

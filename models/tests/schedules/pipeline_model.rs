@@ -3,6 +3,7 @@
 use crate::channel::{Receiver, Sender, bounded, full};
 use crate::check::{InjectedFault, check, check_fails};
 use crate::coop_engines::{Engine, EngineState, Trouble};
+use crate::datapath::audit::AuditSampler;
 use crate::datapath::counters::BusyClock;
 use crate::datapath::lookup::InFlight;
 use crate::datapath::rx::Rx;
@@ -71,6 +72,7 @@ fn stages(
             reader(trouble),
             if trouble == Trouble::Hangs { 100 } else { u64::MAX },
             Arc::default(),
+            AuditSampler::default(),
         ),
         egress: Cache::new(Arc::new(ArcSwap::from_pointee(EgressTable))),
         count: None,

@@ -28,7 +28,7 @@ fn sample(arg: &Arg) -> Vec<String> {
         "config" => &["(net_null0,0,1),(net_null0,1,2),(net_null1,auto)"],
         "topology" => &["pipeline"],
         "rx_burst" | "batch" => &["64"],
-        "flush_us" | "idle_us" => &["7"],
+        "audit" | "flush_us" | "idle_us" => &["7"],
         "log_level" => &["warn"],
         "ecmp_seed" => &["18446744073709551615"],
         "stats_period" | "duration" => &["1.5"],

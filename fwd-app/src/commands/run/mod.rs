@@ -63,6 +63,7 @@ pub(super) fn main(args: &RunArgs, reader: ConfigReader, shown: &[Shown]) -> any
     let updates = super::updates(&args.updates, &vrf_specs)?;
     let updates = updates.map(|updates| UpdateStream::new(updates, args.updates.spec(), Arc::default()));
     let mut forwarder = tables::open_to_forward(&args.tables, &vrf_specs)?;
+    forwarder.set_audit(args.forward.audit);
     forwarder.config = super::config_values(shown);
     let mut ran = Ran::new(&super::config_values(shown), super::COMMIT);
     ran.work.insert("command", "run".into());

@@ -47,6 +47,8 @@ pub(crate) enum Request {
     SetPromiscuous { ports: Ports, on: bool },
     /// `set link PORT up|down`.
     SetLink { port: PortRef, up: bool },
+    /// `set audit N`; 0 is off.
+    SetAudit { one_in: u32 },
     /// `set next-hop-counters on|off`.
     SetNextHopCounters { on: bool },
     /// `trace N [FILTERS..]`: the forwarding of the next N packets.
@@ -314,6 +316,7 @@ impl fmt::Display for Request {
                 write!(f, "set promisc {ports} {}", if *on { "on" } else { "off" })
             }
             Self::SetLink { port, up } => write!(f, "set link {port} {}", if *up { "up" } else { "down" }),
+            Self::SetAudit { one_in } => write!(f, "set audit {one_in}"),
             Self::SetNextHopCounters { on } => {
                 write!(f, "set next-hop-counters {}", if *on { "on" } else { "off" })
             }

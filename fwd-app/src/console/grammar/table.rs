@@ -314,6 +314,17 @@ pub(crate) const COMMANDS: &[Command] = &[
         },
     },
     Command {
+        path: &["set", "audit"],
+        args: &[Arg::new("N", &["65536", "0"])],
+        help: "compare one looked-up address in N with the routes, 0 for none; show stats has the counts",
+        make: |words| {
+            let word = words.want("a number of addresses, or 0")?;
+            let one_in = fib::units::count(word).and_then(|number| u32::try_from(number).ok());
+            let one_in = one_in.ok_or_else(|| wrong(word, "a number from 0 to 4294967295"))?;
+            ask(Request::SetAudit { one_in })
+        },
+    },
+    Command {
         path: &["set", "next-hop-counters"],
         args: &[Arg::with_choices("on|off", &["on", "off"])],
         help: "count packets by next hop, starting from 0; off costs lcores no time",

@@ -192,6 +192,8 @@ fn errors_say_what_was_wanted_and_what_was_there() {
         ("top --count 0", "'0' is not understood here, wanted a number of screens from 1"),
         ("set promisc all", "wanted on or off after 'all'"),
         ("set promisc all o", "'o' is ambiguous: on or off"),
+        ("set audit", "wanted a number of addresses, or 0 after 'audit'"),
+        ("set audit 5G", "'5G' is not understood here, wanted a number from 0 to 4294967295"),
         ("set engine host x", "'x' is not understood here, wanted key=value, or force at the end"),
         (
             "vrf red",
@@ -436,6 +438,7 @@ fn plain_request() -> impl Strategy<Value = Request> {
         }),
         Just(Request::CaptureStop),
         any::<bool>().prop_map(|on| Request::SetNextHopCounters { on }),
+        any::<u32>().prop_map(|one_in| Request::SetAudit { one_in }),
     ]
 }
 
