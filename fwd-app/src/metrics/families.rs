@@ -5,6 +5,7 @@
 use super::exposition::{Labels, MetricFamily, MetricKind, MetricValue};
 use super::snapshot::{BuildFacts, FeedTotals, LatencyState, PortState, QueueTotals, Snapshot, VrfState};
 use crate::datapath::Counters;
+use crate::forwarder::audit::AuditCounts;
 use crate::forwarder::rates::{LcoreRates, PortRates, VrfRates};
 use dpdk_ffi::PortStats;
 use std::time::SystemTime;
@@ -57,6 +58,7 @@ pub(crate) fn of_snapshot(snapshot: &Snapshot) -> Vec<MetricFamily> {
     all.extend(lcores(&snapshot.rates.lcores, snapshot.tsc_hz));
     all.extend(columns(&snapshot.rates.vrfs, |vrf| vec![label("vrf", &vrf.name)], VRF_TRAFFIC));
     all.extend(vrfs(&snapshot.vrfs));
+    all.extend(audit(snapshot.audit));
     all.extend(columns(&snapshot.feeds, feed_labels, FEEDS));
     // Per feed, not per VRF.
     let of_first = snapshot.vrfs.first().map(|vrf| vrf.name.as_str());
@@ -244,6 +246,19 @@ fn vrfs(vrfs: &[VrfState]) -> Vec<MetricFamily> {
     all
 }
 
+fn audit(AuditCounts { checked, skipped, wrong }: AuditCounts) -> [MetricFamily; 3] {
+    let counter = |name, help, value| MetricFamily::new(COUNTER, name, help).with(Vec::new(), value);
+    [
+        counter("fwd_audit_checked", "Answers of engines compared with the routes (`--audit`)", checked),
+        counter(
+            "fwd_audit_skipped",
+            "Answers not compared because routes were changing or the control thread was late",
+            skipped,
+        ),
+        counter("fwd_audit_wrong", "Compared answers that were wrong", wrong),
+    ]
+}
+
 fn feed_labels(feed: &FeedTotals) -> Labels {
     vec![label("feed", &feed.feed), label("name", &feed.name), label("vrf", &feed.vrf)]
 }
@@ -367,6 +382,9 @@ mod tests {
             "fwd_latency_seconds_bucket{le=\"1e-06\"} 10",
             "fwd_latency_seconds_count 12",
             "fwd_neighbours{origin=\"learned\"} 9",
+            "fwd_audit_checked_total 30",
+            "fwd_audit_skipped_total 2",
+            "fwd_audit_wrong_total 1",
         ] {
             assert!(text.lines().any(|told| told == line), "no line {line} in:\n{text}");
         }

@@ -166,6 +166,7 @@ impl Publisher {
             vrf_reports: VrfReports::new(forwarder),
             feeds: feeds(forwarder),
             neighbours: [statics, table.learned.len()],
+            audit: forwarder.audit_counts(),
             latency: self.latencies.newest.clone(),
             ports,
             rates,

@@ -2,6 +2,7 @@
 //!
 //! The keys equal those in `ctl --json`: of the report, `show rates`, `show queues` and `show feeds`.
 
+use crate::forwarder::audit::AuditCounts;
 use crate::forwarder::rates::Rates;
 use crate::report::vrfs::VrfReports;
 use crate::report::{EngineReport, LatencyNs, Packets};
@@ -105,6 +106,7 @@ pub(crate) struct Snapshot {
     /// By VRF.
     pub(crate) feeds: Vec<FeedTotals>,
     pub(crate) neighbours: [usize; 2],
+    pub(crate) audit: AuditCounts,
     /// `None` before the first collection.
     pub(crate) latency: Option<Arc<LatencyState>>,
 }
@@ -138,6 +140,7 @@ struct SnapshotJson<'a> {
     vrfs: &'a VrfReports,
     feeds: &'a [FeedTotals],
     neighbours: usize,
+    audit: AuditCounts,
 }
 
 impl Serialize for Snapshot {
@@ -159,6 +162,7 @@ impl Serialize for Snapshot {
             vrfs: &self.vrf_reports,
             feeds: &self.feeds,
             neighbours: self.neighbours.iter().sum(),
+            audit: self.audit,
         }
         .serialize(serializer)
     }

@@ -3,6 +3,7 @@
 use super::snapshot::{FeedTotals, LatencyState, PortState, QueueTotals, Snapshot, VrfState};
 use crate::datapath::drop_reason::PuntClass;
 use crate::datapath::{Counters, DropReason};
+use crate::forwarder::audit::AuditCounts;
 use crate::forwarder::rates::{LcoreRates, PortRates, Rates, VrfRates};
 use crate::forwarder::test_forwarder::forwarder;
 use crate::report::vrfs::VrfReports;
@@ -73,6 +74,7 @@ pub(crate) fn snapshot(made: Instant) -> Snapshot {
         vrf_reports: VrfReports::new(&forwarder),
         feeds: vec![feed(), FeedTotals { vrf: "red".to_owned(), over_limit: 5, ..feed() }],
         neighbours: [8, 9],
+        audit: AuditCounts { checked: 30, skipped: 2, wrong: 1 },
         latency: Some(Arc::new(LatencyState {
             at: made.checked_sub(Duration::from_secs(2)).unwrap_or(made),
             all_ns: latency.clone(),
