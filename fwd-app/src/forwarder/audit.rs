@@ -1,6 +1,6 @@
 //! `--audit`: compares sampled answers of the lcores with the RIB, between other work of the control thread.
 
-use super::{Forwarder, of};
+use super::{Forwarder, vrf_label};
 use crate::datapath::audit::{AuditRing, AuditSample, SAMPLES};
 use crate::notice;
 use crate::routes::audit::AuditOutcome;
@@ -49,7 +49,7 @@ impl Forwarder {
             None if id.is_none() => "no route".to_owned(),
             None => format!("next hop {id}"),
         };
-        let place = if is_alone { String::new() } else { format!("{}: ", of(&vrf.name)) };
+        let place = if is_alone { String::new() } else { format!("{}: ", vrf_label(&vrf.name)) };
         notice::error(format_args!(
             "{place}engine {} answered {key} wrong: {}, and right is {}",
             vrf.engine().info().name,
