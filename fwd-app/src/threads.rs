@@ -12,6 +12,8 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 const STEP_LATE: Duration = Duration::from_secs(1);
+/// How long [`await_end`] waits.
+const END_LIMIT: Duration = Duration::from_secs(1);
 
 struct OtherThreads {
     threads: Vec<Pid>,
@@ -71,6 +73,16 @@ pub(crate) fn join_within<R>(
         std::thread::sleep(Duration::from_millis(1));
     }
     if thread.is_finished() { Ok(thread.join()) } else { Err(thread) }
+}
+
+/// Waits for a thread that was asked to end. One that hangs is left to the end of the process, with a warning.
+pub(crate) fn await_end(thread: JoinHandle<()>) {
+    if let Err(thread) = join_within(thread, END_LIMIT) {
+        let (name, s) = (thread.thread().name().unwrap_or_default(), END_LIMIT.as_secs());
+        notice::warn(format_args!(
+            "the thread '{name}' has not ended after {s} s; the program ends without it"
+        ));
+    }
 }
 
 /// Restricts the threads of [`spawn`], present and future, to `cpus`. Best effort: the system may refuse.

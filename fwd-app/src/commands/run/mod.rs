@@ -35,7 +35,7 @@ use crate::report::{Setup, Summary, text};
 use crate::routes::feeds::interfaces::Interfaces;
 use crate::routes::feeds::running::Feeds;
 use crate::routes::spec::{VrfSpec, vrfs_of_ports};
-use crate::threads::keep_to;
+use crate::threads::{await_end, keep_to};
 use crate::topology::plan::{LcorePlan, LcoreResources, PlanError};
 use crate::topology::punts::PuntRings;
 use crate::topology::queue_spec::{QueuePort, QueueSite};
@@ -48,7 +48,6 @@ use service_manager::{ControlBeat, ServiceManager, Supervised};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Forwards until a signal or `--duration` ends it.
@@ -209,7 +208,7 @@ fn forward(
     let stopped = control.stop().with_context(|| format!("in the step '{}'", beat.step_name()));
     let (forwarder, threads) = threads_ended(routed, stopped)?;
     // The reporter ends when the control thread has dropped the sender of status lines.
-    let _ = reporter.map(JoinHandle::join);
+    reporter.into_iter().for_each(await_end);
     let ended = Ended {
         finished,
         duration_s: start.elapsed().as_secs_f64(),

@@ -18,7 +18,7 @@ use crate::console::server::closer::Closer;
 use crate::console::server::connection::CtlConnection;
 use crate::console::server::inbox::{ClientCommand, Inbox, Replies, WAITING_MAX};
 use crate::console::server::socket::{Socket, SocketError};
-use crate::threads::spawn;
+use crate::threads::{await_end, spawn};
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, unbounded};
 use rustix::cmsg_space;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -152,9 +152,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
         self.replies.wake();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        self.thread.take().into_iter().for_each(await_end);
     }
 }
 

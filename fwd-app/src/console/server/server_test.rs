@@ -6,6 +6,8 @@ use crate::console::server::wire::{Ask, Reply};
 use crate::console::server::{Limits, ServerTally};
 use crate::console::{Answer, Inbox, Refusal, Request, Server, Steer};
 use crate::routes::feeds::test_peers::strangers;
+use crate::threads::spawn;
+use crossbeam_channel::bounded;
 use proptest::prelude::*;
 use rustix::cmsg_space;
 use rustix::net::sockopt::set_socket_linger;
@@ -414,6 +416,27 @@ fn the_last_answer_is_sent_before_the_server_ends() {
     drop(scene);
     assert_eq!(line(&client), r#"{"ok":true,"text":"stopped"}"#);
     assert!(!path.exists());
+}
+
+#[test]
+fn a_thread_that_hangs_does_not_hold_up_the_end() {
+    let (mut scene, _inbox) = Scene::without_session(Limits::default());
+    let (hangs, released) = bounded::<()>(0);
+    let hang = move || {
+        let _ = released.recv();
+    };
+    let hung = spawn("hung", hang).unwrap();
+    let serving = scene.server.thread.replace(hung).unwrap();
+    let (ended, end) = bounded(1);
+    let dropped = thread::spawn(move || {
+        drop(scene);
+        ended.send(()).unwrap();
+    });
+    assert_eq!(end.recv_timeout(LONG / 2), Ok(()));
+    drop(hangs);
+    for thread in [dropped, serving] {
+        thread.join().unwrap();
+    }
 }
 
 proptest! {

@@ -9,7 +9,7 @@ mod response;
 mod server_test;
 
 use super::{Publisher, SharedSnapshot};
-use crate::threads::spawn;
+use crate::threads::{await_end, spawn};
 use connection::{HttpConnection, Phase};
 use response::Responder;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -87,9 +87,7 @@ impl MetricsServer {
 impl Drop for MetricsServer {
     fn drop(&mut self) {
         drop(self.alive.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        self.thread.take().into_iter().for_each(await_end);
     }
 }
 

@@ -3,7 +3,7 @@
 //! It waits for the consumer when the channel is full, and ends within [`POLL`] after it is stopped or the consumer is gone.
 
 use super::{ChangeSet, FeedCounts, FeedEvent, FeedId};
-use crate::threads::spawn;
+use crate::threads::{await_end, spawn};
 use crossbeam_channel::{Receiver, RecvTimeoutError, SendTimeoutError, Sender};
 use rustix::event::{PollFd, Timespec, poll};
 use std::convert::Infallible;
@@ -108,9 +108,7 @@ impl FeedThread {
 impl Drop for FeedThread {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        self.thread.take().into_iter().for_each(await_end);
     }
 }
 
