@@ -8,9 +8,8 @@ use crate::threads::spawn;
 use crossbeam_channel::{Sender, unbounded};
 use std::io;
 
-/// Waiting descriptors at which the server accepts no client, and reads only from clients of root and of its own user. A descriptor that
-/// never closes keeps it so.
-const WAITING_MAX: usize = 64;
+/// Waiting descriptors at which the server serves only root and its own user. A descriptor that never closes keeps it so.
+pub(super) const WAITING_MAX: usize = 64;
 
 /// The thread ends after this value, and is not waited for.
 pub(super) struct Closer(Sender<Box<dyn Send>>);

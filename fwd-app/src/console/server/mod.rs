@@ -22,6 +22,7 @@ use crate::threads::{await_end, spawn};
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, unbounded};
 use rustix::cmsg_space;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::ioctl_fionread;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use serde::Serialize;
 use std::fmt::Display;
@@ -36,7 +37,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Pause of the listener when the process is out of descriptors, and of all clients when too many wait to be closed.
+/// Pause of the listener when the process is out of descriptors, and of other users when too many wait to be closed.
 const REST: Duration = Duration::from_millis(100);
 const READ_BYTES: usize = 16 << 10;
 /// The most descriptors of a message (`SCM_MAX_FD`).
@@ -217,6 +218,8 @@ impl Serving {
         self.rest_until = self.rest_until.filter(|until| *until > now);
         let at_once = self.peers.iter().any(|peer| peer.unfinished).then_some(now);
         let is_full = self.closer.is_full();
+        // Only the clients that have connected by now add to those that wait.
+        let is_open = self.socket.set_open(self.limits.groups.is_some() && !is_full);
         let resting = is_full.then(|| now + REST).or(self.rest_until);
         let deadlines = self.peers.iter().filter_map(|peer| peer.deadline(&self.limits)).chain(at_once);
         let timeout = deadlines.chain(resting).min().map(|end| end.saturating_duration_since(now));
@@ -224,7 +227,8 @@ impl Serving {
             // Rounded up, so that the deadline has passed when checked.
             Timespec::try_from(timeout + Duration::from_micros(1)).ok()
         });
-        let listens = if resting.is_some() { PollFlags::empty() } else { PollFlags::IN };
+        let rests = self.rest_until.is_some() || is_full && is_open;
+        let listens = if rests { PollFlags::empty() } else { PollFlags::IN };
         let mut polled =
             vec![PollFd::new(&self.woken, PollFlags::IN), PollFd::new(self.socket.listener(), listens)];
         polled.extend(self.peers.iter().map(|peer| {
@@ -362,9 +366,12 @@ fn hand_over(commands: &Sender<ClientCommand>, command: ClientCommand, closer: &
 }
 
 fn close(stream: UnixStream, closer: &Closer) {
-    // The client sees the end at once.
+    // The client sees the end at once, and can send no more.
     let _ = stream.shutdown(Shutdown::Both);
-    closer.close(stream);
+    // Descriptors come with bytes: without unread ones the close does not block.
+    if ioctl_fionread(&stream) != Ok(0) {
+        closer.close(stream);
+    }
 }
 
 fn dismiss(mut stream: &UnixStream, why: &impl Display) {

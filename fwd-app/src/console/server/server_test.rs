@@ -2,8 +2,10 @@
 
 use crate::console::client::{self, ClientError};
 use crate::console::grammar::request::{RouteList, Show};
+use crate::console::server::access::CtlGroups;
+use crate::console::server::closer::WAITING_MAX;
 use crate::console::server::wire::{Ask, Reply};
-use crate::console::server::{Limits, ServerTally};
+use crate::console::server::{FILES_MAX, Limits, ServerTally};
 use crate::console::{Answer, Inbox, Refusal, Request, Server, Steer};
 use crate::routes::feeds::test_peers::strangers;
 use crate::threads::spawn;
@@ -229,9 +231,9 @@ fn lingering() -> (TcpStream, TcpStream) {
 }
 
 /// Sends a line with descriptors, of which it keeps none.
-fn pass(stream: &UnixStream, line: &str, files: &[TcpStream]) {
+fn pass(stream: &UnixStream, line: &str, files: &[impl AsFd]) {
     let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
-    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(2))];
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(FILES_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     assert!(control.push(SendAncillaryMessage::ScmRights(&files)));
     sendmsg(stream, &[IoSlice::new(line.as_bytes())], &mut control, SendFlags::empty()).unwrap();
@@ -264,6 +266,32 @@ fn a_descriptor_that_takes_long_to_close_holds_up_nobody() {
             assert!(line(&client).contains("nonsense"));
         }
         asks();
+    }
+}
+
+#[test]
+fn root_gets_in_while_too_many_descriptors_wait_to_be_closed() {
+    for all in [None, Some(4_000_000)] {
+        let groups = CtlGroups { all, read: None };
+        let scene = Scene::new(Limits { groups, ..Limits::default() });
+        let mode = || scene.path().metadata().unwrap().permissions().mode() & 0o777;
+        let open = if all.is_some() { 0o666 } else { 0o600 };
+        let client = scene.connect();
+        let (stuck, reader) = lingering();
+        pass(&client, "{\"line\": \"help\"}\n", &[stuck]);
+        line(&client);
+        assert_eq!(mode(), open);
+        // The server holds the last descriptor of a client. The next message replaces it.
+        let others: Vec<_> = (0..=WAITING_MAX + 1).map(|_| File::open("/dev/null").unwrap()).collect();
+        pass(&client, "{\"line\": \"help\"}\n", &others);
+        line(&client);
+        scene.until("other users cannot connect", |_| mode() == 0o600);
+        for _ in 0..100 {
+            assert!(scene.ask("show drops").unwrap().ok);
+        }
+        drop(reader);
+        scene.until("they can again", |_| mode() == open);
+        assert!(scene.ask("show drops").unwrap().ok);
     }
 }
 

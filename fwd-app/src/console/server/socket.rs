@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 pub(crate) const FOLDER: &str = "/run/fwd-app";
 const FILE_PREFIX: &str = "rte";
 const BACKLOG: i32 = 128;
+/// The mode that lets all users connect.
+const OPEN: u32 = 0o666;
 /// Time allowed for another starting forwarder to hold the lock.
 const LOCKED_MAX: Duration = Duration::from_secs(3);
 
@@ -94,6 +96,8 @@ fn socket() -> io::Result<OwnedFd> {
 pub(super) struct Socket {
     listener: UnixListener,
     path: PathBuf,
+    /// Whether users other than root and the own user can connect.
+    is_open: bool,
     /// Device and inode of the file, unless unreadable.
     file: Option<(u64, u64)>,
 }
@@ -128,14 +132,31 @@ impl Socket {
             net::bind(&socket, &SocketAddrUnix::new(path)?)?;
             if is_open {
                 // Independent of the umask.
-                std::fs::set_permissions(path, Permissions::from_mode(0o666))?;
+                std::fs::set_permissions(path, Permissions::from_mode(OPEN))?;
             }
             net::listen(&socket, BACKLOG)?;
             Ok(socket.into())
         };
         let listener = bind().map_err(failed("cannot listen here"))?;
         let file = path.symlink_metadata().ok().map(|file| identity(&file));
-        Ok(Self { listener, path: path.to_owned(), file })
+        Ok(Self { listener, path: path.to_owned(), is_open, file })
+    }
+
+    /// Sets whether users other than root and the own user can connect from now on. Returns whether they can: the system may refuse.
+    pub(super) fn set_open(&mut self, is_open: bool) -> bool {
+        if self.is_open != is_open && self.has_file() {
+            let mode = Permissions::from_mode(if is_open { OPEN } else { 0o600 });
+            if std::fs::set_permissions(&self.path, mode).is_ok() {
+                self.is_open = is_open;
+            }
+        }
+        self.is_open
+    }
+
+    /// Whether the file is still this socket's: one with another identity belongs to another forwarder.
+    fn has_file(&self) -> bool {
+        let now = self.path.symlink_metadata().ok().map(|file| identity(&file));
+        now.is_some() && now == self.file
     }
 
     pub(super) fn listener(&self) -> &UnixListener {
@@ -145,9 +166,7 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        // A file with another identity belongs to another forwarder.
-        let now = self.path.symlink_metadata().ok().map(|file| identity(&file));
-        if now.is_some() && now == self.file {
+        if self.has_file() {
             let _ = std::fs::remove_file(&self.path);
         }
     }
@@ -195,8 +214,12 @@ mod tests {
         assert!(live().iter().eq([&path]));
         drop(socket);
         assert!(!path.exists() && live().is_empty());
-        let _open = Socket::listen(&path, true).unwrap();
+        let mut open = Socket::listen(&path, true).unwrap();
         assert_eq!(path.symlink_metadata().unwrap().mode() & 0o777, 0o666);
+        for (is_open, mode) in [(false, 0o600), (true, 0o666)] {
+            assert_eq!(open.set_open(is_open), is_open);
+            assert_eq!(path.symlink_metadata().unwrap().mode() & 0o777, mode);
+        }
     }
 
     #[test]
@@ -205,12 +228,14 @@ mod tests {
         let path = scratch.path().join("x.sock");
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists() && live_in(scratch.path()).is_empty());
-        let socket = Socket::listen(&path, false).unwrap();
+        let mut socket = Socket::listen(&path, false).unwrap();
         connect(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
         let other = UnixListener::bind(&path).unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        assert!(!socket.set_open(true));
         drop(socket);
-        assert!(path.exists());
+        assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o640);
         drop(other);
         let file = scratch.path().join("file");
         std::fs::write(&file, "text").unwrap();
