@@ -270,6 +270,16 @@ impl IpPrefix {
         }
     }
 
+    /// As [`Prefix::covers`]; false for two families.
+    #[must_use]
+    pub fn covers(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::V4(prefix), Self::V4(other)) => prefix.covers(other),
+            (Self::V6(prefix), Self::V6(other)) => prefix.covers(other),
+            _ => false,
+        }
+    }
+
     /// As [`Prefix::new`].
     pub fn new(address: IpAddr, len: u8) -> Result<Self, PrefixError> {
         match address {

@@ -3,6 +3,7 @@
 use crate::console::grammar::request::Show;
 use crate::console::{Answer, Refusal};
 use crate::datapath::hop_counts::{HopCount, HopCounts};
+use crate::routes::candidates::OutcomeCounts;
 use crate::routes::listing::RouteCounts;
 use fib::{NextHop, NextHopId, NextHopTable};
 use std::cmp::Reverse;
@@ -25,13 +26,15 @@ pub(super) struct CountWanted {
 }
 
 impl CountWanted {
-    pub(super) fn key(&self) -> (usize, bool) {
-        (self.vrf, self.what == Show::NextHops)
+    /// Requests of the same key share a count.
+    pub(super) fn key(&self) -> (usize, Show) {
+        (self.vrf, if self.what == Show::Fib { Show::Routes } else { self.what })
     }
 }
 
 pub(super) enum CountsSoFar {
     Routes(Box<RouteCounts>),
+    Feeds(OutcomeCounts),
     NextHops(CountedHops),
 }
 

@@ -265,10 +265,9 @@ impl Steering<'_> {
             Show::Config => self.config(),
             Show::Engine => self.engine(),
             Show::Neigh => self.neighbours()?,
-            Show::Feeds => self.feeds(),
             Show::Addresses => self.addresses(),
             Show::Vrfs => Answer::new(VrfReports::new(self.forwarder)),
-            Show::Fib | Show::Routes | Show::NextHops => {
+            Show::Feeds | Show::Fib | Show::Routes | Show::NextHops => {
                 return Err(unavailable(&Request::Show(what), "it is available on the control socket only"));
             }
         })

@@ -31,7 +31,7 @@ use crate::ports::PortTable;
 use crate::ports::own;
 use crate::ports::table::SharedPorts;
 use crate::routes::Vrf;
-use crate::routes::candidates::{FeedOutcome, SourceId};
+use crate::routes::candidates::SourceId;
 use crate::routes::engine_swap::LostFamilies;
 use crate::routes::feeds::running::{FeedSource, FeedStatus, Feeds};
 use crate::routes::spec::{DEFAULT, LoadProgress, TableSpec, VrfSpec};
@@ -245,12 +245,6 @@ impl Forwarder {
     pub(crate) fn feed_states(&self, number: usize) -> Vec<FeedStatus> {
         let status = |feeds: &Feeds| feeds.status(|source| self.vrf(number).candidates.count(source));
         self.feeds.as_ref().map(status).unwrap_or_default()
-    }
-
-    pub(crate) fn feed_status(&self, number: usize) -> Vec<(FeedStatus, FeedOutcome)> {
-        let (vrf, status) = (self.vrf(number), self.feed_states(number));
-        let outcome = |feed| vrf.feed_outcome(SourceId::of_feed(feed));
-        (0..).zip(status).map(|(feed, status)| (status, outcome(feed))).collect()
     }
 
     /// The names of the sources of routes, in order of preference.

@@ -125,6 +125,19 @@ pub(crate) struct FeedOutcome {
     pub(crate) refused: u64,
 }
 
+/// The outcomes of all feeds, counted in slices. A change during the count is seen if its prefix is still ahead.
+pub(crate) struct OutcomeCounts {
+    rest: Walk,
+    /// By [`SourceId`].
+    by_source: Vec<FeedOutcome>,
+}
+
+impl OutcomeCounts {
+    pub(crate) fn of(&self, source: SourceId) -> FeedOutcome {
+        self.by_source[usize::from(source.0)]
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     route: RouteId,
@@ -492,12 +505,6 @@ impl Candidates {
         self.get(prefix, (source, 0)).map(|candidate| candidate.route)
     }
 
-    /// Whether files or ctl have a route of a prefix that has one.
-    pub(crate) fn has_user_route(&self, prefix: IpPrefix) -> bool {
-        let said = |source| self.route_from(prefix, source).is_some();
-        !self.has(prefix) || said(SourceId::FILES) || said(SourceId::CTL)
-    }
-
     /// The next hop of the files' route of a prefix with an entry, or [`NextHopId::NONE`].
     pub(crate) fn file_route(&self, prefix: IpPrefix) -> NextHopId {
         self.route_from(prefix, SourceId::FILES).map_or(NextHopId::NONE, |route| self.routes.get(route).id)
@@ -606,20 +613,37 @@ impl Candidates {
         self.routes.known.iter().map(|known| known.id).chain([self.unreachable])
     }
 
-    /// The outcome of the routes of `source`, without those that the engine has refused.
-    pub(crate) fn outcome(&self, source: SourceId) -> FeedOutcome {
-        let mut outcome = FeedOutcome::default();
-        for (prefix, of) in self.v4.all().chain(self.v6.all()).filter(|(_, of)| of.source == source) {
-            if self.choice.without_table.contains(&prefix.family()) {
-                outcome.no_table += 1;
-            } else if self.routes.get(of.route).id.is_none() {
-                outcome.unresolved += 1;
-                let winner = self.winner(prefix).unwrap_or(Winner::NONE);
-                let is_installed = winner.is_foreign && !winner.id.is_none();
-                outcome.unreachable += u64::from(is_installed && (winner.source, winner.metric) == of.rank());
+    /// Begins a count of the routes of feeds that do not forward. It visits no prefix if all routes have a next hop and a table.
+    pub(crate) fn begin_outcomes(&self, has_refused: bool) -> OutcomeCounts {
+        let mut rest = Walk::default();
+        if has_refused || !self.choice.without_table.is_empty() || self.routes.has_unresolved() {
+            (rest.v4, rest.v6) = (self.v4.prefixes(true), self.v6.prefixes(true));
+        }
+        OutcomeCounts { rest, by_source: vec![FeedOutcome::default(); SOURCES] }
+    }
+
+    /// Counts the routes of a slice of prefixes. Returns whether it was the last.
+    pub(crate) fn count_outcomes(
+        &self,
+        OutcomeCounts { rest, by_source }: &mut OutcomeCounts,
+        is_refused: impl Fn(IpPrefix) -> bool,
+    ) -> bool {
+        for _ in 0..WALK_MAX {
+            let Some(prefix) = rest.next() else { return true };
+            let winner = self.winner(prefix).unwrap_or(Winner::NONE);
+            for of in self.of(prefix).filter(|of| of.source.is_feed()) {
+                let outcome = &mut by_source[usize::from(of.source.0)];
+                let is_chosen = (winner.source, winner.metric) == of.rank() && !winner.id.is_none();
+                if self.lacks_table(prefix.family()) {
+                    outcome.no_table += 1;
+                } else if self.routes.get(of.route).id.is_none() {
+                    outcome.unresolved += 1;
+                    outcome.unreachable += u64::from(is_chosen && winner.is_foreign);
+                }
+                outcome.refused += u64::from(is_chosen && is_refused(prefix));
             }
         }
-        outcome
+        false
     }
 
     fn candidates(&self, prefix: IpPrefix) -> impl Iterator<Item = &Candidate> {

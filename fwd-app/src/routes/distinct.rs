@@ -94,6 +94,11 @@ impl Distinct {
         found
     }
 
+    /// Whether a route has no next hop.
+    pub(super) fn has_unresolved(&self) -> bool {
+        self.by_route.values().any(|at| *at != RouteId::NOTHING && self.get(*at).id.is_none())
+    }
+
     pub(super) fn of_hop(&mut self, id: NextHopId) -> RouteId {
         if id.is_none() { RouteId::NOTHING } else { self.find_or_add(&Arc::new(Route::Hop(id)), |_| id) }
     }

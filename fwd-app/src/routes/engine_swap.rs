@@ -11,13 +11,13 @@
 //! to a generation between submit and collect.
 
 use super::Vrf;
-use super::vrf::is_never_forwarded;
+use super::vrf::never_forwarded;
 use crate::engines::{EngineSpec, Made};
 use crate::notice;
 use crate::threads::join_within;
 use crate::topology::Handle;
 use anyhow::Context as _;
-use fib::{EngineWriter, Family, IpPrefix, Prefix, Rib, Routes};
+use fib::{EngineWriter, Family, IpPrefix, Rib, Routes};
 use lpm_core::pair::Service;
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
@@ -198,17 +198,13 @@ impl Vrf {
     fn check_families(&self, engine: &dyn EngineWriter, lost: LostFamilies) -> anyhow::Result<()> {
         let (info, before) = (engine.info(), self.engine().info());
         for family in Family::ALL.into_iter().filter(|family| !info.has_family(*family)) {
-            let all = self.rib.starting_at(IpPrefix::V4(Prefix::DEFAULT)).map(|(prefix, _)| prefix);
-            let all = all.filter(|prefix| prefix.family() == family).collect::<Vec<_>>();
-            let routes = all.iter().filter(|prefix| self.candidates.has_user_route(**prefix)).count();
+            let routes = self.user_routes[family as usize];
             anyhow::ensure!(
                 routes == 0,
                 "engine {} has no table for {family}, and {routes} routes of files and ctl are of this family",
                 info.name
             );
-            let others =
-                all.iter().filter(|prefix| before.has_family(family) && !is_never_forwarded(**prefix));
-            let others = others.count();
+            let others = if before.has_family(family) { self.forwarded_len(family) } else { 0 };
             anyhow::ensure!(
                 others == 0 || lost == LostFamilies::LeftOut,
                 "engine {} has no table for {family}, and {others} routes of feeds and addresses are of this family; \
@@ -218,6 +214,16 @@ impl Vrf {
             );
         }
         Ok(())
+    }
+
+    /// The number of routes of a family, without routes within [`never_forwarded`].
+    fn forwarded_len(&self, family: Family) -> usize {
+        let len = if family == Family::V4 { self.rib.v4.len() } else { self.rib.v6.len() };
+        let local = never_forwarded().into_iter().filter(|wide| wide.family() == family);
+        let within = |wide: IpPrefix| {
+            self.rib.starting_at(wide).take_while(move |(prefix, _)| wide.covers(*prefix)).count()
+        };
+        len - local.map(within).sum::<usize>()
     }
 }
 

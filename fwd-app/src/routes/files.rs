@@ -146,12 +146,15 @@ impl Vrf {
 
     /// Sets the files' route of a prefix; [`NextHopId::NONE`] removes it. Returns the previous one.
     pub(super) fn set_file_route(&mut self, prefix: IpPrefix, id: NextHopId) -> NextHopId {
-        if !self.candidates.has(prefix) {
-            return self.set_route(prefix, id);
-        }
-        let before = self.candidates.file_route(prefix);
-        let route = self.candidates.of_hop(id);
-        self.set_and_choose(&Said { source: SourceId::FILES, prefix, metric: 0, route });
+        let before = if self.candidates.has(prefix) {
+            let before = self.candidates.file_route(prefix);
+            let route = self.candidates.of_hop(id);
+            self.set_and_choose(&Said { source: SourceId::FILES, prefix, metric: 0, route });
+            before
+        } else {
+            self.set_route(prefix, id)
+        };
+        self.count_user_route(prefix, !before.is_none(), !id.is_none());
         before
     }
 }

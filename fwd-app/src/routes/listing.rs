@@ -26,13 +26,7 @@ pub(crate) struct RouteFilter {
 
 impl RouteFilter {
     fn has_prefix(&self, prefix: IpPrefix) -> bool {
-        match (self.prefix, prefix) {
-            (None, _) => true,
-            (Some(wanted), prefix) if !self.is_longer => wanted == prefix,
-            (Some(IpPrefix::V4(wanted)), IpPrefix::V4(prefix)) => wanted.covers(prefix),
-            (Some(IpPrefix::V6(wanted)), IpPrefix::V6(prefix)) => wanted.covers(prefix),
-            _ => false,
-        }
+        self.prefix.is_none_or(|wanted| wanted == prefix || self.is_longer && wanted.covers(prefix))
     }
 
     fn has_origin(&self, origin: Option<Origin>) -> bool {

@@ -152,6 +152,14 @@ impl SourcesRig {
     }
 
     /// Reloads a file with these routes; returns whether it was accepted.
+    fn user_routes(&self, prefix: IpPrefix) -> u64 {
+        let candidates = &self.vrf.candidates;
+        let is_lone = !candidates.has(prefix);
+        let file = if is_lone { self.vrf.rib.get(prefix) } else { candidates.file_route(prefix) };
+        let has_ctl = candidates.route_from(prefix, SourceId::CTL).is_some();
+        u64::from(!file.is_none()) + u64::from(has_ctl)
+    }
+
     fn model_reloads(&mut self, routes: &[Option<To>]) -> bool {
         let (mut rib, mut hops) = (Rib::new(), NextHopTable::new());
         for (number, to) in (0..).zip(routes) {
@@ -227,6 +235,8 @@ proptest! {
                 ModelStep::Full => faults.fail_from(Call::Apply, 0, How::Full),
                 ModelStep::Retry => { rig.tries_again(); }
             }
+            let user_routes: u64 = (0..PREFIXES).map(|number| rig.user_routes(at(number))).sum();
+            prop_assert_eq!(rig.vrf.user_routes[0], user_routes);
         }
         faults.refused.lock().unwrap().clear();
         faults.fail_from(Call::Apply, u64::MAX, How::Full);

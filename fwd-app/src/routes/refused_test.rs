@@ -273,12 +273,17 @@ fn an_engine_without_a_familys_table_takes_the_place_of_one_with_it_and_back() {
     };
     // Not silently: nothing would forward IPv6.
     let sail_m = ("sail-m", LostFamilies::LeftOut);
-    let refused = move_to(&mut rig, ("sail-m", LostFamilies::Refused), vec![]).unwrap_err().to_string();
+    // Every host has these, and no engine is refused for them.
+    let local = ["::1/128", "fe80::/64", "ff00::/8"];
+    let meanwhile = local.map(link).to_vec();
+    let refused = move_to(&mut rig, ("sail-m", LostFamilies::Refused), meanwhile).unwrap_err().to_string();
     assert!(
         refused.contains("2 routes of feeds and addresses") && refused.contains("sail-m force"),
         "{refused}"
     );
-    assert_eq!((rig.vrf.engine().info().name, lens(&rig)), ("oracle", (2, 2)));
+    assert_eq!((rig.vrf.engine().info().name, lens(&rig)), ("oracle", (2, 5)));
+    let gone = |text: &str| FeedEvent::Withdraw { vrf: 0, prefix: text.parse().unwrap(), metric: 0 };
+    rig.says_all(FPM, local.map(gone).to_vec());
     move_to(&mut rig, sail_m, vec![numbered(1).1, link("2001:db8:8000::/33")]).unwrap();
     assert_eq!((rig.vrf.engine().info().name, lens(&rig), rig.in_service(0..2)), ("sail-m", (3, 0), 2));
     assert_eq!(rig.outcome(FPM), FeedOutcome { no_table: 2, ..FeedOutcome::default() });

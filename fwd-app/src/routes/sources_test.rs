@@ -15,6 +15,7 @@ use super::*;
 use crate::datapath::{Exit, test_frames};
 use crate::ports::table::SharedPorts;
 use crate::ports::table::tests::ports;
+use crate::routes::candidates::FeedOutcome;
 use crate::routes::egress::HOPS_MIN;
 use crate::routes::feeds::interfaces::Interfaces;
 use crate::routes::feeds::running::Feeds;
@@ -101,7 +102,9 @@ impl SourcesRig {
     }
 
     fn outcome(&self, feed: FeedId) -> FeedOutcome {
-        self.vrf.feed_outcome(SourceId::of_feed(feed.0))
+        let mut counts = self.vrf.begin_outcomes();
+        while !self.vrf.count_outcomes(&mut counts) {}
+        counts.of(SourceId::of_feed(feed.0))
     }
 
     fn says(&mut self, feed: FeedId, events: Vec<FeedEvent>) {
@@ -527,6 +530,29 @@ fn a_route_over_an_interface_without_a_port_does_not_fall_through_to_a_shorter_o
     let mut rig = SourcesRig::ignoring_foreign();
     rig.says(KERNEL, vec![announce(7, 12)]);
     assert_eq!((rig.hop(), outcome(&rig)), (shorter, (1, 0)));
+}
+
+#[test]
+fn routes_that_do_not_forward_are_counted_in_slices() {
+    let mut rig = SourcesRig::new();
+    rig.says(KERNEL, vec![announce(7, 10)]);
+    assert!(rig.vrf.count_outcomes(&mut rig.vrf.begin_outcomes()), "all forward, and no prefix is visited");
+    let path = Path { gateway: Some(gateway(8)), ifindex: 12, weight: 1 };
+    let route = Arc::new(Route::Paths(Box::new([path])));
+    let many = |number: u32| FeedEvent::Announce {
+        vrf: 0,
+        prefix: IpPrefix::V4(Prefix::truncating(0x0b00_0000 + (number << 8), 24)),
+        metric: 0,
+        route: Arc::clone(&route),
+    };
+    rig.says(FPM, (0..1 << 16).map(many).collect());
+    let mut counts = rig.vrf.begin_outcomes();
+    assert!(!rig.vrf.count_outcomes(&mut counts), "a slice is a part");
+    while !rig.vrf.count_outcomes(&mut counts) {}
+    let (unresolved, unreachable) = (1 << 16, 1 << 16);
+    let wanted = FeedOutcome { unresolved, unreachable, ..FeedOutcome::default() };
+    let of = |feed: FeedId| counts.of(SourceId::of_feed(feed.0));
+    assert_eq!((of(FPM), of(KERNEL)), (wanted, FeedOutcome::default()));
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! user or an address goes into the RIB at once. Routes that only files have are in the RIB alone. [`Vrf::commit`] brings all changes into
 //! service, or the engine refuses them ([`super::refused`]). Commits continue while another engine is built ([`super::engine_swap`]).
 
-use super::candidates::{Candidates, FeedOutcome, Said, SourceId, Winner};
+use super::candidates::{Candidates, OutcomeCounts, Said, SourceId, Winner};
 use super::egress::VrfEgress;
 use super::engine_swap::VrfEngine;
 use super::feeds::interfaces::Interfaces;
@@ -22,10 +22,9 @@ use anyhow::Context as _;
 use fib::feed::{Action, Hop, Update};
 use fib::{
     EngineError, EngineWriter, Family, Generation, IpPrefix, NextHop, NextHopError, NextHopId, NextHopTable,
-    Rib,
+    Prefix, Rib,
 };
 use rustc_hash::FxHashMap;
-use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -72,6 +71,9 @@ pub(crate) struct Vrf {
     pub(super) audit_wanted: Option<u32>,
     /// Prefixes with candidates that were set in the RIB since the last commit.
     pub(super) uncommitted: Vec<IpPrefix>,
+    /// Routes of files and the control socket by [`Family`], with the changes of the next commit; and at the last commit.
+    pub(super) user_routes: [u64; 2],
+    user_routes_committed: [u64; 2],
     /// Changes since the last commit that count as updates.
     pub(crate) updates: u64,
     pub(crate) refused: Refused,
@@ -99,6 +101,7 @@ impl Vrf {
         let load_s = start.elapsed().as_secs_f64();
         let routes = rib.len() as u64;
         check_routes(routes, spec.routes_max)?;
+        let user_routes = [rib.v4.len() as u64, rib.v6.len() as u64];
         let mut vrf = Self {
             name: name.to_owned(),
             files: spec.files,
@@ -117,6 +120,8 @@ impl Vrf {
             audit: Arc::default(),
             audit_wanted: None,
             uncommitted: Vec::new(),
+            user_routes,
+            user_routes_committed: user_routes,
             updates: 0,
             refused: Refused::default(),
             own: Vec::new(),
@@ -272,6 +277,7 @@ impl Vrf {
             return Err(error);
         }
         self.candidates.settle();
+        self.user_routes_committed = self.user_routes;
         for prefix in self.uncommitted.drain(..) {
             if !self.refused.prefixes.contains(&prefix) {
                 self.candidates.forget(prefix);
@@ -289,6 +295,7 @@ impl Vrf {
     /// Rolls back after a refused commit; the RIB is rolled back already.
     fn take_back(&mut self, error: &anyhow::Error) {
         self.candidates.roll_back();
+        self.user_routes = self.user_routes_committed;
         let mut refused = Vec::new();
         for prefix in std::mem::take(&mut self.uncommitted) {
             let Some(Winner { id, .. }) = self.candidates.winner(prefix) else { continue };
@@ -380,11 +387,16 @@ impl Vrf {
         self.rib.set(prefix, id)
     }
 
+    pub(super) fn count_user_route(&mut self, prefix: IpPrefix, had: bool, has: bool) {
+        let count = &mut self.user_routes[prefix.family() as usize];
+        *count = *count + u64::from(has) - u64::from(had);
+    }
+
     /// Schedules a warning for the first route without a port, and for the first default route without one.
     pub(super) fn notice(&mut self, prefix: IpPrefix, winner: &Winner) {
         let has_noticed = self.notices.has_noticed_foreign[usize::from(prefix.len() == 0)];
-        // Some prefixes of every host are never forwarded.
-        if !winner.is_foreign || winner.id.is_none() || has_noticed || is_never_forwarded(prefix) {
+        let is_local = || never_forwarded().iter().any(|wide| wide.covers(prefix));
+        if !winner.is_foreign || winner.id.is_none() || has_noticed || is_local() {
             return;
         }
         if let Some(Route::Paths(paths)) = self.candidates.route_of(prefix, winner) {
@@ -398,11 +410,13 @@ impl Vrf {
         std::mem::take(&mut self.notices.foreign)
     }
 
-    /// Counts the routes of a feed that do not forward.
-    pub(crate) fn feed_outcome(&self, source: SourceId) -> FeedOutcome {
-        let winners = self.refused.prefixes().filter_map(|prefix| self.candidates.winner(prefix));
-        let refused = winners.filter(|winner| winner.source == source && !winner.id.is_none()).count();
-        FeedOutcome { refused: refused as u64, ..self.candidates.outcome(source) }
+    pub(crate) fn begin_outcomes(&self) -> OutcomeCounts {
+        self.candidates.begin_outcomes(self.refused.len() > 0)
+    }
+
+    /// Counts the next slice of routes of feeds that do not forward. Returns whether it was the last.
+    pub(crate) fn count_outcomes(&self, counts: &mut OutcomeCounts) -> bool {
+        self.candidates.count_outcomes(counts, |prefix| self.refused.prefixes.contains(&prefix))
     }
 
     /// Adds or replaces a route of the control socket; in service after the next [`Self::commit`]. Returns the id of its next hop.
@@ -418,6 +432,8 @@ impl Vrf {
         let id = hop.intern(&mut self.egress.hops)?;
         self.egress.refresh_if_stale(&self.rib, &mut self.candidates);
         let route = self.candidates.of_hop(id);
+        let had = self.candidates.route_from(prefix, SourceId::CTL).is_some();
+        self.count_user_route(prefix, had, route.is_some());
         self.set_and_choose(&Said { source: SourceId::CTL, prefix, metric: 0, route });
         self.updates += 1;
         Ok(id)
@@ -432,6 +448,7 @@ impl Vrf {
         self.commit_updates();
         self.updates += 1;
         let has_ctl = self.candidates.route_from(prefix, SourceId::CTL).is_some();
+        self.count_user_route(prefix, has_ctl, false);
         let (source, metric) = match self.candidates.winner(prefix) {
             _ if has_ctl => (SourceId::CTL, 0),
             // It returns when the feed announces it again.
@@ -512,15 +529,11 @@ pub(crate) enum UpdateError {
     Own { prefix: IpPrefix },
 }
 
-/// Whether a prefix is local to a host or a link; every host has such prefixes.
-pub(super) fn is_never_forwarded(prefix: IpPrefix) -> bool {
-    match prefix {
-        IpPrefix::V4(prefix) => Ipv4Addr::from_bits(prefix.address()).is_loopback(),
-        IpPrefix::V6(prefix) => {
-            let address = Ipv6Addr::from_bits(prefix.address());
-            address.is_loopback() || address.is_unicast_link_local() || address.is_multicast()
-        }
-    }
+/// What is local to a host or a link. Every host has routes within these prefixes.
+pub(super) fn never_forwarded() -> [IpPrefix; 4] {
+    let v6 = |address, len| IpPrefix::V6(Prefix::truncating(address, len));
+    let loopback = IpPrefix::V4(Prefix::truncating(127 << 24, 8));
+    [loopback, v6(1, 128), v6(0xfe80 << 112, 10), v6(0xff << 120, 8)]
 }
 
 #[cfg(test)]

@@ -159,7 +159,7 @@ pub(crate) enum Ports {
 impl Show {
     /// Whether its answer is counted in slices, since it may take long.
     pub(crate) fn is_counted(self) -> bool {
-        matches!(self, Self::Fib | Self::Routes | Self::NextHops)
+        matches!(self, Self::Feeds | Self::Fib | Self::Routes | Self::NextHops)
     }
 
     pub(crate) fn name(self) -> &'static str {

@@ -1,5 +1,5 @@
-//! `show fib`, `show routes` and `show next-hops` count a slice per turn, so that a large table does not block the control thread.
-//! Requests about a VRF that arrive during another count share the next one.
+//! `show fib`, `show routes`, `show feeds` and `show next-hops` count a slice per turn, so that a large table does not block the control
+//! thread. Requests about a VRF that arrive during another count share the next one.
 
 use crate::console::Answer;
 use crate::console::counting::{CountWanted, CountedHops, Counting, CountsSoFar, Reply};
@@ -36,11 +36,13 @@ impl Steering<'_> {
                 Show::NextHops => {
                     vrf.egress.counts().map(|counts| CountsSoFar::NextHops(CountedHops::new(counts)))
                 }
+                Show::Feeds => Some(CountsSoFar::Feeds(vrf.begin_outcomes())),
                 _ => Some(CountsSoFar::Routes(Box::default())),
             };
         }
         let is_over = match running {
             Some(CountsSoFar::Routes(counts)) => vrf.count_routes(counts),
+            Some(CountsSoFar::Feeds(outcomes)) => vrf.count_outcomes(outcomes),
             Some(CountsSoFar::NextHops(counted)) => counted.count_slice(vrf.hops()),
             None => true,
         };
@@ -53,6 +55,7 @@ impl Steering<'_> {
             reply(Ok(match (what, &counts) {
                 (Show::Fib, Some(CountsSoFar::Routes(counts))) => steering.fib(counts),
                 (_, Some(CountsSoFar::Routes(counts))) => Answer::new(RoutesShown::new(counts)),
+                (_, Some(CountsSoFar::Feeds(outcomes))) => steering.feeds(outcomes),
                 (_, Some(CountsSoFar::NextHops(counted))) => steering.next_hops(counted),
                 (_, None) => Self::next_hops_off(),
             }));

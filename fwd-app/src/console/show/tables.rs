@@ -6,7 +6,7 @@ use crate::console::{Answer, ClientCommand, Refusal, Request};
 use crate::engines::EngineSpec;
 use crate::report::EngineReport;
 use crate::report::columns::{Columns, grouped};
-use crate::routes::candidates::SourceId;
+use crate::routes::candidates::{OutcomeCounts, SourceId};
 use crate::routes::engine_swap::LostFamilies;
 use crate::routes::feeds::running::FeedStatus;
 use crate::routes::listing::RouteCounts;
@@ -53,11 +53,12 @@ impl Steering<'_> {
         })
     }
 
-    pub(in crate::console) fn feeds(&self) -> Answer {
+    pub(in crate::console) fn feeds(&self, outcomes: &OutcomeCounts) -> Answer {
         let shown = |feed, name, clients, learned| FeedShown { feed, name, clients, learned };
         let file = |file: &PathBuf| shown("file", file.display().to_string(), None, None);
         let mut feeds: Vec<_> = self.vrf().files.iter().map(file).collect();
-        for (status, outcome) in self.forwarder.feed_status(self.number()) {
+        for (number, status) in (0..).zip(self.forwarder.feed_states(self.number())) {
+            let outcome = outcomes.of(SourceId::of_feed(number));
             let FeedStatus { kind, name, state, sweep_in_s, routes, counts } = status;
             let learned = LearnedShown {
                 state,
