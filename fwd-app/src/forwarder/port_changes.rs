@@ -1,12 +1,15 @@
 //! Addresses and MTUs of ports, changed while packets flow.
 
 use super::Forwarder;
+use super::in_effect::ConfigValue;
+use crate::datapath::egress::find_port;
 use crate::notice;
 use crate::ports::address::InterfaceAddress;
 use crate::ports::own;
 use crate::ports::taps::Taps;
 use crate::ports::{PortRecord, PortTable};
 use anyhow::Context as _;
+use fib::PortRef;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -150,6 +153,24 @@ impl Forwarder {
         kept
     }
 
+    /// Corrects the configuration in effect after a refused reload: devices have kept MTUs that differ from `before`.
+    pub(super) fn note_kept_mtus(&mut self, before: &PortTable) {
+        let ports = self.ports();
+        let both = ports.ports.iter().zip(&before.ports);
+        for (port, _) in both.filter(|(now, before)| now.mtu_bytes != before.mtu_bytes) {
+            let name_of =
+                |at: &ConfigValue| Some(at.path.strip_prefix("port.")?.rsplit_once('.')?.0.to_owned());
+            let is_its = |name: &String| {
+                find_port(&PortRef::parse(name), &ports.ports, String::new) == Ok(Some(port.id.0))
+            };
+            let name = self.config.iter().filter_map(name_of).find(is_its);
+            let path = format!("port.{}.mtu", name.as_ref().unwrap_or(&port.device));
+            self.config.retain(|at| at.path != path);
+            let origin = "kept by the device".to_owned();
+            self.config.push(ConfigValue { path, value: port.mtu_bytes.into(), origin });
+        }
+    }
+
     fn set_egress_mtus<'a>(&mut self, changes: impl Iterator<Item = &'a MtuChange>) -> anyhow::Result<()> {
         let has_changed = PortTable::change(&self.ports, |now| {
             for MtuChange { port, after, .. } in changes {
@@ -220,7 +241,7 @@ mod tests {
     use crate::forwarder::test_forwarder::forwarder;
     use crate::ports::record::MtuRange;
     use crate::ports::table::tests::ports;
-    use fib::{NextHopId, PortRef};
+    use fib::NextHopId;
 
     fn with_ports() -> Forwarder {
         let mut forwarder = forwarder();

@@ -193,10 +193,11 @@ impl Reloads {
             let loaded = loaded
                 .join()
                 .unwrap_or_else(|_| Err(anyhow::anyhow!("the thread that reads files has panicked")));
-            let loaded = loaded.map_err(ChangeRefused::from);
+            let (loaded, before) = (loaded.map_err(ChangeRefused::from), forwarder.ports());
             match loaded.and_then(|loaded| Self::begin(forwarder, loaded, device)) {
                 Ok(applying) => self.applying = Some(applying),
                 Err(refused) => {
+                    forwarder.note_kept_mtus(&before);
                     notice::warn(&refused);
                     self.end(Err(refused.to_string()));
                 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::engines::EngineSpec;
+use crate::forwarder::in_effect::changed_paths;
 use crate::forwarder::test_forwarder::forwarder;
 use crate::ports::record::MtuRange;
 use crate::ports::table::tests::ports;
@@ -241,17 +242,24 @@ fn a_tap_that_refuses_changes_nothing() {
 
 #[test]
 fn a_reload_names_an_mtu_that_could_not_be_restored() {
-    let mut forwarder = with_ports(true);
-    let mut plan = plan(&forwarder, &["192.0.2.7"]);
-    plan.mtus = vec![(PortRef::Index(0), 1600)];
-    let why = reloaded_with(&mut forwarder, plan, &mut |_, mtu| {
-        anyhow::ensure!(mtu == 1600, "the device is busy");
-        Ok(())
-    });
-    let why = why.unwrap_err();
-    assert!(why.contains("/nonexistent") && !why.contains("nothing was changed"), "{why}");
-    assert!(why.contains("the device is busy, and keeps 1600 bytes"), "{why}");
-    assert_eq!(state(&forwarder).1, 1600);
+    for config in [with_ports(true).config, vec![value("forwarder.batch", 1), value("sources.fib", 1)]] {
+        let mut forwarder = with_ports(true);
+        forwarder.config.clone_from(&config);
+        let mut plan = plan(&forwarder, &["192.0.2.7"]);
+        plan.mtus = vec![(PortRef::Index(0), 1600)];
+        let why = reloaded_with(&mut forwarder, plan, &mut |_, mtu| {
+            anyhow::ensure!(mtu == 1600, "the device is busy");
+            Ok(())
+        });
+        let why = why.unwrap_err();
+        assert!(why.contains("/nonexistent") && !why.contains("nothing was changed"), "{why}");
+        assert!(why.contains("the device is busy, and keeps 1600 bytes"), "{why}");
+        assert_eq!(state(&forwarder).1, 1600);
+        // It is in effect, and a reload of the old configuration changes it.
+        let kept = ConfigValue { origin: "kept by the device".to_owned(), ..value("port.p0.mtu", 1600) };
+        assert_eq!(forwarder.config, [value("forwarder.batch", 1), value("sources.fib", 1), kept]);
+        assert_eq!(changed_paths(&forwarder.config, &config), ["port.p0.mtu"]);
+    }
 }
 
 #[test]
