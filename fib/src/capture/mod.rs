@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 /// The initial size of the reader's buffer, which grows for longer blocks.
 const BUFFER_BYTES: usize = 1 << 18;
-/// The largest buffer. A block that is incomplete with half of it in use may be refused.
+/// The largest buffer, and the longest block.
 const BUFFER_BYTES_MAX: usize = 1 << 26;
 /// The type of the first block of a section of a pcapng file, in either byte order.
 const SECTION_HEADER: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
@@ -215,10 +215,10 @@ fn more(
     buffer_bytes: &mut usize,
 ) -> Result<bool, PcapError<&'static [u8]>> {
     let before = reader.data().len();
-    if before >= *buffer_bytes / 2 {
-        if *buffer_bytes >= BUFFER_BYTES_MAX {
-            return Err(PcapError::BufferTooSmall);
-        }
+    if before >= BUFFER_BYTES_MAX {
+        return Err(PcapError::BufferTooSmall);
+    }
+    if before >= *buffer_bytes / 2 && *buffer_bytes < BUFFER_BYTES_MAX {
         *buffer_bytes *= 2;
         reader.grow(*buffer_bytes);
     }
@@ -232,7 +232,7 @@ fn reason(error: &PcapError<&[u8]>, packets: usize) -> String {
         PcapError::HeaderNotRecognized | PcapError::Incomplete(_) if packets == 0 => {
             "this is no capture; pcap and pcapng are read".to_owned()
         }
-        PcapError::BufferTooSmall => format!("a block of more than {} bytes", BUFFER_BYTES_MAX / 2),
+        PcapError::BufferTooSmall => format!("a block of more than {BUFFER_BYTES_MAX} bytes"),
         PcapError::ReadError => "the file cannot be read".to_owned(),
         _ => "the next block is damaged".to_owned(),
     }
@@ -331,6 +331,25 @@ mod tests {
                 assert!(!has_checksum || packets(&damaged).is_err(), "{name}");
             }
         }
+    }
+
+    #[test]
+    fn a_block_has_a_limit() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../pcap/mix.pcapng");
+        let capture = std::fs::read(path).unwrap();
+        let header = usize::try_from(u32::from_le_bytes(capture[4..8].try_into().unwrap())).unwrap();
+        let with = |length: usize| {
+            // Of a type that is skipped.
+            let ends = u32::try_from(length).unwrap().to_le_bytes();
+            let block = [&0xbad_u32.to_le_bytes()[..], &ends, &vec![0; length - 12], &ends].concat();
+            packets(&[&capture[..header], &block, &capture[header..]].concat())
+        };
+        let (whole, _) = packets(&capture).unwrap();
+        for length in [BUFFER_BYTES_MAX / 2 + 4, BUFFER_BYTES_MAX] {
+            assert_eq!(with(length).unwrap(), (whole.clone(), false), "{length}");
+        }
+        let refused = with(BUFFER_BYTES_MAX + 4).unwrap_err().to_string();
+        assert!(refused.ends_with("a block of more than 67108864 bytes"), "{refused}");
     }
 
     #[test]
