@@ -349,7 +349,7 @@ pub(crate) struct FeedArgs {
     #[arg(long)]
     pub(crate) kernel_routes: bool,
 
-    /// Kernel interface that stands for a port; may be given once an interface
+    /// Kernel interface that stands for a port; may be given once for each interface
     ///
     /// Routes and neighbours over the interface become routes and neighbours over the port. By default it is the `iface=` of the port's
     /// --vdev, or the interface with the name of the port.
@@ -363,7 +363,7 @@ pub(crate) struct FeedArgs {
     #[arg(long, value_name = "WHAT", value_enum, default_value_t)]
     pub(crate) foreign_routes: ForeignRoutes,
 
-    /// Kernel routing table of a VRF, for --fpm and --kernel-routes; may be given once a VRF
+    /// Kernel routing table of a VRF, for --fpm and --kernel-routes; may be given once for each VRF
     ///
     /// It is usually the table of the VRF device. The default VRF has the main table, 254.
     #[arg(long, value_name = "NAME=TABLE", requires = "vrf", value_parser = named_table)]
@@ -396,7 +396,7 @@ pub(crate) struct PortArgs {
 
     /// Name of a port in messages, answers and metrics [default: the name of its device]
     ///
-    /// Options and routes accept it as they accept the index and the device. May be given once a port.
+    /// Options and routes accept it as they accept the index and the device. May be given once for each port.
     #[arg(long, value_name = "PORT=NAME", value_parser = values::port_name)]
     pub(crate) port_name: Vec<(PortRef, String)>,
 
@@ -408,7 +408,7 @@ pub(crate) struct PortArgs {
     #[arg(long, value_name = "BYTES", value_parser = values::bytes_in::<u32>(64..=65_535))]
     pub(crate) max_pkt_len: Option<u32>,
 
-    /// Longest IP packet that a port sends; may be given once a port [default: the port's MTU]
+    /// Longest IP packet that a port sends; may be given once for each port [default: the port's MTU]
     ///
     /// If the `iface=` of the port's --vdev is a kernel interface with a smaller MTU, the default is that MTU.
     #[arg(long, value_name = "PORT=BYTES", value_parser = values::port_mtu)]
@@ -428,7 +428,7 @@ pub(crate) struct PortArgs {
     #[arg(long, value_name = "N", value_parser = values::count::<u32>(1..=u32::MAX.into()))]
     pub(crate) mbufs: Option<u32>,
 
-    /// Destination MAC of all frames sent by a port; may be given once a port [default: the next hop's MAC]
+    /// Destination MAC of all frames sent by a port; may be given once for each port [default: the next hop's MAC]
     #[arg(long, value_name = "PORT,MAC", value_parser = values::eth_dest)]
     pub(crate) eth_dest: Vec<EthDest>,
 
@@ -439,7 +439,7 @@ pub(crate) struct PortArgs {
     #[arg(long, value_name = "PORT=ADDRESS/LENGTH", value_parser = values::port_address)]
     pub(crate) address: Vec<PortAddress>,
 
-    /// Make a TAP with this name for a port, with its MAC, MTU and addresses; may be given once a port
+    /// Make a TAP with this name for a port, with its MAC, MTU and addresses; may be given once for each port
     ///
     /// The kernel receives from the TAP the packets for this router that the forwarder does not answer; packets that the kernel sends to
     /// the TAP leave by the port. Addresses that other programs add to the TAP become addresses of the port, unless they have a lifetime.

@@ -1,4 +1,5 @@
-//! Configured VRFs, with their route files and engine.
+//! The specification of VRFs by the user: names, ports, route files, kernel tables, limit of routes, engine. It is checked here, before
+//! anything is opened. [`load_rib`] reads the route files, at the start and in a reload.
 
 use super::feeds::RoutingTables;
 use crate::datapath::egress::find_port;

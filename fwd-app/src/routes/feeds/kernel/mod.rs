@@ -2,8 +2,10 @@
 //!
 //! A pass dumps each table in turn, on the socket of the notifications, so all messages arrive in order. A mirror of the kernel's state
 //! marks each object with its last pass. Only differences are announced; an object missing from a pass is gone. Passes follow the start, an
-//! overrun (`ENOBUFS`), an interrupted or refused pass, a link going up or down, and a removed address: the kernel then removes IPv4 routes
-//! and next-hop objects, or revives paths, without a notification. Each overrun or interrupted pass doubles the interval between passes.
+//! overrun (`ENOBUFS`), an interrupted or refused pass, and a pass that its notifications do not explain. Other reasons are changes of routes
+//! without a notification: after a link is removed, goes up or goes down, and after an address is removed, the kernel removes IPv4 routes and
+//! next-hop objects, or revives paths. A deletion or replacement of a route that does not fit the mirror shows such a change. Each overrun or
+//! interrupted pass doubles the interval between passes.
 //!
 //! Of routes with equal metrics, the first is announced ([`mirror`]). A deletion of an IPv6 route may concern only one of its paths. A
 //! next-hop object takes its routes with it, mostly without a notification. Anyone on a link can send router advertisements and redirects,
