@@ -5,7 +5,7 @@
 //! other arrays are indexed by a packet's place in `packets`. Invariant: packets are in order of arrival; every parsed packet is in a lane,
 //! or its index is [`NO_ENTRY`] and it is counted in `drops` or marked as a punt.
 
-use super::slot::PacketState;
+use super::packet_state::PacketState;
 use super::{DropReason, Drops, Egress, PuntMarker};
 use dpdk_ffi::Burst;
 use dpdk_ffi::simd::{AlignedArray, Kind, LengthOrMark, PAD};

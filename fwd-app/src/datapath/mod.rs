@@ -22,7 +22,7 @@
 //! | [`choose`] | selects the path of packets to groups |
 //! | [`punt`] | packets for the router, and the rate limit of work off the fast path |
 //! | [`fragment`] | fragments of packets above the MTU |
-//! | [`slot`] | [`PacketState`](slot::PacketState): state of a packet between parse and tx |
+//! | [`packet_state`] | [`PacketState`](packet_state::PacketState): state of a packet between parse and tx |
 //! | [`verdict`] | turns next hops into ports or drop reasons |
 //! | [`rewrite`] | rewrites MACs, TTL, checksum |
 //! | [`tx`] | sends packets to the queues of their ports |
@@ -43,11 +43,11 @@ pub(crate) mod fragment;
 pub(crate) mod hop_counts;
 pub(crate) mod latency;
 pub(crate) mod lookup;
+pub(crate) mod packet_state;
 pub(crate) mod parse;
 pub(crate) mod punt;
 pub(crate) mod rewrite;
 pub(crate) mod rx;
-pub(crate) mod slot;
 pub(crate) mod swap;
 #[cfg(test)]
 pub(crate) mod test_frames;

@@ -5,8 +5,8 @@
 
 use super::batch::{Batch, NO_ENTRY, Tagged};
 use super::check::{self, Destination};
+use super::packet_state::PacketState;
 use super::punt::{PuntCause, PuntVerdict};
-use super::slot::PacketState;
 use super::{DropReason, PuntMarker};
 use dpdk_ffi::simd::{Kind, LaneV4, LaneV6, Parsed};
 

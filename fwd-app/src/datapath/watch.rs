@@ -6,8 +6,8 @@
 //! count only if the round is unchanged: a change of the filter changes the round too.
 
 use super::check::{self, Destination};
+use super::packet_state::PacketState;
 use super::punt::PuntCause;
-use super::slot::PacketState;
 use super::{Batch, DropReason, Egress, Exit};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use dpdk_ffi::Burst;

@@ -10,8 +10,8 @@ pub(crate) mod counters;
 pub(crate) mod drop_reason;
 #[path = "../../../fwd-app/src/datapath/lookup.rs"]
 pub(crate) mod lookup;
-#[path = "../../../fwd-app/src/datapath/slot.rs"]
-pub(crate) mod slot;
+#[path = "../../../fwd-app/src/datapath/packet_state.rs"]
+pub(crate) mod packet_state;
 #[path = "../../../fwd-app/src/datapath/swap.rs"]
 pub(crate) mod swap;
 
