@@ -8,13 +8,14 @@
 //! |---|---|
 //! | [`drop_reason`] | [`DropReason`], [`Drops`]: why a packet was dropped; the classes of punts |
 //! | [`batch`] | [`Batch`]: packets and their parsed fields, as arrays |
-//! | [`rx`] | receives packets of a queue into a batch; the queues of a port that goes out of use or returns |
+//! | [`rx`] | receives packets of a queue into a batch |
 //! | [`vlans`] | moves packets of other VRFs out of a batch, by VLAN |
 //! | [`check`] | checks one packet against the forwarding rules |
 //! | [`parse`] | checks the headers of a burst, collects destinations |
 //! | [`lookup`] | resolves destinations to next hops through an engine |
 //! | [`audit`] | copies of some answers, for comparison with the RIB |
 //! | [`swap`] | [`Swap`](swap::Swap): exchanges a value with a running lcore |
+//! | [`port_queues`] | the queues of a port that goes out of use or returns |
 //! | [`egress`] | [`EgressTable`]: port, MACs and MTU of each next hop, and the paths of groups |
 //! | [`exit`] | [`Exit`]: port, drop reason or another exit of a packet |
 //! | [`hop_counts`] | packets and bytes by next hop |
@@ -45,6 +46,7 @@ pub(crate) mod latency;
 pub(crate) mod lookup;
 pub(crate) mod packet_state;
 pub(crate) mod parse;
+pub(crate) mod port_queues;
 pub(crate) mod punt;
 pub(crate) mod rewrite;
 pub(crate) mod rx;

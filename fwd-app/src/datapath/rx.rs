@@ -5,7 +5,8 @@
 
 use super::Batch;
 use super::counters::{Counters, QueueCount};
-use dpdk_ffi::{QueueId, RxQueue, TxQueue};
+use super::port_queues::PortQueues;
+use dpdk_ffi::{QueueId, RxQueue};
 use std::sync::Arc;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,33 +68,5 @@ impl Rx {
         // After a full burst more packets are probably waiting: poll again before reading the clock.
         let is_idle = self.limits.is_eager && came == 0;
         came < usize::from(self.limits.burst) && (is_idle || waited() >= self.limits.flush_cycles)
-    }
-}
-
-/// Queues of a port that goes out of use or returns, in transit between an lcore's stages and the control thread.
-pub(crate) struct PortQueues {
-    pub(crate) port: u16,
-    pub(crate) rx: Queues<RxQueue>,
-    pub(crate) tx: Queues<TxQueue>,
-}
-
-/// Queues, with capacity for all of a port on one lcore, so that the lcore does not allocate.
-pub(crate) struct Queues<Q>(pub(crate) Vec<Q>);
-
-impl<Q> Queues<Q> {
-    /// Called by a stage: stores its queue `theirs` here, or if it has none, takes back the queue of this number.
-    pub(crate) fn exchange(
-        &mut self,
-        number: QueueId,
-        theirs: &mut Option<Q>,
-        number_of: impl Fn(&Q) -> QueueId,
-    ) {
-        match theirs.take() {
-            Some(queue) => self.0.push(queue),
-            None => {
-                let at = self.0.iter().position(|queue| number_of(queue) == number);
-                *theirs = at.map(|at| self.0.swap_remove(at));
-            }
-        }
     }
 }

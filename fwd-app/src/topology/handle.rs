@@ -5,7 +5,7 @@ use crate::datapath::Latency;
 use crate::datapath::audit::AuditRing;
 use crate::datapath::counters::{Counters, Published, QueueCount, VrfCount};
 use crate::datapath::lookup::EngineFault;
-use crate::datapath::rx::{PortQueues, Queues};
+use crate::datapath::port_queues::{PortQueues, Queues};
 use crate::datapath::swap::{ReaderSwap, Swap, VrfReader};
 use crate::datapath::watch::Watch;
 use crate::threads::Heartbeat;

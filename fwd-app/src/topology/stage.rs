@@ -1,6 +1,6 @@
 //! A stage: a small state machine with a `poll()`, which runs on one lcore.
 
-use crate::datapath::rx::PortQueues;
+use crate::datapath::port_queues::PortQueues;
 use crate::datapath::{Counters, Latency};
 
 /// Turns between two checks of a busy sending stage for packets of the router; an idle one checks at each turn.

@@ -66,11 +66,14 @@ pub(crate) mod punt {
     }
 }
 
+pub(crate) mod port_queues {
+    pub(crate) struct PortQueues(());
+}
+
 pub(crate) mod rx {
+    use super::port_queues::PortQueues;
     use super::{Batch, Counters};
     use shuttle::rand::{Rng, thread_rng};
-
-    pub(crate) struct PortQueues(());
 
     /// A queue of packets, each a sequence number: 1, 2, ..
     pub(crate) struct Rx {
@@ -176,7 +179,7 @@ pub(crate) mod rewrite {
 }
 
 pub(crate) mod tx {
-    use super::rx::PortQueues;
+    use super::port_queues::PortQueues;
     use super::{Batch, Counters, Exit, Latency};
     use crate::sync::{Arc, Mutex};
 
