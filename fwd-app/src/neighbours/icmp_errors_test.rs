@@ -6,7 +6,7 @@ use super::test_packets::{OURS, THEIRS, TO_US, assert_well_formed, echo_v4, echo
 use crate::ports::InterfaceId;
 use crate::ports::PortTable;
 use crate::ports::address::group_mac;
-use crate::ports::whose::tests::interfaces;
+use crate::ports::address_owner::tests::interfaces;
 use fib::MacAddr;
 use smoltcp::wire::IpProtocol::{self, Icmp, Icmpv6, Udp};
 

@@ -9,7 +9,7 @@ use super::table::{HeardMac, Overrides};
 use super::{Action, Router, ndp};
 use crate::datapath::DropReason;
 use crate::ports::address::{is_host_v4, is_host_v6};
-use crate::ports::whose::AddressOwner;
+use crate::ports::address_owner::AddressOwner;
 use crate::ports::{InterfaceId, PortRecord, PortTable};
 use fib::MacAddr;
 use std::net::{IpAddr, Ipv6Addr};

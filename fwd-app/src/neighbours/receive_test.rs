@@ -23,11 +23,11 @@ use std::time::Duration;
 const ON: InterfaceId = InterfaceId(0);
 const NOW: Duration = Duration::from_secs(1000);
 
-/// The router with the interfaces of [`crate::ports::whose::tests::interfaces`].
+/// The router with the interfaces of [`crate::ports::address_owner::tests::interfaces`].
 fn router() -> Router<u32> {
     let mut router = Router::new(&RouterConfig::default());
     let mut out = Vec::new();
-    router.set_ports(NOW, Arc::new(crate::ports::whose::tests::interfaces()), &mut out);
+    router.set_ports(NOW, Arc::new(crate::ports::address_owner::tests::interfaces()), &mut out);
     for action in out {
         let Action::Send { frame, .. } = action else { panic!("{action:?}") };
         assert_well_formed(&frame);

@@ -10,7 +10,7 @@ use super::table::{HeardMac, Neighbours, Overrides};
 use super::{arp, ndp};
 use crate::ports::InterfaceId;
 use crate::ports::PortTable;
-use crate::ports::whose::tests::interfaces;
+use crate::ports::address_owner::tests::interfaces;
 use fib::MacAddr;
 use std::net::IpAddr;
 use std::time::Duration;

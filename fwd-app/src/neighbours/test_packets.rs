@@ -7,7 +7,7 @@ use smoltcp::wire::{
     ArpPacket, ArpRepr, Icmpv4Packet, Icmpv6Packet, IpProtocol, Ipv4Packet, Ipv4Repr, Ipv6Packet, Ipv6Repr,
 };
 
-/// The MAC of interface 0 in [`crate::ports::whose::tests::interfaces`].
+/// The MAC of interface 0 in [`crate::ports::address_owner::tests::interfaces`].
 pub(crate) const OURS: MacAddr = MacAddr([2, 0xf0, 0, 0, 0, 0]);
 pub(crate) const THEIRS: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
 pub(crate) const TO_US: Envelope = Envelope { destination: OURS, source: THEIRS, tags: Tags::NONE };
