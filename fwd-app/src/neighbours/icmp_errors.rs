@@ -137,7 +137,7 @@ fn v4(
     packet: &V4<'_>,
     cause: Cause,
 ) -> Result<(u8, u8, u32), NoError> {
-    let is_one = |address| is_host_v4(address) && !ports.is_any_broadcast(on, address);
+    let is_one = |address| is_host_v4(address) && !ports.is_broadcast_in_vrf(on, address);
     if !layer2.destination.is_station() || !layer2.source.is_station() {
         return Err(NoError::LinkDestination);
     }
@@ -147,7 +147,7 @@ fn v4(
     if !is_one(packet.destination) {
         return Err(NoError::Destination);
     }
-    if !is_one(packet.source) || ports.is_any_address(on, packet.source.into()) {
+    if !is_one(packet.source) || ports.is_address_in_vrf(on, packet.source.into()) {
         return Err(NoError::Source);
     }
     if packet.protocol == ICMP && !packet.payload().first().is_some_and(|kind| is_query_v4(*kind)) {
@@ -182,8 +182,8 @@ fn v6(
     if !(is_host_v6(packet.destination) || packet.destination.is_multicast() && may_be_multicast) {
         return Err(NoError::Destination);
     }
-    let is_one = is_host_v6(packet.source) && !ports.is_any_anycast(on, packet.source);
-    if !is_one || ports.is_any_address(on, packet.source.into()) {
+    let is_one = is_host_v6(packet.source) && !ports.is_anycast_in_vrf(on, packet.source);
+    if !is_one || ports.is_address_in_vrf(on, packet.source.into()) {
         return Err(NoError::Source);
     }
     if may_be_error_v6(packet, &upper) {

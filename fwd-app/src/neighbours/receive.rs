@@ -71,7 +71,7 @@ impl<T> Router<T> {
             }
             IPV4 => {
                 let packet = V4::parse(layer2.payload, layer2.payload.len())?;
-                let is_host = is_host_v4(packet.source) && !self.ports.is_any_broadcast(on, packet.source);
+                let is_host = is_host_v4(packet.source) && !self.ports.is_broadcast_in_vrf(on, packet.source);
                 let ends = (packet.source.into(), packet.destination.into());
                 self.ip(now, on, ends, is_host, |_, interface| icmp::reply_v4(interface, &layer2, &packet))
             }
@@ -84,7 +84,7 @@ impl<T> Router<T> {
                 let is_host = is_host_v6(packet.source);
                 self.ip(now, on, ends, is_host, |ports, interface| {
                     // An anycast address must not be a source (RFC 4443 4.2).
-                    let is_anycast = ports.is_any_anycast(on, packet.destination);
+                    let is_anycast = ports.is_anycast_in_vrf(on, packet.destination);
                     let source = if is_anycast {
                         ports.source_v6(on, packet.source)
                     } else {
@@ -154,7 +154,7 @@ impl<T> Router<T> {
         let is_to_one = is_to_one(ports.classify(interface, destination))?;
         // A host without an address sends from 0.0.0.0 (RFC 1122 3.2.1.3 a), or from `::` while its address is tentative (RFC 3590 4).
         let is_new_host = source.is_unspecified() && !is_to_one;
-        if !(is_host || is_new_host) || ports.is_any_address(on, source) {
+        if !(is_host || is_new_host) || ports.is_address_in_vrf(on, source) {
             return Err(DropReason::Martian);
         }
         if !is_to_one {

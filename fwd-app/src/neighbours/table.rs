@@ -458,7 +458,7 @@ impl<T> Neighbours<T> {
 
 fn is_resolvable(ports: &PortTable, key: Key) -> bool {
     let is_broadcast =
-        matches!(key.address, IpAddr::V4(address) if ports.is_any_broadcast(key.interface, address));
+        matches!(key.address, IpAddr::V4(address) if ports.is_broadcast_in_vrf(key.interface, address));
     let is_neighbour = is_host(key.address) && !is_broadcast && !ports.is_local(key.interface, key.address);
     is_neighbour && ports.source(key.interface, key.address).is_some()
 }

@@ -32,7 +32,8 @@ impl PortTable {
     /// not forward them (RFC 2644).
     pub(crate) fn classify(&self, interface: &PortRecord, address: IpAddr) -> AddressOwner {
         let is_broadcast = matches!(address, IpAddr::V4(address) if interface.is_broadcast(address));
-        let is_anycast = matches!(address, IpAddr::V6(address) if self.is_any_anycast(interface.id, address));
+        let is_anycast =
+            matches!(address, IpAddr::V6(address) if self.is_anycast_in_vrf(interface.id, address));
         match address {
             _ if is_anycast || self.is_local(interface.id, address) => AddressOwner::Ours,
             _ if is_broadcast => AddressOwner::Broadcast,
@@ -42,16 +43,16 @@ impl PortTable {
         }
     }
 
-    pub(crate) fn is_any_address(&self, on: InterfaceId, address: IpAddr) -> bool {
+    pub(crate) fn is_address_in_vrf(&self, on: InterfaceId, address: IpAddr) -> bool {
         self.in_same_vrf(on).any(|interface| interface.has(address))
     }
 
-    pub(crate) fn is_any_broadcast(&self, on: InterfaceId, address: Ipv4Addr) -> bool {
+    pub(crate) fn is_broadcast_in_vrf(&self, on: InterfaceId, address: Ipv4Addr) -> bool {
         self.in_same_vrf(on).any(|interface| interface.is_broadcast(address))
     }
 
     /// Whether it is a subnet-router anycast address in the VRF of `on` (RFC 4291 2.6.1), which identifies no single router.
-    pub(crate) fn is_any_anycast(&self, on: InterfaceId, address: Ipv6Addr) -> bool {
+    pub(crate) fn is_anycast_in_vrf(&self, on: InterfaceId, address: Ipv6Addr) -> bool {
         self.in_same_vrf(on).any(|interface| interface.anycast().any(|of_link| of_link == address))
     }
 
@@ -127,9 +128,9 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn whose_an_address_is() {
+    fn an_address_has_an_owner() {
         let all = interfaces();
-        for (text, whose) in [
+        for (text, owner) in [
             ("192.0.2.1", AddressOwner::Ours),
             ("203.0.113.1", AddressOwner::Ours),
             ("192.0.2.255", AddressOwner::Broadcast),
@@ -149,10 +150,10 @@ pub(crate) mod tests {
             ("ff0e::1", AddressOwner::OtherGroup),
         ] {
             let port = all.interface(InterfaceId(0)).unwrap();
-            assert_eq!(all.classify(port, ip(text)), whose, "{text}");
+            assert_eq!(all.classify(port, ip(text)), owner, "{text}");
         }
-        assert!(all.is_any_broadcast(InterfaceId(0), "203.0.113.255".parse().unwrap()));
-        let anycast = |text: &str| all.is_any_anycast(InterfaceId(0), text.parse().unwrap());
+        assert!(all.is_broadcast_in_vrf(InterfaceId(0), "203.0.113.255".parse().unwrap()));
+        let anycast = |text: &str| all.is_anycast_in_vrf(InterfaceId(0), text.parse().unwrap());
         assert!(
             anycast("2001:db8:2::")
                 && anycast("fe80::")
@@ -171,20 +172,22 @@ pub(crate) mod tests {
             port
         }));
         let [zero, three, four, five] = [0, 3, 4, 5].map(InterfaceId);
-        let whose = |on, text| all.classify(all.interface(on).unwrap(), ip(text));
+        let owner = |on, text| all.classify(all.interface(on).unwrap(), ip(text));
         assert_eq!(
-            (whose(zero, "192.0.2.7"), whose(three, "192.0.2.7")),
+            (owner(zero, "192.0.2.7"), owner(three, "192.0.2.7")),
             (AddressOwner::Other, AddressOwner::Ours)
         );
         assert_eq!(
-            (whose(zero, "192.0.2.1"), whose(four, "192.0.2.1")),
+            (owner(zero, "192.0.2.1"), owner(four, "192.0.2.1")),
             (AddressOwner::Ours, AddressOwner::Other)
         );
-        assert!(all.is_any_address(four, ip("2001:db8::7")) && !all.is_any_address(five, ip("2001:db8::7")));
-        let broadcast = |on, text: &str| all.is_any_broadcast(on, text.parse().unwrap());
+        assert!(
+            all.is_address_in_vrf(four, ip("2001:db8::7")) && !all.is_address_in_vrf(five, ip("2001:db8::7"))
+        );
+        let broadcast = |on, text: &str| all.is_broadcast_in_vrf(on, text.parse().unwrap());
         assert!(broadcast(four, "192.0.2.127") && !broadcast(zero, "192.0.2.127"));
         assert!(broadcast(zero, "192.0.2.255") && !broadcast(four, "192.0.2.255"));
-        let anycast = |on| all.is_any_anycast(on, "2001:db8::".parse().unwrap());
+        let anycast = |on| all.is_anycast_in_vrf(on, "2001:db8::".parse().unwrap());
         assert!(anycast(zero) && anycast(four) && !anycast(five));
         for (by, to, source) in [
             (four, "10.0.0.1", Some("192.0.2.7")),
