@@ -631,7 +631,7 @@ impl Candidates {
         for _ in 0..WALK_MAX {
             let Some(prefix) = rest.next() else { return true };
             let winner = self.winner(prefix).unwrap_or(Winner::NONE);
-            for of in self.of(prefix).filter(|of| of.source.is_feed()) {
+            for of in self.candidates(prefix).filter(|of| of.source.is_feed()) {
                 let outcome = &mut by_source[usize::from(of.source.0)];
                 let is_chosen = (winner.source, winner.metric) == of.rank() && !winner.id.is_none();
                 if self.lacks_table(prefix.family()) {
