@@ -11,12 +11,13 @@ forwards() {
   done
   fail "fwd-app run does not forward after 60 s"
 }
+# stop [SIGNAL] : ends the forwarder.
 stop() {
-  local code=0
-  kill -INT "$process"
+  local signal=${1:-INT} code=0
+  kill "-$signal" "$process"
   wait "$process" || code=$?
   process=
-  [ "$code" = 0 ] || { tail -n 20 "$WORK/err" >&2 && fail "exit code $code after Ctrl-C"; }
+  [ "$code" = 0 ] || { tail -n 20 "$WORK"/*err >&2 && fail "exit code $code after SIG$signal"; }
 }
 ctl() { "$APP" ctl --socket "$ctl_socket" "$@"; }
 

@@ -6,11 +6,12 @@
 [ "$(id -u)" = 0 ] || skip "network namespaces need root"
 need_packages iproute2 iputils-ping ethtool
 
-left=smoke-left-$$ right=smoke-right-$$ router=smoke-router-$$
+# $kernel is free for a script that puts the TAPs into a namespace of their own.
+left=smoke-left-$$ right=smoke-right-$$ router=smoke-router-$$ kernel=smoke-kernel-$$
 remove_hosts() {
   local space
   [ -n "$process" ] && kill "$process" 2>/dev/null && wait "$process" 2>/dev/null
-  for space in "$left" "$right" "$router"; do ip netns del "$space" 2>/dev/null; done
+  for space in "$left" "$right" "$router" "$kernel"; do ip netns del "$space" 2>/dev/null; done
 }
 cleanup() { remove_hosts; }
 

@@ -3,7 +3,7 @@
 
 . "$(dirname "${BASH_SOURCE[0]}")/_init.sh"
 
-prefix=smoke-ctl-$$ socket=$WORK/ctl process=
+prefix=smoke-ctl-$$ socket=$WORK/ctl
 cleanup() { [ -n "$process" ] && kill "$process" 2>/dev/null && wait "$process" 2>/dev/null; }
 eal=(--no-huge -m 512 --no-pci --no-shconf --file-prefix "$prefix" -l 0)
 receive=(--vdev "net_pcap0,rx_pcap=pcap/mix.pcap,tx_pcap=/dev/null,infinite_rx=1")
@@ -18,13 +18,6 @@ start() {
     sleep 0.2
   done
   fail "the forwarder does not answer"
-}
-stop() {
-  local code=0
-  kill -TERM "$process"
-  wait "$process" || code=$?
-  process=
-  [ "$code" = 0 ] || { tail -n 20 "$WORK/run.err" >&2 && fail "exit code $code"; }
 }
 ctl() { expect 0 "$APP" ctl --socket "$socket" "$@"; }
 
@@ -207,13 +200,13 @@ ctl stop
 sleep 2
 rates none || fail "rates two seconds after the last packet"
 ctl start
-stop
+stop TERM
 [ ! -e "$socket" ] || fail "the socket is still there"
 
 if [ "$(id -u)" = 0 ]; then
   socket=/run/fwd-app/$prefix.sock
   start "$APP" run --fib pcap/routes.txt --config '(0,0,0)' -- "${eal[@]}" --vdev net_null0
-  stop
+  stop TERM
   socket=$WORK/ctl
 fi
 
@@ -236,7 +229,7 @@ if [ "$(id -u)" = 0 ] && [ -w /dev/net/tun ] && has ip && ip netns add "$prefix"
   before=$(count)
   sleep 0.5
   [ "$(count)" = "$before" ] || fail "packets are dropped though the link is up"
-  stop
+  stop TERM
   ip netns del "$prefix"
 else
   note "ctl: SKIPPED: a link that goes down: needs root, /dev/net/tun and network namespaces"

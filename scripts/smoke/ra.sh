@@ -8,11 +8,6 @@ idle_sleeps
 
 need_taps
 two_hosts
-kernel=smoke-ra-$$
-cleanup() {
-  ip netns del "$kernel" 2>/dev/null
-  remove_hosts
-}
 ip netns add "$kernel"
 ip -n "$kernel" link set lo up
 

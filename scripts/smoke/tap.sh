@@ -8,11 +8,6 @@ idle_sleeps
 
 need_taps
 two_hosts
-kernel=smoke-kernel-$$
-cleanup() {
-  ip netns del "$kernel" 2>/dev/null
-  remove_hosts
-}
 ip netns add "$kernel"
 printf '# no routes\n' >"$WORK/routes"
 ip -n "$kernel" link set lo up
