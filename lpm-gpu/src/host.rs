@@ -114,17 +114,15 @@ pub trait Answers<K: Key>: Send + Sync {
 
 /// One family's table on the host. It keeps no copy of the routes: calls that may need them pass the RIB's.
 pub trait HostTable<K: Key>: Send {
+    /// Limits images to `words_max` words from now on: a rebuild takes less head room to stay below. A new table has its options' limit.
+    fn limit(&mut self, words_max: usize);
+
     /// Off-line update: makes `changes`, which lead to `routes`. Rebuilds the table if steps cannot keep up the image, or cost
-    /// more than a new one. An image may have `words_max` words: a rebuild takes less head room to stay below.
+    /// more than a new one.
     ///
     /// # Errors
     /// [`EngineError::Full`] or [`EngineError::Memory`]. Some changes may then be made, until [`Self::take_back`].
-    fn apply(
-        &mut self,
-        changes: &[Change<K>],
-        routes: &RibTable<K>,
-        words_max: usize,
-    ) -> Result<Due, EngineError>;
+    fn apply(&mut self, changes: &[Change<K>], routes: &RibTable<K>) -> Result<Due, EngineError>;
 
     /// Whether the last [`Self::apply`] may have made some of its changes. [`Self::take_back`] then reverses every change, so to reverse a
     /// change that was not made must have no effect.
@@ -149,7 +147,7 @@ pub trait HostTable<K: Key>: Send {
     ///
     /// # Errors
     /// Errors of [`Self::apply`]; the table is then unchanged.
-    fn rebuild(&mut self, words_max: usize) -> Result<(), EngineError>;
+    fn rebuild(&mut self) -> Result<(), EngineError>;
 
     /// Takes the steps since the last call or the last image; once an update, before the device changes. `update` is its
     /// number, ascending: words that it unlinks may be reused after [`Self::reclaim`] of that number. A rebuild leaves no
@@ -201,9 +199,10 @@ pub(crate) fn reverse<K: Key, T: HostTable<K> + ?Sized>(
     // Withdraws first, to make room.
     let mut back: Vec<_> = changes.iter().map(|change| change.reversed()).collect();
     back.sort_by_key(|change| !change.withdraws());
-    table.apply(&back, routes, usize::MAX).or_else(|_| {
-        table.rebuild(usize::MAX)?;
-        table.apply(&back, routes, usize::MAX)?;
+    table.limit(usize::MAX);
+    table.apply(&back, routes).or_else(|_| {
+        table.rebuild()?;
+        table.apply(&back, routes)?;
         Ok(Due::Image)
     })
 }

@@ -57,21 +57,20 @@ struct WatchedTable<K: Key> {
 }
 
 impl<K: Key> HostTable<K> for WatchedTable<K> {
-    fn apply(
-        &mut self,
-        changes: &[Change<K>],
-        routes: &RibTable<K>,
-        words_max: usize,
-    ) -> Result<Due, EngineError> {
-        self.table.apply(changes, routes, words_max)
+    fn limit(&mut self, words_max: usize) {
+        self.table.limit(words_max);
+    }
+
+    fn apply(&mut self, changes: &[Change<K>], routes: &RibTable<K>) -> Result<Due, EngineError> {
+        self.table.apply(changes, routes)
     }
 
     fn take_back(&mut self, changes: &[Change<K>], routes: &RibTable<K>) -> Result<Due, EngineError> {
         self.table.take_back(changes, routes)
     }
 
-    fn rebuild(&mut self, words_max: usize) -> Result<(), EngineError> {
-        self.table.rebuild(words_max)
+    fn rebuild(&mut self) -> Result<(), EngineError> {
+        self.table.rebuild()
     }
 
     fn take_steps(&mut self, update: u64, routes: &RibTable<K>) -> Vec<UpdateStep> {

@@ -89,7 +89,8 @@ impl<K: Key> Side<K> {
         routes: &RibTable<K>,
         limits: Limits,
     ) -> Result<Option<DeviceTable>, EngineError> {
-        let due = self.host.apply(changes, routes, limits.words())?;
+        self.host.limit(limits.words());
+        let due = self.host.apply(changes, routes)?;
         self.note(due);
         let renewing = self.stale || (self.frozen && !changes.is_empty());
         if !renewing {
@@ -97,7 +98,7 @@ impl<K: Key> Side<K> {
         }
         self.stale = true; // until the swap
         if limits.check(self.host.image(routes).words).is_err() {
-            self.host.rebuild(limits.words())?; // less head room may fit
+            self.host.rebuild()?; // less head room may fit
             self.note(Due::Image);
         }
         let words = self.host.image(routes).words;

@@ -165,26 +165,6 @@ impl GaleTable {
         }
     }
 
-    fn limit(&mut self, most: usize) {
-        self.words_max = words_max(self.options.table_bytes_max).min(most as u64);
-    }
-
-    /// Renumbers the chunks and drops pending changes: the device gets an image.
-    fn build(&mut self) -> Result<(), EngineError> {
-        self.check_room(self.extended)?;
-        self.longs.retain(|_, long| long.routes != 0);
-        for (number, long) in (0..).zip(self.longs.values_mut()) {
-            long.chunk = number;
-        }
-        self.capacity = self.capacity_for(self.extended);
-        self.chunks.restart(u32::try_from(self.extended).unwrap_or(u32::MAX));
-        self.touched.clear();
-        self.forget_pending();
-        self.painted = OnceCell::new();
-        self.imaged.set(false);
-        Ok(())
-    }
-
     /// Frees the chunks of /24s without long prefixes; returns those that the device must fold.
     fn sweep(&mut self) -> Vec<(u32, u32)> {
         let mut folded = Vec::new();
@@ -266,14 +246,12 @@ impl GaleTable {
 }
 
 impl HostTable<u32> for GaleTable {
-    fn apply(
-        &mut self,
-        changes: &[Change<u32>],
-        _: &RibTable<u32>,
-        words_max: usize,
-    ) -> Result<Due, EngineError> {
+    fn limit(&mut self, most: usize) {
+        self.words_max = words_max(self.options.table_bytes_max).min(most as u64);
+    }
+
+    fn apply(&mut self, changes: &[Change<u32>], _: &RibTable<u32>) -> Result<Due, EngineError> {
         self.settle();
-        self.limit(words_max);
         if let Err(error) = self.check_lengths(changes) {
             self.made = false;
             return Err(error);
@@ -296,17 +274,27 @@ impl HostTable<u32> for GaleTable {
         if self.chunks.high_water() as u64 <= self.capacity && self.turns <= self.options.rebuild_turns {
             return Ok(Due::Steps);
         }
-        self.build()?;
-        Ok(Due::Image)
+        self.rebuild().map(|()| Due::Image)
     }
 
     fn may_have_changed(&self) -> bool {
         self.made
     }
 
-    fn rebuild(&mut self, words_max: usize) -> Result<(), EngineError> {
-        self.limit(words_max);
-        self.build()
+    /// Renumbers the chunks and drops pending changes: the device gets an image.
+    fn rebuild(&mut self) -> Result<(), EngineError> {
+        self.check_room(self.extended)?;
+        self.longs.retain(|_, long| long.routes != 0);
+        for (number, long) in (0..).zip(self.longs.values_mut()) {
+            long.chunk = number;
+        }
+        self.capacity = self.capacity_for(self.extended);
+        self.chunks.restart(u32::try_from(self.extended).unwrap_or(u32::MAX));
+        self.touched.clear();
+        self.forget_pending();
+        self.painted = OnceCell::new();
+        self.imaged.set(false);
+        Ok(())
     }
 
     /// One launch: extend /24s with chunks; insert and modify routes, longest first; delete routes, shortest first; fold

@@ -325,22 +325,6 @@ impl<K: Key> GamtTable<K> {
         self.is_new || self.trie.overflows() || (is_rewritten && !self.options.in_place)
     }
 
-    /// Prepares an image, with a rebuild unless the trie is new.
-    fn renew(&mut self) -> Result<(), EngineError> {
-        if !self.is_new || self.trie.overflows() {
-            let (shape, entries) = self.plan_all(self.trie.entries(self.route_count()))?;
-            self.build(shape, &entries)?;
-        }
-        self.trie.forget_bubbles();
-        self.is_new = false;
-        self.figures.rebuilds += 1;
-        Ok(())
-    }
-
-    fn limit(&mut self, words_max: usize) {
-        self.words_max = (words_max as u64).min(self.options.table_bytes_max / 4);
-    }
-
     fn settle(&mut self) {
         let Hops::Apart(entries) = &mut self.hops else { return };
         for (changed, code) in entries.settle(self.reclaimed, self.update) {
@@ -380,13 +364,11 @@ const fn split(bits: u128) -> (u64, u64) {
 }
 
 impl<K: Key> HostTable<K> for GamtTable<K> {
-    fn apply(
-        &mut self,
-        changes: &[Change<K>],
-        _: &RibTable<K>,
-        words_max: usize,
-    ) -> Result<Due, EngineError> {
-        self.limit(words_max);
+    fn limit(&mut self, words_max: usize) {
+        self.words_max = (words_max as u64).min(self.options.table_bytes_max / 4);
+    }
+
+    fn apply(&mut self, changes: &[Change<K>], _: &RibTable<K>) -> Result<Due, EngineError> {
         let before = self.figures.updates;
         let made = if self.is_bulk(changes) { self.apply_bulk(changes) } else { self.apply_each(changes) };
         if self.figures.updates != before {
@@ -397,8 +379,7 @@ impl<K: Key> HostTable<K> for GamtTable<K> {
         if !self.rebuild_due() {
             return Ok(Due::Steps);
         }
-        self.renew()?;
-        Ok(Due::Image)
+        self.rebuild().map(|()| Due::Image)
     }
 
     fn retired_bytes(&self) -> u64 {
@@ -413,9 +394,16 @@ impl<K: Key> HostTable<K> for GamtTable<K> {
         false
     }
 
-    fn rebuild(&mut self, words_max: usize) -> Result<(), EngineError> {
-        self.limit(words_max);
-        self.renew()
+    /// Prepares an image, with a rebuild unless the trie is new.
+    fn rebuild(&mut self) -> Result<(), EngineError> {
+        if !self.is_new || self.trie.overflows() {
+            let (shape, entries) = self.plan_all(self.trie.entries(self.route_count()))?;
+            self.build(shape, &entries)?;
+        }
+        self.trie.forget_bubbles();
+        self.is_new = false;
+        self.figures.rebuilds += 1;
+        Ok(())
     }
 
     fn take_steps(&mut self, update: u64, _: &RibTable<K>) -> Vec<UpdateStep> {

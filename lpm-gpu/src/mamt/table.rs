@@ -52,8 +52,8 @@ impl<K: Key> FibTable<K> for MamtTable<K> {
         let added = |&(prefix, new)| Change { prefix, old: NextHopId::NONE, new };
         let changes: Vec<_> = routes.iter().map(added).collect();
         let none = Rib::new();
-        if host.apply(&changes, K::part(&none), usize::MAX)? == Due::Steps {
-            host.rebuild(usize::MAX)?; // few routes: the shape is the empty table's
+        if host.apply(&changes, K::part(&none))? == Due::Steps {
+            host.rebuild()?; // few routes: the shape is the empty table's
         }
         host.take_steps(1, K::part(&none));
         Ok(host)
@@ -106,7 +106,7 @@ impl<K: Key> FibTable<K> for MamtTable<K> {
     }
 
     fn update(&mut self, changes: &[Change<K>], routes: &RibTable<K>, _: &dyn Fn()) {
-        let made = self.host.apply(changes, routes, usize::MAX);
+        let made = self.host.apply(changes, routes);
         assert!(matches!(made, Ok(Due::Steps)), "a delta that the table admits is made in place: {made:?}");
         self.update += 1;
         // Steps and stores keep their order: new nodes before pointers to them.

@@ -217,26 +217,6 @@ impl SailTable {
         }
     }
 
-    fn limit(&mut self, most: usize) {
-        self.words_max = words_max(self.options.table_bytes_max).min(most as u64);
-    }
-
-    /// Packs the chunks and drops dirty words: the device gets an image.
-    fn build(&mut self) -> Result<(), EngineError> {
-        self.check_room(self.used())?;
-        self.arrays.pack();
-        self.make_room();
-        self.packed = OnceCell::new();
-        if let Some(paper) = &mut self.paper {
-            paper.restart(&self.arrays);
-        }
-        self.dirty.clear();
-        self.overflowed = false;
-        self.imaged.set(false);
-        self.given.rebuilds += 1;
-        Ok(())
-    }
-
     fn dirty_max(&self) -> usize {
         let words = self.arrays.bn24.len() + self.arrays.n32.len();
         WRITES_MIN.max(words / 100 * WRITES_MAX_PERCENT)
@@ -284,14 +264,12 @@ impl SailTable {
 }
 
 impl HostTable<u32> for SailTable {
-    fn apply(
-        &mut self,
-        changes: &[Change<u32>],
-        routes: &RibTable<u32>,
-        words_max: usize,
-    ) -> Result<Due, EngineError> {
+    fn limit(&mut self, most: usize) {
+        self.words_max = words_max(self.options.table_bytes_max).min(most as u64);
+    }
+
+    fn apply(&mut self, changes: &[Change<u32>], routes: &RibTable<u32>) -> Result<Due, EngineError> {
         self.settle();
-        self.limit(words_max);
         let before = self.needed();
         changes.iter().for_each(|change| self.count(change));
         let needed = self.needed();
@@ -316,17 +294,27 @@ impl HostTable<u32> for SailTable {
         {
             return Ok(Due::Steps);
         }
-        self.build()?;
-        Ok(Due::Image)
+        self.rebuild().map(|()| Due::Image)
     }
 
     fn may_have_changed(&self) -> bool {
         self.made
     }
 
-    fn rebuild(&mut self, words_max: usize) -> Result<(), EngineError> {
-        self.limit(words_max);
-        self.build()
+    /// Packs the chunks and drops dirty words: the device gets an image.
+    fn rebuild(&mut self) -> Result<(), EngineError> {
+        self.check_room(self.used())?;
+        self.arrays.pack();
+        self.make_room();
+        self.packed = OnceCell::new();
+        if let Some(paper) = &mut self.paper {
+            paper.restart(&self.arrays);
+        }
+        self.dirty.clear();
+        self.overflowed = false;
+        self.imaged.set(false);
+        self.given.rebuilds += 1;
+        Ok(())
     }
 
     /// At most three steps: new chunks, which no lookup reaches, with entries that do not lead on; C24 of the paper's

@@ -145,7 +145,7 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
         let changes = self.changes(routes);
         self.put(changes.iter().map(|change| (change.prefix, change.new)));
         changes.iter().for_each(|change| self.oracle.set(change.prefix, change.new));
-        self.table.apply(&changes, K::part(&self.rib), usize::MAX).unwrap()
+        self.table.apply(&changes, K::part(&self.rib)).unwrap()
     }
 
     /// Takes the pending steps without running them.
@@ -277,7 +277,7 @@ impl<K: Key, T: HostTable<K> + ?Sized> HostRig<K, T> {
 
     fn make(&mut self, changes: &[Change<K>]) -> Result<(), EngineError> {
         self.put(changes.iter().map(|change| (change.prefix, change.new)));
-        let made = self.table.apply(changes, K::part(&self.rib), usize::MAX);
+        let made = self.table.apply(changes, K::part(&self.rib));
         made.map(|due| self.stale |= due == Due::Image).inspect_err(|_| self.take_back(changes))
     }
 

@@ -113,7 +113,7 @@ impl<K: Key + 'static, T: HostTable<K>> StoreRig<K, T> {
             self.table.reclaim(self.over);
         }
         let update = self.finished + 1;
-        let due = self.table.apply(changes, routes, usize::MAX).unwrap();
+        let due = self.table.apply(changes, routes).unwrap();
         let mut steps = self.table.take_steps(update, routes);
         if due == Due::Image {
             self.rebuilds += 1;

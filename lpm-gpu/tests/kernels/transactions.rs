@@ -58,8 +58,8 @@ fn compare<K: Key, N: Plain + Default>(
     let routes = K::part(&rib);
     let changes: Vec<_> =
         routes.used().map(|(prefix, new)| Change { prefix, old: NextHopId::NONE, new }).collect();
-    if table.apply(&changes, routes, usize::MAX).unwrap() == Due::Steps {
-        table.rebuild(usize::MAX).unwrap();
+    if table.apply(&changes, routes).unwrap() == Due::Steps {
+        table.rebuild().unwrap();
     }
     let (model, names) = (LoadedTable::new(&table, routes), table.kernels());
     let (words, header) = (rig.upload(&model.words), rig.upload(&model.header));
@@ -85,7 +85,7 @@ fn compare<K: Key, N: Plain + Default>(
                 rig.lookup(&kernel, SHAPE, (&words, &header), &sent, offsets);
                 *found = [32, 128].map(|bytes| mock.transactions(bytes));
             }
-            mock.watch_loads(words.address(), 4 * words.len() as u64);
+            mock.watch_loads(words.address(), words.bytes());
             rig.lookup(&kernel, SHAPE, (&words, &header), &sent, offsets);
             for (size, bytes) in [32, 128].into_iter().enumerate() {
                 let wanted = counted(&model, warps, parts.len(), bytes);

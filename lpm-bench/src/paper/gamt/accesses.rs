@@ -189,7 +189,7 @@ fn measured(set: &DataSet, stages: u8) -> Result<Stages> {
     for (update, delta) in (1..).zip(&deltas.forward) {
         rib.announce(delta);
         let changes = rib.take_delta().v4;
-        table.apply(&changes, &rib.v4, usize::MAX).map_err(&refused)?;
+        table.apply(&changes, &rib.v4).map_err(&refused)?;
         table.take_steps(update, &rib.v4);
         table.reclaim(update);
     }

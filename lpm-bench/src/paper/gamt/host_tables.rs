@@ -76,7 +76,7 @@ impl UpdatedTable {
     }
 
     fn apply(&mut self, changes: &[Change<u32>]) -> Result<Due> {
-        self.table.apply(changes, &self.rib.v4, usize::MAX).map_err(Fault::refused_by(self.kind.name()))
+        self.table.apply(changes, &self.rib.v4).map_err(Fault::refused_by(self.kind.name()))
     }
 
     fn take_steps(&mut self, update: u64) -> Vec<UpdateStep> {
@@ -95,9 +95,9 @@ pub(in crate::paper) fn load<K: Key>(
     routes: &RibTable<K>,
 ) -> Result<(), EngineError> {
     let added = |(prefix, new)| Change { prefix, old: NextHopId::NONE, new };
-    match table.apply(&routes.used().map(added).collect::<Vec<_>>(), routes, usize::MAX)? {
+    match table.apply(&routes.used().map(added).collect::<Vec<_>>(), routes)? {
         Due::Image => Ok(()),
-        Due::Steps => table.rebuild(usize::MAX),
+        Due::Steps => table.rebuild(),
     }
 }
 

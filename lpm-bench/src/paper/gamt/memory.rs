@@ -97,7 +97,7 @@ fn grow(figure: &mut Figure, name: &str, layout: Layout, case: &Case<'_>, deltas
         if at % every == 0 {
             figure.add(0, name, done, 2.0 * mb(units(&table)));
         }
-        let due = table.apply(delta, &rib.v4, usize::MAX).map_err(&fault)?;
+        let due = table.apply(delta, &rib.v4).map_err(&fault)?;
         grown.rebuilds += u64::from(due == Due::Image);
         table.take_steps(at as u64 + 1, &rib.v4);
         table.reclaim(at as u64 + 1);
