@@ -49,16 +49,8 @@ impl<T: Plain> DeviceBuffer<T> {
         Ok(Self { device: device.clone(), pointer: device.allocate(bytes)?, len, elements: PhantomData })
     }
 
-    /// Number of elements.
-    #[must_use]
-    pub const fn len(&self) -> usize {
+    pub(crate) const fn len(&self) -> usize {
         self.len
-    }
-
-    /// Whether it has no elements.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.len == 0
     }
 
     /// Size, bytes.

@@ -6,21 +6,35 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 #[derive(Default)]
 pub(super) struct StreamProgress {
-    /// Number of the last work enqueued, incremented before the call. Written only by the stream's owner.
-    pub(super) issued: AtomicU64,
+    /// Number of the last work enqueued. Written only by the stream's owner.
+    issued: AtomicU64,
     /// All work up to this number is done, and the host sees its writes.
-    pub(super) done: AtomicU64,
+    done: AtomicU64,
 }
 
 impl StreamProgress {
+    /// The next work number, taken before the call that enqueues. It counts even if enqueueing fails, because the call may have succeeded
+    /// in part.
+    #[inline]
+    pub(super) fn issue(&self) -> u64 {
+        let number = self.issued.load(Ordering::Relaxed) + 1;
+        self.issued.store(number, Ordering::Release);
+        number
+    }
+
     #[inline]
     pub(super) fn issued(&self) -> u64 {
         self.issued.load(Ordering::Acquire)
     }
 
     #[inline]
+    pub(super) fn done(&self) -> u64 {
+        self.done.load(Ordering::Acquire)
+    }
+
+    #[inline]
     pub(super) fn is_over(&self, number: u64) -> bool {
-        self.done.load(Ordering::Acquire) >= number
+        self.done() >= number
     }
 
     #[inline]

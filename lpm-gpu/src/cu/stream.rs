@@ -10,7 +10,6 @@ use super::progress::StreamProgress;
 use cudarc::driver::sys;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Scheduling priority of a stream's work.
@@ -278,12 +277,9 @@ impl Stream {
         poll(&device, "a stream", limit, || self.is_finished())
     }
 
-    /// The next work number. It counts even if enqueueing fails, because the call may have succeeded in part.
     #[inline]
     pub(super) fn next(&mut self) -> u64 {
-        let number = self.progress.issued.load(Ordering::Relaxed) + 1;
-        self.progress.issued.store(number, Ordering::Release);
-        number
+        self.progress.issue()
     }
 
     pub(super) fn progress(&self) -> &Arc<StreamProgress> {
@@ -364,12 +360,7 @@ impl Drop for Event {
 
 impl std::fmt::Debug for Stream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "Stream({} enqueued, {} over)",
-            self.progress.issued(),
-            self.progress.done.load(Ordering::Relaxed)
-        )
+        write!(f, "Stream({} enqueued, {} over)", self.progress.issued(), self.progress.done())
     }
 }
 

@@ -50,7 +50,7 @@ impl KernelRig {
     }
 
     fn download(&mut self, buffer: &DeviceWords) -> Vec<u32> {
-        let mut values = vec![0; buffer.len()];
+        let mut values = vec![0; usize::try_from(buffer.bytes() / 4).unwrap()];
         self.stream.download_now(&mut values, buffer, 0).unwrap();
         values
     }

@@ -123,7 +123,7 @@ impl Launcher {
             let mut args = [words, header, keys, Arg::buffer(&raw), Arg::u32(number)];
             glps.push(count as f64 / time_us(&mut self.stream, &kernel, shape, &mut args)? / 1e3);
         }
-        Ok(Timed { glps: Spread::of_rounds(&glps[1..]), keys: count, table_bytes: 4 * on.words.len() as u64 })
+        Ok(Timed { glps: Spread::of_rounds(&glps[1..]), keys: count, table_bytes: on.words.bytes() })
     }
 }
 
