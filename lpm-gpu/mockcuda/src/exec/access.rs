@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::sync::atomic::{Ordering, fence};
 
 type Failed = (u32, usize, String);
+type Result<T = ()> = std::result::Result<T, Failed>;
 
 enum Located {
     Host(usize),
@@ -17,7 +18,7 @@ enum Located {
 }
 
 impl Warp {
-    pub(super) fn memory(&mut self, ins: &Ins, at: &mut Surroundings<'_>, run: u32) -> Result<(), Failed> {
+    pub(super) fn memory(&mut self, ins: &Ins, at: &mut Surroundings<'_>, run: u32) -> Result {
         let d = usize::from(ins.d);
         match ins.op {
             Op::Param32 => {
@@ -115,7 +116,7 @@ fn window_of(
 }
 
 #[inline(always)]
-fn load(files: &mut Files, ins: &Ins, at: &Surroundings<'_>, run: u32, access: Access) -> Result<(), Failed> {
+fn load(files: &mut Files, ins: &Ins, at: &Surroundings<'_>, run: u32, access: Access) -> Result {
     let Some((window, addresses)) = window_of(files, ins, at.memory, run, access) else {
         return load_each(files, ins, at, run, access);
     };
@@ -135,13 +136,7 @@ fn load(files: &mut Files, ins: &Ins, at: &Surroundings<'_>, run: u32, access: A
 }
 
 #[cold]
-fn load_each(
-    files: &mut Files,
-    ins: &Ins,
-    at: &Surroundings<'_>,
-    run: u32,
-    access: Access,
-) -> Result<(), Failed> {
+fn load_each(files: &mut Files, ins: &Ins, at: &Surroundings<'_>, run: u32, access: Access) -> Result {
     for lane in lanes_of(run) {
         let place = place_of(at, address_of(files, ins, lane), lane, access, false)?;
         for (i, row) in ins.elements().into_iter().enumerate().take(access.count.into()) {
@@ -163,13 +158,7 @@ fn load_each(
 }
 
 #[inline(always)]
-fn store(
-    files: &Files,
-    ins: &Ins,
-    at: &mut Surroundings<'_>,
-    run: u32,
-    access: Access,
-) -> Result<(), Failed> {
+fn store(files: &Files, ins: &Ins, at: &mut Surroundings<'_>, run: u32, access: Access) -> Result {
     let Some((window, addresses)) = window_of(files, ins, at.memory, run, access) else {
         return store_each(files, ins, at, run, access);
     };
@@ -184,13 +173,7 @@ fn store(
 }
 
 #[cold]
-fn store_each(
-    files: &Files,
-    ins: &Ins,
-    at: &mut Surroundings<'_>,
-    run: u32,
-    access: Access,
-) -> Result<(), Failed> {
+fn store_each(files: &Files, ins: &Ins, at: &mut Surroundings<'_>, run: u32, access: Access) -> Result {
     for lane in lanes_of(run) {
         let place = place_of(at, address_of(files, ins, lane), lane, access, true)?;
         for (i, row) in ins.elements().into_iter().enumerate().take(access.count.into()) {
@@ -221,7 +204,7 @@ fn place_of(
     lane: usize,
     access: Access,
     write: bool,
-) -> Result<Located, Failed> {
+) -> Result<Located> {
     let bad = |code| bad_access(code, lane, address, access, at);
     let bytes = u64::from(access.bytes) * u64::from(access.count);
     if address & (bytes - 1) != 0 {
