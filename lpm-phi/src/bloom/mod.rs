@@ -71,10 +71,10 @@ impl Algorithm for Bloom {
         params: &BloomParams,
         table: &Table6,
         lists: &mut Box<kernel::BloomLists>,
-        (hi, lo): (&[u64], &[u64]),
+        keys: (&[u64], &[u64]),
         out: &mut [NextHopId],
     ) {
-        kernel::lookup_v6(params.common.isa, table, lists, hi, lo, out);
+        kernel::lookup_v6(params.common.isa, table, lists, kernel::Piece6::new(keys, out));
     }
 
     #[inline]
@@ -84,8 +84,9 @@ impl Algorithm for Bloom {
         table6: &Table6,
         lists: &mut Box<kernel::BloomLists>,
         v4: (&[u32], &mut [NextHopId]),
-        v6: ((&[u64], &[u64]), &mut [NextHopId]),
+        (keys6, out6): ((&[u64], &[u64]), &mut [NextHopId]),
     ) {
-        kernel::lookup_both(params.common.isa, (table4, table6), lists, v4, v6);
+        let batch = kernel::Piece6::new(keys6, out6);
+        kernel::lookup_both(params.common.isa, (table4, table6), lists, v4, batch);
     }
 }

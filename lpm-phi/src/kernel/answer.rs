@@ -1,8 +1,8 @@
 //! The last stage of the vector kernels: turns the words that the probes found in their lines into answers. Whether a probe finds its key
 //! is unpredictable, so the only branch is on the rare link to an overflow line.
 
-use super::lists::{List4, List6, PIECE, Piece6, Probes4, Probes6, position_of};
-use super::scalar;
+use super::lists::{List4, List6, PIECE, Probes4, Probes6, position_of};
+use super::{Piece6, scalar};
 use crate::bloom::v4::{Level4, Table4};
 use crate::bloom::v6::{self, MASK_SHIFT, Table6};
 use fib::NextHopId;

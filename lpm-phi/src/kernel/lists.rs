@@ -1,7 +1,6 @@
 //! The work lists of the vector kernels, which one stage passes to the next for one piece of a batch.
 
 use crate::bloom::v6::MASK_SHIFT;
-use fib::NextHopId;
 
 /// Keys of a piece: its work lists fit L1.
 pub(super) const PIECE: usize = 256;
@@ -96,12 +95,6 @@ impl Lists6 {
         let chunks = Chunks6 { entries: [0; LIST], index: [0; LIST], lanes: [0; PIECE / 16] };
         Self { chunks, lists: [List6::new(), List6::new()], probes: Probes6::new() }
     }
-}
-
-pub(super) struct Piece6<'a> {
-    pub(super) hi: &'a [u64],
-    pub(super) lo: &'a [u64],
-    pub(super) out: &'a mut [NextHopId],
 }
 
 #[derive(Debug)]

@@ -36,6 +36,28 @@ use crate::bloom::v4::Table4;
 use crate::bloom::v6::Table6;
 use fib::{CheckedIsa, NextHopId};
 
+/// IPv6 keys, by halves, and their answers: a batch, or a piece of one.
+pub(crate) struct Piece6<'a> {
+    hi: &'a [u64],
+    lo: &'a [u64],
+    out: &'a mut [NextHopId],
+}
+
+impl<'a> Piece6<'a> {
+    #[inline]
+    pub(crate) fn new((hi, lo): (&'a [u64], &'a [u64]), out: &'a mut [NextHopId]) -> Self {
+        assert!(hi.len() == out.len() && lo.len() == out.len(), "keys and answers must have the same length");
+        Self { hi, lo, out }
+    }
+
+    /// Pieces of `keys` keys; the last may have fewer.
+    #[inline(always)]
+    fn pieces(self, keys: usize) -> impl Iterator<Item = Self> {
+        let pieces = self.hi.chunks(keys).zip(self.lo.chunks(keys)).zip(self.out.chunks_mut(keys));
+        pieces.map(|((hi, lo), out)| Self { hi, lo, out })
+    }
+}
+
 #[inline]
 pub(crate) fn lookup_v4(
     isa: CheckedIsa,
@@ -57,23 +79,15 @@ pub(crate) fn lookup_v4(
 }
 
 #[inline]
-pub(crate) fn lookup_v6(
-    isa: CheckedIsa,
-    table: &Table6,
-    lists: &mut BloomLists,
-    hi: &[u64],
-    lo: &[u64],
-    out: &mut [NextHopId],
-) {
-    assert!(hi.len() == out.len() && lo.len() == out.len(), "keys and answers must have the same length");
+pub(crate) fn lookup_v6(isa: CheckedIsa, table: &Table6, lists: &mut BloomLists, batch: Piece6<'_>) {
     match isa.get() {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: this CPU has the instruction set of a `CheckedIsa`.
-        fib::Isa::Avx512f => unsafe { avx512f::lookup_v6(table, lists, hi, lo, out) },
+        fib::Isa::Avx512f => unsafe { avx512f::lookup_v6(table, lists, batch) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: this CPU has the instruction set of a `CheckedIsa`.
-        fib::Isa::Avx2 => unsafe { avx2::lookup_v6(table, lists, hi, lo, out) },
-        _ => scalar::lookup_v6(table, lists, hi, lo, out),
+        fib::Isa::Avx2 => unsafe { avx2::lookup_v6(table, lists, batch) },
+        _ => scalar::lookup_v6(table, lists, batch),
     }
 }
 
@@ -83,16 +97,14 @@ pub(crate) fn lookup_both(
     (table4, table6): (&Table4, &Table6),
     lists: &mut BloomLists,
     (keys, out4): (&[u32], &mut [NextHopId]),
-    ((hi, lo), out6): ((&[u64], &[u64]), &mut [NextHopId]),
+    batch: Piece6<'_>,
 ) {
     #[cfg(target_arch = "x86_64")]
-    if isa.get() == fib::Isa::Avx512f && keys.len() <= lists::PIECE && hi.len() <= lists::PIECE {
-        assert!(keys.len() == out4.len() && hi.len() == out6.len() && lo.len() == hi.len());
+    if isa.get() == fib::Isa::Avx512f && keys.len() <= lists::PIECE && batch.hi.len() <= lists::PIECE {
+        assert!(keys.len() == out4.len());
         // SAFETY: this CPU has the instruction set of a `CheckedIsa`.
-        return unsafe {
-            avx512f::lookup_both((table4, table6), lists, (keys, out4), lists::Piece6 { hi, lo, out: out6 })
-        };
+        return unsafe { avx512f::lookup_both((table4, table6), lists, (keys, out4), batch) };
     }
     lookup_v4(isa, table4, lists, keys, out4);
-    lookup_v6(isa, table6, lists, hi, lo, out6);
+    lookup_v6(isa, table6, lists, batch);
 }

@@ -1,7 +1,7 @@
 //! The scalar kernels: the plain algorithm, one key at a time. They load through [`Loads`], so that tests can stop a lookup between any
 //! two loads. The vector kernels load a key's words in the same order.
 
-use super::BloomLists;
+use super::{BloomLists, Piece6};
 use crate::bloom::hash::{filter_mask, scale};
 use crate::bloom::v4::{self, DIRECT_BITS, G1_BELOW, G1_DENSE, G2_BELOW, Level4, Table4};
 use crate::bloom::v6::{self, CHUNK, DEEP_BIT, MASK_SHIFT, Table6};
@@ -87,14 +87,8 @@ pub(super) fn probe_v4<L: Loads>(
     }
 }
 
-pub(super) fn lookup_v6(
-    table: &Table6,
-    _lists: &mut BloomLists,
-    hi: &[u64],
-    lo: &[u64],
-    out: &mut [NextHopId],
-) {
-    for ((hi, lo), answer) in hi.iter().zip(lo).zip(out) {
+pub(super) fn lookup_v6(table: &Table6, _lists: &mut BloomLists, batch: Piece6<'_>) {
+    for ((hi, lo), answer) in batch.hi.iter().zip(batch.lo).zip(batch.out) {
         let Ok(next_hop) = lookup_v6_one(table, *hi, *lo, &mut Plain);
         *answer = NextHopId::from_answer(next_hop);
     }

@@ -3,6 +3,7 @@
 //! The scalar form tests each filter bit before the next is computed. The vector form hashes sixteen keys at once, the only step that the
 //! paper vectorizes (section 4.3.2), and walks the lists of buckets key by key.
 
+use super::Piece6;
 use crate::variants::hash::LevelKey;
 use crate::variants::table::{VariantLevel, VariantTable, VariantWords, next_hop};
 use fib::{CheckedIsa, NextHopId};
@@ -24,21 +25,14 @@ pub(crate) fn lookup_v4(isa: CheckedIsa, table: &VariantTable, keys: &[u32], out
 }
 
 #[inline]
-pub(crate) fn lookup_v6(
-    isa: CheckedIsa,
-    table: &VariantTable,
-    hi: &[u64],
-    lo: &[u64],
-    out: &mut [NextHopId],
-) {
-    assert!(hi.len() == out.len() && lo.len() == out.len(), "keys and answers must have the same length");
+pub(crate) fn lookup_v6(isa: CheckedIsa, table: &VariantTable, batch: Piece6<'_>) {
     match isa.get() {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: this CPU has the instruction set of a `CheckedIsa`.
-        fib::Isa::Avx512f => unsafe { super::avx512f::variants::lookup_v6(table, hi, lo, out) },
+        fib::Isa::Avx512f => unsafe { super::avx512f::variants::lookup_v6(table, batch) },
         _ => {
             let words = table.live();
-            for ((hi, lo), answer) in hi.iter().zip(lo).zip(out) {
+            for ((hi, lo), answer) in batch.hi.iter().zip(batch.lo).zip(batch.out) {
                 *answer = NextHopId::from_answer(
                     lookup_deep(table, words, *hi, *lo).unwrap_or_else(|| lookup(table, words, *hi)),
                 );

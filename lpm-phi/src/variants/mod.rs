@@ -16,6 +16,7 @@ mod shape;
 pub(crate) mod table;
 pub(crate) mod writer;
 
+use crate::kernel::Piece6;
 use crate::kernel::variants::{lookup_v4, lookup_v6};
 use fib::{EngineError, EngineOptions, EngineWriter, NextHopId};
 use lpm_core::engine::{Algorithm, CpuEngine};
@@ -63,9 +64,9 @@ impl Algorithm for Variants {
         params: &VariantParams,
         table: &VariantTable,
         (): &mut (),
-        (hi, lo): (&[u64], &[u64]),
+        keys: (&[u64], &[u64]),
         out: &mut [NextHopId],
     ) {
-        lookup_v6(params.common.isa, table, hi, lo, out);
+        lookup_v6(params.common.isa, table, Piece6::new(keys, out));
     }
 }

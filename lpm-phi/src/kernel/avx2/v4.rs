@@ -10,12 +10,7 @@ use std::arch::x86_64::*;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
-pub(in crate::kernel) fn lookup_v4(
-    table: &Table4,
-    lists: &mut BloomLists,
-    keys: &[u32],
-    out: &mut [NextHopId],
-) {
+pub(crate) fn lookup_v4(table: &Table4, lists: &mut BloomLists, keys: &[u32], out: &mut [NextHopId]) {
     match table.hash {
         Hash32::H2 => lookup_v4_by::<false>(table, &mut lists.v4, keys, out),
         Hash32::Murmur => lookup_v4_by::<true>(table, &mut lists.v4, keys, out),

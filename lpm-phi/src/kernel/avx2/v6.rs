@@ -3,9 +3,10 @@
 use super::probe_lines;
 use crate::bloom::hash::{Hash32, filter_mask, h2_64};
 use crate::bloom::v6::{self, CHUNK, LEVELS, MASK_SHIFT, Table6};
+use crate::kernel::Piece6;
 use crate::kernel::answer::answer_v6;
 use crate::kernel::lists::{
-    AHEAD, BloomLists, CHUNK_SHIFT, List6, Lists6, PIECE, Piece6, Probes6, chunk_of, position_of,
+    AHEAD, BloomLists, CHUNK_SHIFT, List6, Lists6, PIECE, Probes6, chunk_of, position_of,
 };
 use fib::NextHopId;
 use lpm_core::prefetch;
@@ -13,29 +14,16 @@ use std::arch::x86_64::*;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
-pub(in crate::kernel) fn lookup_v6(
-    table: &Table6,
-    lists: &mut BloomLists,
-    hi: &[u64],
-    lo: &[u64],
-    out: &mut [NextHopId],
-) {
+pub(crate) fn lookup_v6(table: &Table6, lists: &mut BloomLists, batch: Piece6<'_>) {
     match table.hash {
-        Hash32::H2 => lookup_v6_by::<false>(table, &mut lists.v6, hi, lo, out),
-        Hash32::Murmur => lookup_v6_by::<true>(table, &mut lists.v6, hi, lo, out),
+        Hash32::H2 => lookup_v6_by::<false>(table, &mut lists.v6, batch),
+        Hash32::Murmur => lookup_v6_by::<true>(table, &mut lists.v6, batch),
     }
 }
 
 #[target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2")]
-fn lookup_v6_by<const MURMUR: bool>(
-    table: &Table6,
-    lists: &mut Lists6,
-    hi: &[u64],
-    lo: &[u64],
-    out: &mut [NextHopId],
-) {
-    for ((hi, lo), out) in hi.chunks(PIECE).zip(lo.chunks(PIECE)).zip(out.chunks_mut(PIECE)) {
-        let mut piece = Piece6 { hi, lo, out };
+fn lookup_v6_by<const MURMUR: bool>(table: &Table6, lists: &mut Lists6, batch: Piece6<'_>) {
+    for mut piece in batch.pieces(PIECE) {
         direct(table, &mut piece, lists);
         let Lists6 { lists: [now, next], probes, .. } = lists;
         let (mut now, mut next) = (now, next);

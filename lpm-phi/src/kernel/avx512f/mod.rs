@@ -16,7 +16,8 @@ mod v4;
 mod v6;
 pub(super) mod variants;
 
-use super::lists::{BloomLists, LIST, Piece6};
+use super::Piece6;
+use super::lists::{BloomLists, LIST};
 use crate::bloom::hash::Hash32;
 use crate::bloom::v4::Table4;
 use crate::bloom::v6::Table6;

@@ -13,12 +13,7 @@ use std::arch::x86_64::*;
 use std::sync::atomic::Ordering;
 
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
-pub(in crate::kernel) fn lookup_v4(
-    table: &Table4,
-    lists: &mut BloomLists,
-    keys: &[u32],
-    out: &mut [NextHopId],
-) {
+pub(crate) fn lookup_v4(table: &Table4, lists: &mut BloomLists, keys: &[u32], out: &mut [NextHopId]) {
     match table.hash {
         Hash32::H2 => lookup_v4_by::<false>(table, lists, keys, out),
         Hash32::Murmur => lookup_v4_by::<true>(table, lists, keys, out),

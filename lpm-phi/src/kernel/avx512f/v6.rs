@@ -4,11 +4,11 @@ use super::append_words;
 use super::hash::hash_64_x16;
 use crate::bloom::hash::{Hash32, filter_mask_of};
 use crate::bloom::v6::{self, CHUNK, LEVELS, LevelTable, MASK_SHIFT, Table6};
+use crate::kernel::Piece6;
 use crate::kernel::answer::{answer_all_v6, answer_v6};
 use crate::kernel::lists::{
-    AHEAD, BloomLists, CHUNK_SHIFT, Chunks6, LIST, List6, Lists6, PIECE, Piece6, Probes6, position_of,
+    AHEAD, BloomLists, CHUNK_SHIFT, Chunks6, LIST, List6, Lists6, PIECE, Probes6, position_of,
 };
-use fib::NextHopId;
 use lpm_core::lanes::{Avx512f, Lanes, Words};
 use lpm_core::prefetch;
 use std::arch::x86_64::*;
@@ -19,29 +19,16 @@ const FEW: usize = 32;
 const _: () = assert!(FEW * LEVELS <= PIECE, "lists hold the probes");
 
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
-pub(in crate::kernel) fn lookup_v6(
-    table: &Table6,
-    lists: &mut BloomLists,
-    hi: &[u64],
-    lo: &[u64],
-    out: &mut [NextHopId],
-) {
+pub(crate) fn lookup_v6(table: &Table6, lists: &mut BloomLists, batch: Piece6<'_>) {
     match table.hash {
-        Hash32::H2 => lookup_v6_by::<false>(table, lists, hi, lo, out),
-        Hash32::Murmur => lookup_v6_by::<true>(table, lists, hi, lo, out),
+        Hash32::H2 => lookup_v6_by::<false>(table, lists, batch),
+        Hash32::Murmur => lookup_v6_by::<true>(table, lists, batch),
     }
 }
 
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
-fn lookup_v6_by<const MURMUR: bool>(
-    table: &Table6,
-    lists: &mut BloomLists,
-    hi: &[u64],
-    lo: &[u64],
-    out: &mut [NextHopId],
-) {
-    for ((hi, lo), out) in hi.chunks(PIECE).zip(lo.chunks(PIECE)).zip(out.chunks_mut(PIECE)) {
-        let mut piece = Piece6 { hi, lo, out };
+fn lookup_v6_by<const MURMUR: bool>(table: &Table6, lists: &mut BloomLists, batch: Piece6<'_>) {
+    for mut piece in batch.pieces(PIECE) {
         start_v6(table, &mut lists.v6, &mut piece);
         let is_all = list_v6::<MURMUR>(table, &mut lists.v6, &mut piece);
         finish_v6::<MURMUR>(table, &mut lists.v6, &mut piece, is_all);

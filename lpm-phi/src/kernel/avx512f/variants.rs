@@ -2,6 +2,7 @@
 //! IPv6 address), and a vector holds one word of each, so all hashes are 32-bit arithmetic, which Knights Landing supports.
 
 use crate::bloom::hash::h2_of;
+use crate::kernel::Piece6;
 use crate::variants::hash::{HashName, KNUTH_32, KNUTH_64, murmur3_32_of, murmur3_64_of};
 use crate::variants::table::{Filter, VariantLevel, VariantShape, VariantTable, VariantWords, next_hop};
 use fib::NextHopId;
@@ -27,10 +28,10 @@ pub(in crate::kernel) fn lookup_v4(table: &VariantTable, keys: &[u32], out: &mut
 }
 
 #[target_feature(enable = "avx512f,avx512cd,popcnt,lzcnt,bmi1,bmi2")]
-pub(in crate::kernel) fn lookup_v6(table: &VariantTable, hi: &[u64], lo: &[u64], out: &mut [NextHopId]) {
+pub(in crate::kernel) fn lookup_v6(table: &VariantTable, batch: Piece6<'_>) {
     let (lanes, words) = (Avx512f::new(), table.live());
     let has_deep = words.deep.len() > 0;
-    for ((hi, lo), out) in hi.chunks(16).zip(lo.chunks(16)).zip(out.chunks_mut(16)) {
+    for Piece6 { hi, lo, out } in batch.pieces(16) {
         let mut live = lanes.first(hi.len());
         // SAFETY: `live` holds lanes within `hi`.
         let [first, second] = unsafe { lanes.load_wide(hi.as_ptr(), live) };
