@@ -39,31 +39,14 @@ impl Words for Avx2 {
     operations! {
         splat(word: u32) -> __m256i = _mm256_set1_epi32(word.cast_signed());
         and(a: __m256i, b: __m256i) -> __m256i = _mm256_and_si256(a, b);
-        and_not(a: __m256i, b: __m256i) -> __m256i = _mm256_andnot_si256(a, b);
         or(a: __m256i, b: __m256i) -> __m256i = _mm256_or_si256(a, b);
-        xor(a: __m256i, b: __m256i) -> __m256i = _mm256_xor_si256(a, b);
         add(a: __m256i, b: __m256i) -> __m256i = _mm256_add_epi32(a, b);
         sub(a: __m256i, b: __m256i) -> __m256i = _mm256_sub_epi32(a, b);
         mul(a: __m256i, b: __m256i) -> __m256i = _mm256_mullo_epi32(a, b);
-        mul_high(a: __m256i, b: __m256i) -> __m256i = {
-            let even = _mm256_srli_epi64::<32>(_mm256_mul_epu32(a, b));
-            let odd = _mm256_mul_epu32(_mm256_srli_epi64::<32>(a), _mm256_srli_epi64::<32>(b));
-            _mm256_blend_epi32::<0xaa>(even, odd)
-        };
-        mul_high_by(a: __m256i, word: u32) -> __m256i = {
-            let word = _mm256_set1_epi32(word.cast_signed());
-            let even = _mm256_srli_epi64::<32>(_mm256_mul_epu32(a, word));
-            let odd = _mm256_mul_epu32(_mm256_srli_epi64::<32>(a), word);
-            _mm256_blend_epi32::<0xaa>(even, odd)
-        };
         shift_left(a: __m256i, bits: i32) -> __m256i = _mm256_sll_epi32(a, _mm_cvtsi32_si128(bits));
         shift_right(a: __m256i, bits: i32) -> __m256i = _mm256_srl_epi32(a, _mm_cvtsi32_si128(bits));
         shift_left_each(a: __m256i, b: __m256i) -> __m256i = _mm256_sllv_epi32(a, b);
         shift_right_each(a: __m256i, b: __m256i) -> __m256i = _mm256_srlv_epi32(a, b);
-        rotate_left(a: __m256i, bits: i32) -> __m256i = {
-            let right = _mm256_srl_epi32(a, _mm_cvtsi32_si128(32 - bits));
-            _mm256_or_si256(_mm256_sll_epi32(a, _mm_cvtsi32_si128(bits)), right)
-        };
     }
 }
 
@@ -72,6 +55,7 @@ impl Lanes for Avx2 {
     const COUNT: usize = 8;
 
     operations! {
+        and_not(a: __m256i, b: __m256i) -> __m256i = _mm256_andnot_si256(a, b);
         select(mask: __m256i, a: __m256i, b: __m256i) -> __m256i = _mm256_blendv_epi8(b, a, mask);
         equal(mask: __m256i, a: __m256i, b: __m256i) -> __m256i =
             _mm256_and_si256(mask, _mm256_cmpeq_epi32(a, b));

@@ -1,6 +1,6 @@
 //! AVX-512F: vectors of sixteen words; a mask has a bit for each. No BW, DQ or VL instruction.
 
-use super::{Lanes, Words};
+use super::{HashWords, Lanes, Words};
 use std::arch::x86_64::*;
 
 /// AVX-512F, which this CPU has.
@@ -30,6 +30,12 @@ impl Avx512f {
             let odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
             _mm512_permutex2var_epi32(first, odd, second)
         };
+        /// The high 32 bits of `a * b`.
+        pub mul_high(a: __m512i, b: __m512i) -> __m512i = {
+            let even = _mm512_srli_epi64::<32>(_mm512_mul_epu32(a, b));
+            let odd = _mm512_mul_epu32(_mm512_srli_epi64::<32>(a), _mm512_srli_epi64::<32>(b));
+            _mm512_mask_blend_epi32(0xaaaa, even, odd)
+        };
     }
 
     /// Loads sixteen words of 64 bits from `from` on in the lanes of `mask`; other lanes are 0.
@@ -56,27 +62,26 @@ impl Words for Avx512f {
     operations! {
         splat(word: u32) -> __m512i = _mm512_set1_epi32(word.cast_signed());
         and(a: __m512i, b: __m512i) -> __m512i = _mm512_and_si512(a, b);
-        and_not(a: __m512i, b: __m512i) -> __m512i = _mm512_andnot_si512(a, b);
         or(a: __m512i, b: __m512i) -> __m512i = _mm512_or_si512(a, b);
-        xor(a: __m512i, b: __m512i) -> __m512i = _mm512_xor_si512(a, b);
         add(a: __m512i, b: __m512i) -> __m512i = _mm512_add_epi32(a, b);
         sub(a: __m512i, b: __m512i) -> __m512i = _mm512_sub_epi32(a, b);
         mul(a: __m512i, b: __m512i) -> __m512i = _mm512_mullo_epi32(a, b);
-        mul_high(a: __m512i, b: __m512i) -> __m512i = {
-            let even = _mm512_srli_epi64::<32>(_mm512_mul_epu32(a, b));
-            let odd = _mm512_mul_epu32(_mm512_srli_epi64::<32>(a), _mm512_srli_epi64::<32>(b));
-            _mm512_mask_blend_epi32(0xaaaa, even, odd)
-        };
+        shift_left(a: __m512i, bits: i32) -> __m512i = _mm512_sll_epi32(a, _mm_cvtsi32_si128(bits));
+        shift_right(a: __m512i, bits: i32) -> __m512i = _mm512_srl_epi32(a, _mm_cvtsi32_si128(bits));
+        shift_left_each(a: __m512i, b: __m512i) -> __m512i = _mm512_sllv_epi32(a, b);
+        shift_right_each(a: __m512i, b: __m512i) -> __m512i = _mm512_srlv_epi32(a, b);
+    }
+}
+
+impl HashWords for Avx512f {
+    operations! {
+        xor(a: __m512i, b: __m512i) -> __m512i = _mm512_xor_si512(a, b);
         mul_high_by(a: __m512i, word: u32) -> __m512i = {
             let word = _mm512_set1_epi32(word.cast_signed());
             let even = _mm512_srli_epi64::<32>(_mm512_mul_epu32(a, word));
             let odd = _mm512_mul_epu32(_mm512_srli_epi64::<32>(a), word);
             _mm512_mask_blend_epi32(0xaaaa, even, odd)
         };
-        shift_left(a: __m512i, bits: i32) -> __m512i = _mm512_sll_epi32(a, _mm_cvtsi32_si128(bits));
-        shift_right(a: __m512i, bits: i32) -> __m512i = _mm512_srl_epi32(a, _mm_cvtsi32_si128(bits));
-        shift_left_each(a: __m512i, b: __m512i) -> __m512i = _mm512_sllv_epi32(a, b);
-        shift_right_each(a: __m512i, b: __m512i) -> __m512i = _mm512_srlv_epi32(a, b);
         rotate_left(a: __m512i, bits: i32) -> __m512i = _mm512_rolv_epi32(a, _mm512_set1_epi32(bits));
     }
 }
@@ -86,6 +91,7 @@ impl Lanes for Avx512f {
     const COUNT: usize = 16;
 
     operations! {
+        and_not(a: __m512i, b: __m512i) -> __m512i = _mm512_andnot_si512(a, b);
         select(mask: __mmask16, a: __m512i, b: __m512i) -> __m512i = _mm512_mask_mov_epi32(b, mask, a);
         equal(mask: __mmask16, a: __m512i, b: __m512i) -> __mmask16 = _mm512_mask_cmpeq_epi32_mask(mask, a, b);
         zeros(mask: __mmask16, words: __m512i) -> __mmask16 = _mm512_mask_testn_epi32_mask(mask, words, words);

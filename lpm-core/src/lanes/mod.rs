@@ -1,8 +1,8 @@
 //! Vectors of 32-bit words, so that the algorithm of a kernel is written once for all instruction sets.
 //!
-//! A kernel is an `#[inline(always)]` function over [`Words`] or [`Lanes`]. For each instruction set, a function with its target features
-//! makes the value that proves them and inlines the kernel: [`Scalar`] (one word, arithmetic alone), `Avx2` (eight words, vector masks) or
-//! `Avx512f` (sixteen words, mask registers; F alone, as on Knights Landing).
+//! A kernel is an `#[inline(always)]` function over [`Words`], [`HashWords`] or [`Lanes`]. For each instruction set, a function with its
+//! target features makes the value that proves them and inlines the kernel: [`Scalar`] (one word, arithmetic alone), `Avx2` (eight words,
+//! vector masks) or `Avx512f` (sixteen words, mask registers; F alone, as on Knights Landing).
 
 #[cfg(target_arch = "x86_64")]
 #[macro_use]
@@ -28,22 +28,14 @@ pub trait Words: Copy {
     fn splat(self, word: u32) -> Self::Vector;
     /// `a & b`.
     fn and(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
-    /// `!a & b`.
-    fn and_not(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
     /// `a | b`.
     fn or(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
-    /// `a ^ b`.
-    fn xor(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
     /// `a + b`.
     fn add(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
     /// `a - b`.
     fn sub(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
     /// The low 32 bits of `a * b`.
     fn mul(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
-    /// The high 32 bits of `a * b`.
-    fn mul_high(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
-    /// The high 32 bits of `a * word`.
-    fn mul_high_by(self, a: Self::Vector, word: u32) -> Self::Vector;
     /// `a << bits`, where `bits` is below 32.
     fn shift_left(self, a: Self::Vector, bits: i32) -> Self::Vector;
     /// `a >> bits`, where `bits` is below 32.
@@ -52,6 +44,14 @@ pub trait Words: Copy {
     fn shift_left_each(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
     /// `a >> b`, lane by lane, where `b` is below 32.
     fn shift_right_each(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+}
+
+/// [`Words`] with the other operations of hash functions, which no kernel for AVX2 computes on vectors.
+pub trait HashWords: Words {
+    /// `a ^ b`.
+    fn xor(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+    /// The high 32 bits of `a * word`.
+    fn mul_high_by(self, a: Self::Vector, word: u32) -> Self::Vector;
     /// `a` rotated left, where `bits` is a constant.
     fn rotate_left(self, a: Self::Vector, bits: i32) -> Self::Vector;
 }
@@ -65,6 +65,8 @@ pub trait Lanes: Words {
 
     /// The first `count` lanes, or all if `count` is larger.
     fn first(self, count: usize) -> Self::Mask;
+    /// `!a & b`.
+    fn and_not(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
     /// `a` in the lanes of `mask`, `b` in the others.
     fn select(self, mask: Self::Mask, a: Self::Vector, b: Self::Vector) -> Self::Vector;
     /// The lanes of `mask` in which `a` and `b` are equal.

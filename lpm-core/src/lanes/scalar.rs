@@ -1,6 +1,6 @@
 //! One word in a general register, for the plain form of an algorithm.
 
-use super::Words;
+use super::{HashWords, Words};
 
 /// Words one at a time, on every CPU.
 #[derive(Clone, Copy, Debug)]
@@ -21,18 +21,21 @@ impl Words for Scalar {
     plain! {
         splat(word: u32) = word;
         and(a: u32, b: u32) = a & b;
-        and_not(a: u32, b: u32) = !a & b;
         or(a: u32, b: u32) = a | b;
-        xor(a: u32, b: u32) = a ^ b;
         add(a: u32, b: u32) = a.wrapping_add(b);
         sub(a: u32, b: u32) = a.wrapping_sub(b);
         mul(a: u32, b: u32) = a.wrapping_mul(b);
-        mul_high(a: u32, b: u32) = ((u64::from(a) * u64::from(b)) >> 32) as u32;
-        mul_high_by(a: u32, word: u32) = Self.mul_high(a, word);
         shift_left(a: u32, bits: i32) = a.wrapping_shl(bits.cast_unsigned());
         shift_right(a: u32, bits: i32) = a.wrapping_shr(bits.cast_unsigned());
         shift_left_each(a: u32, b: u32) = a.wrapping_shl(b);
         shift_right_each(a: u32, b: u32) = a.wrapping_shr(b);
+    }
+}
+
+impl HashWords for Scalar {
+    plain! {
+        xor(a: u32, b: u32) = a ^ b;
+        mul_high_by(a: u32, word: u32) = ((u64::from(a) * u64::from(word)) >> 32) as u32;
         rotate_left(a: u32, bits: i32) = a.rotate_left(bits.cast_unsigned());
     }
 }

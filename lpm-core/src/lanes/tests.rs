@@ -11,28 +11,41 @@ fn stored<L: Lanes>(lanes: L, words: L::Vector) -> Vec<u32> {
     out
 }
 
+fn joined<L: Lanes>(lanes: L, (low, high): (L::Vector, L::Vector)) -> Vec<u64> {
+    let halves = stored(lanes, low).into_iter().zip(stored(lanes, high));
+    halves.map(|(low, high)| u64::from(high) << 32 | u64::from(low)).collect()
+}
+
 fn chosen<L: Lanes>(lanes: L, mask: L::Mask) -> Vec<bool> {
     let ones = lanes.select(mask, lanes.splat(1), lanes.splat(0));
     stored(lanes, ones).into_iter().map(|word| word == 1).collect()
 }
 
-fn arithmetic_is_that_of_single_words<L: Lanes>(lanes: L) {
-    type Operation<W> = fn(W, <W as Words>::Vector, <W as Words>::Vector) -> <W as Words>::Vector;
-    fn operations<W: Words>() -> [Operation<W>; 9] {
-        [W::and, W::and_not, W::or, W::xor, W::add, W::sub, W::mul, W::mul_high, |words, a, b| {
-            let b = words.and(b, words.splat(31));
-            words.xor(words.shift_left_each(a, b), words.shift_right_each(words.splat(u32::MAX), b))
-        }]
-    }
-    fn by_word<W: Words>(words: W, a: W::Vector, word: u32) -> [W::Vector; 4] {
-        let bits = 1 + (word % 31).cast_signed();
-        [
-            words.mul_high_by(a, word),
-            words.shift_left(a, bits),
-            words.shift_right(a, bits),
-            words.rotate_left(a, bits),
-        ]
-    }
+type Operation<W> = fn(W, <W as Words>::Vector, <W as Words>::Vector, u32) -> <W as Words>::Vector;
+
+fn arithmetic<W: Words>() -> [Operation<W>; 9] {
+    [
+        |words, a, b, _| words.and(a, b),
+        |words, a, b, _| words.or(a, b),
+        |words, a, b, _| words.add(a, b),
+        |words, a, b, _| words.sub(a, b),
+        |words, a, b, _| words.mul(a, b),
+        |words, a, _, word| words.shift_left(a, (word % 32).cast_signed()),
+        |words, a, _, word| words.shift_right(a, (word % 32).cast_signed()),
+        |words, a, b, _| words.shift_left_each(a, words.and(b, words.splat(31))),
+        |words, a, b, _| words.shift_right_each(a, words.and(b, words.splat(31))),
+    ]
+}
+
+fn hashing<W: HashWords>() -> [Operation<W>; 3] {
+    [
+        |words, a, b, _| words.xor(a, b),
+        |words, a, _, word| words.mul_high_by(a, word),
+        |words, a, _, word| words.rotate_left(a, (word % 32).cast_signed()),
+    ]
+}
+
+fn operations_agree<L: Lanes>(lanes: L, of_vectors: &[Operation<L>], of_words: &[Operation<Scalar>]) {
     let mut numbers = SplitMix64(1);
     for _ in 0..1000 {
         let [a, b]: [Vec<u32>; 2] = std::array::from_fn(|_| {
@@ -40,13 +53,9 @@ fn arithmetic_is_that_of_single_words<L: Lanes>(lanes: L) {
         });
         // SAFETY: both hold the words of a vector.
         let [x, y] = unsafe { [lanes.load_all(a.as_ptr()), lanes.load_all(b.as_ptr())] };
-        for (at, (vector, word)) in operations::<L>().into_iter().zip(operations::<Scalar>()).enumerate() {
-            let wanted: Vec<u32> = a.iter().zip(&b).map(|(a, b)| word(Scalar, *a, *b)).collect();
-            assert_eq!(stored(lanes, vector(lanes, x, y)), wanted, "operation {at}");
-        }
-        for (at, found) in by_word(lanes, x, b[0]).into_iter().enumerate() {
-            let wanted: Vec<u32> = a.iter().map(|a| by_word(Scalar, *a, b[0])[at]).collect();
-            assert_eq!(stored(lanes, found), wanted, "operation {at} by {}", b[0]);
+        for (at, (of_vector, of_word)) in of_vectors.iter().zip(of_words).enumerate() {
+            let wanted: Vec<u32> = a.iter().zip(&b).map(|(a, y)| of_word(Scalar, *a, *y, b[0])).collect();
+            assert_eq!(stored(lanes, of_vector(lanes, x, y, b[0])), wanted, "operation {at} by {}", b[0]);
         }
     }
 }
@@ -101,17 +110,14 @@ fn loads_and_stores_keep_to_their_lanes<L: Lanes>(lanes: L) {
             assert_eq!(stored(lanes, lanes.gather::<4>(base, at, mask, other)), wanted(4, 5));
             assert_eq!(stored(lanes, lanes.gather::<2>(base, at, mask, other)), wanted(2, 5));
             assert_eq!(stored(lanes, lanes.gather_all(base.cast(), at)), &table[3..3 + L::COUNT]);
-            let (low, high) = lanes.gather_wide(wide.as_ptr(), at);
-            let halves: Vec<u64> = (stored(lanes, low).into_iter().zip(stored(lanes, high)))
-                .map(|(low, high)| u64::from(high) << 32 | u64::from(low))
-                .collect();
-            assert_eq!(halves, wide[3..3 + L::COUNT]);
+            assert_eq!(joined(lanes, lanes.gather_wide(wide.as_ptr(), at)), wide[3..3 + L::COUNT]);
         }
     }
 }
 
 fn all<L: Lanes>(lanes: L) {
-    arithmetic_is_that_of_single_words(lanes);
+    operations_agree(lanes, &arithmetic(), &arithmetic());
+    operations_agree(lanes, &[|lanes, a, b, _| lanes.and_not(a, b)], &[|_, a, b, _| !a & b]);
     masks_choose_lanes(lanes);
     loads_and_stores_keep_to_their_lanes(lanes);
 }
@@ -131,5 +137,8 @@ fn avx512f_computes_as_single_words() {
         return fib::testing::skip("avx512f", "this CPU has no avx512f");
     }
     // SAFETY: AVX-512F was detected above.
-    all(unsafe { Avx512f::new() });
+    let lanes = unsafe { Avx512f::new() };
+    all(lanes);
+    operations_agree(lanes, &hashing(), &hashing());
+    operations_agree(lanes, &[|l, a, b, _| l.mul_high(a, b)], &[|w, a, b, _| w.mul_high_by(a, b)]);
 }

@@ -3,7 +3,7 @@
 //! key within its line. The IPv6 tables store whole keys. One hash serves filter and table (section 4.1); filter bits come from double
 //! hashing, `g_i = h1 + i * h2`, over parts of it.
 
-use lpm_core::lanes::{Scalar, Words};
+use lpm_core::lanes::{HashWords, Scalar};
 use std::fmt;
 use std::str::FromStr;
 
@@ -45,28 +45,28 @@ pub(crate) const FMIX32: [u32; 2] = [0x85eb_ca6b, 0xc2b2_ae35];
 pub(crate) const FMIX64: [u64; 2] = [0xff51_afd7_ed55_8ccd, 0xc4ce_b9fe_1a85_ec53];
 
 #[inline(always)]
-fn fold_mul<W: Words>(words: W, x: W::Vector, shift: i32, factor: u32) -> W::Vector {
+fn fold_mul<W: HashWords>(words: W, x: W::Vector, shift: i32, factor: u32) -> W::Vector {
     words.mul(fold(words, x, shift), words.splat(factor))
 }
 
 #[inline(always)]
-fn fold<W: Words>(words: W, x: W::Vector, shift: i32) -> W::Vector {
+fn fold<W: HashWords>(words: W, x: W::Vector, shift: i32) -> W::Vector {
     words.xor(words.shift_right(x, shift), x)
 }
 
 #[inline(always)]
-pub(crate) fn h2_of<W: Words>(words: W, x: W::Vector) -> W::Vector {
+pub(crate) fn h2_of<W: HashWords>(words: W, x: W::Vector) -> W::Vector {
     let x = fold_mul(words, x, 16, H2_MULTIPLIER);
     h2_half_of(words, x)
 }
 
 #[inline(always)]
-pub(crate) fn h2_half_of<W: Words>(words: W, x: W::Vector) -> W::Vector {
+pub(crate) fn h2_half_of<W: HashWords>(words: W, x: W::Vector) -> W::Vector {
     fold(words, fold_mul(words, x, 16, H2_MULTIPLIER), 16)
 }
 
 #[inline(always)]
-pub(crate) fn murmur32_of<W: Words>(words: W, x: W::Vector) -> W::Vector {
+pub(crate) fn murmur32_of<W: HashWords>(words: W, x: W::Vector) -> W::Vector {
     let x = fold_mul(words, x, 16, FMIX32[0]);
     fold(words, fold_mul(words, x, 13, FMIX32[1]), 16)
 }
@@ -139,7 +139,7 @@ pub(crate) fn filter_mask(hash: u32, k: u32) -> u32 {
 }
 
 #[inline(always)]
-pub(crate) fn filter_mask_of<W: Words>(words: W, hash: W::Vector, k: u32) -> W::Vector {
+pub(crate) fn filter_mask_of<W: HashWords>(words: W, hash: W::Vector, k: u32) -> W::Vector {
     let (one, low) = (words.splat(1), words.splat(31));
     let step = words.or(words.shift_right(hash, 5), one);
     let (mut bits, mut at) = (words.splat(0), hash);

@@ -3,7 +3,7 @@
 //! The quotient by a constant n is a multiplication by 2^(32+s)/n, rounded up, whose 33rd bit is implicit, after Granlund and Montgomery,
 //! "Division by invariant integers using multiplication" (1994), section 4. It is exact for every 32-bit value.
 
-use lpm_core::lanes::{Scalar, Words};
+use lpm_core::lanes::{HashWords, Scalar};
 
 /// A divisor from 2 to 2^32 - 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl Divisor {
 
     /// The remainder of each word.
     #[inline(always)]
-    pub(crate) fn remainder_of<W: Words>(&self, words: W, x: W::Vector) -> W::Vector {
+    pub(crate) fn remainder_of<W: HashWords>(&self, words: W, x: W::Vector) -> W::Vector {
         let high = words.mul_high_by(x, self.magic);
         let half = words.shift_right(words.sub(x, high), 1);
         let quotient = words.shift_right(words.add(half, high), self.shift.cast_signed());

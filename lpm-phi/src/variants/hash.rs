@@ -7,7 +7,7 @@
 //! prefix's first bits. Murmur and H2 meet the target false-positive rate on real tables; Knuth and `rand` exceed it.
 
 use crate::bloom::hash::murmur32_of;
-use lpm_core::lanes::{Scalar, Words};
+use lpm_core::lanes::{HashWords, Scalar};
 use std::fmt;
 use std::str::FromStr;
 
@@ -75,7 +75,7 @@ pub(crate) const KNUTH_64: u64 = 0x9e37_79b9_7f4a_7c15;
 pub use crate::bloom::hash::h2;
 
 #[inline(always)]
-fn murmur_block<W: Words>(words: W, state: W::Vector, block: W::Vector) -> W::Vector {
+fn murmur_block<W: HashWords>(words: W, state: W::Vector, block: W::Vector) -> W::Vector {
     let block = words.rotate_left(words.mul(block, words.splat(MURMUR_BLOCK[0])), 15);
     let block = words.mul(block, words.splat(MURMUR_BLOCK[1]));
     let state = words.rotate_left(words.xor(state, block), 13);
@@ -84,13 +84,13 @@ fn murmur_block<W: Words>(words: W, state: W::Vector, block: W::Vector) -> W::Ve
 }
 
 #[inline(always)]
-pub(crate) fn murmur3_32_of<W: Words>(words: W, x: W::Vector) -> W::Vector {
+pub(crate) fn murmur3_32_of<W: HashWords>(words: W, x: W::Vector) -> W::Vector {
     let state = murmur_block(words, words.splat(0), x);
     murmur32_of(words, words.xor(state, words.splat(4)))
 }
 
 #[inline(always)]
-pub(crate) fn murmur3_64_of<W: Words>(words: W, low: W::Vector, high: W::Vector) -> W::Vector {
+pub(crate) fn murmur3_64_of<W: HashWords>(words: W, low: W::Vector, high: W::Vector) -> W::Vector {
     let state = murmur_block(words, murmur_block(words, words.splat(0), low), high);
     murmur32_of(words, words.xor(state, words.splat(8)))
 }

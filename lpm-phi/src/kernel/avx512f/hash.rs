@@ -1,7 +1,7 @@
 //! Hashes of sixteen keys at once.
 
 use crate::bloom::hash::{FMIX64, H2_HALVES, h2_half_of, h2_of, murmur32_of};
-use lpm_core::lanes::{Avx512f, Words};
+use lpm_core::lanes::{Avx512f, HashWords};
 use std::arch::x86_64::*;
 
 #[target_feature(enable = "avx512f")]

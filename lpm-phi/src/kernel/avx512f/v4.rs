@@ -7,7 +7,7 @@ use crate::bloom::v4::{self, DIRECT_BITS, G1_BELOW, G1_DENSE, G2_BELOW, Level4, 
 use crate::kernel::answer::answer_v4;
 use crate::kernel::lists::{AHEAD, ASK, BloomLists, DirectEntries, List4, Lists4, PIECE, Probes4};
 use fib::NextHopId;
-use lpm_core::lanes::{Avx512f, Lanes, Words};
+use lpm_core::lanes::{Avx512f, HashWords, Lanes, Words};
 use lpm_core::prefetch;
 use std::arch::x86_64::*;
 use std::sync::atomic::Ordering;

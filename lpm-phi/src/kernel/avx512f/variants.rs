@@ -6,7 +6,7 @@ use crate::kernel::Piece6;
 use crate::variants::hash::{HashName, KNUTH_32, KNUTH_64, murmur3_32_of, murmur3_64_of};
 use crate::variants::table::{Filter, VariantLevel, VariantShape, VariantTable, VariantWords, next_hop};
 use fib::NextHopId;
-use lpm_core::lanes::{Avx512f, Lanes, Words};
+use lpm_core::lanes::{Avx512f, HashWords, Lanes, Words};
 use std::arch::x86_64::*;
 
 #[derive(Clone, Copy)]
