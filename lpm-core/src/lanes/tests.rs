@@ -141,4 +141,12 @@ fn avx512f_computes_as_single_words() {
     all(lanes);
     operations_agree(lanes, &hashing(), &hashing());
     operations_agree(lanes, &[|l, a, b, _| l.mul_high(a, b)], &[|w, a, b, _| w.mul_high_by(a, b)]);
+    let wide: Vec<u64> = (1..17).map(|at| at << 32 | (1000 + at)).collect();
+    for len in 0..=16 {
+        let mut wanted = wide[16 - len..].to_vec();
+        // SAFETY: the mask has the lanes of these words.
+        let [low, high] = unsafe { lanes.load_wide(wanted.as_ptr(), lanes.first(len)) };
+        wanted.resize(16, 0);
+        assert_eq!(joined(lanes, (lanes.even(low, high), lanes.odd(low, high))), wanted);
+    }
 }
