@@ -9,9 +9,10 @@ use std::str::SplitAsciiWhitespace;
 const LINE_BYTES_MAX: usize = 64 << 10;
 
 pub(super) struct Lines {
-    source: FeedSource,
+    pub(super) source: FeedSource,
     line: Vec<u8>,
-    number: u64,
+    /// The number of the line last returned by [`Self::next_line`], from 1.
+    pub(super) number: u64,
 }
 
 impl Lines {
@@ -19,19 +20,6 @@ impl Lines {
     pub(super) fn new(mut source: FeedSource) -> Self {
         source.skip_mark();
         Self { source, line: Vec::with_capacity(256), number: 0 }
-    }
-
-    pub(super) const fn source(&self) -> &FeedSource {
-        &self.source
-    }
-
-    pub(super) fn into_source(self) -> FeedSource {
-        self.source
-    }
-
-    /// The number of the line last returned by [`Self::next_line`], from 1.
-    pub(super) const fn number(&self) -> u64 {
-        self.number
     }
 
     /// The next line without its line end (LF or CR LF); `None` at the end of the file.

@@ -103,7 +103,7 @@ fn load_one(
         Format::Text => {
             let mut lines = Lines::new(source);
             text::read(&mut lines, collected, progress)?;
-            lines.into_source()
+            lines.source
         }
         Format::Json => {
             with_tos = json::read(&mut source, collected, progress)?;
@@ -112,7 +112,7 @@ fn load_one(
         Format::Mrt => {
             let mut records = Records::new(source);
             outcome = table_dump::read(&mut records, collected, progress)?;
-            records.into_source()
+            records.source
         }
     };
     collected.end_file();

@@ -37,30 +37,14 @@ pub(super) enum Next {
 }
 
 pub(super) struct Records {
-    source: FeedSource,
-    number: u64,
-    offset_bytes: u64,
+    pub(super) source: FeedSource,
+    pub(super) number: u64,
+    pub(super) offset_bytes: u64,
 }
 
 impl Records {
     pub(super) const fn new(source: FeedSource) -> Self {
         Self { source, number: 0, offset_bytes: 0 }
-    }
-
-    pub(super) const fn source(&self) -> &FeedSource {
-        &self.source
-    }
-
-    pub(super) fn into_source(self) -> FeedSource {
-        self.source
-    }
-
-    pub(super) const fn number(&self) -> u64 {
-        self.number
-    }
-
-    pub(super) const fn offset_bytes(&self) -> u64 {
-        self.offset_bytes
     }
 
     pub(super) fn error(&self, source: RecordError) -> FeedError {

@@ -55,10 +55,10 @@ pub(super) fn read(
                 break;
             }
         };
-        if records.number().is_multiple_of(256) {
-            progress.tick(records.source());
+        if records.number.is_multiple_of(256) {
+            progress.tick(&records.source);
         }
-        let place = FeedPlace { position: records.number(), offset_bytes: records.offset_bytes() };
+        let place = FeedPlace { position: records.number, offset_bytes: records.offset_bytes };
         let refuse = |error| records.error(error);
         let route = match (record.common_header.entry_type, record.common_header.entry_subtype) {
             (EntryType::TABLE_DUMP_V2, 1) => {
@@ -94,7 +94,7 @@ pub(super) fn read(
     }
     if tables == 0 && outcome.truncated.is_none() {
         let holds = if updates > 0 { "updates" } else { "no table" };
-        return Err(records.source().holds(Format::Mrt, holds, "a table"));
+        return Err(records.source.holds(Format::Mrt, holds, "a table"));
     }
     outcome.skipped_records += updates;
     Ok(outcome)

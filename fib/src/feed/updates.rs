@@ -131,8 +131,8 @@ impl Updates {
     #[must_use]
     pub const fn position(&self) -> u64 {
         match &self.input {
-            UpdateInput::Text(lines) => lines.number(),
-            UpdateInput::Mrt(records) => records.number(),
+            UpdateInput::Text(lines) => lines.number,
+            UpdateInput::Mrt(records) => records.number,
         }
     }
 
@@ -150,8 +150,8 @@ impl Updates {
 
     const fn source(&self) -> &FeedSource {
         match &self.input {
-            UpdateInput::Text(lines) => lines.source(),
-            UpdateInput::Mrt(records) => records.source(),
+            UpdateInput::Text(lines) => &lines.source,
+            UpdateInput::Mrt(records) => &records.source,
         }
     }
 
@@ -163,7 +163,7 @@ impl Updates {
             match &mut self.input {
                 UpdateInput::Text(lines) => {
                     let Some(line) = lines.next_line()? else { return Ok(None) };
-                    let update = parse(line).map_err(|error| lines.error_at(lines.number(), error))?;
+                    let update = parse(line).map_err(|error| lines.error_at(lines.number, error))?;
                     if update.is_some() {
                         return Ok(update);
                     }
@@ -175,7 +175,7 @@ impl Updates {
                             EntryType::TABLE_DUMP | EntryType::TABLE_DUMP_V2
                         );
                         if is_table {
-                            return Err(records.source().holds(Format::Mrt, "a table", "updates"));
+                            return Err(records.source.holds(Format::Mrt, "a table", "updates"));
                         }
                         unpack(record, &mut self.ready).map_err(|error| records.error(error))?;
                         self.skipped_records += u64::from(self.ready.is_empty());

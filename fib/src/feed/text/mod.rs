@@ -214,9 +214,9 @@ pub(super) fn read(
 ) -> Result<(), FeedError> {
     let mut open: Option<(u64, Paths)> = None;
     while lines.next_line()?.is_some() {
-        let number = lines.number();
+        let number = lines.number;
         if number.is_multiple_of(1024) {
-            progress.tick(lines.source());
+            progress.tick(&lines.source);
         }
         let line = if let Some((prefix, id)) = quick(lines.line()) {
             TextLine::Route(prefix, Hop::Id(id), None)
