@@ -62,26 +62,18 @@ pub(crate) enum Action<T> {
     },
 }
 
-pub(crate) fn release<T>(
+/// Releases `packets` to the MAC that was found, or drops them.
+pub(crate) fn end_wait<T>(
     key: Key,
-    mac: MacAddr,
+    found: Result<MacAddr, Unsent>,
     packets: impl IntoIterator<Item = T>,
     out: &mut Vec<Action<T>>,
 ) {
     let packets: Vec<T> = packets.into_iter().collect();
     if !packets.is_empty() {
-        out.push(Action::Release { key, mac, packets });
-    }
-}
-
-pub(crate) fn dropped<T>(
-    key: Key,
-    why: Unsent,
-    packets: impl IntoIterator<Item = T>,
-    out: &mut Vec<Action<T>>,
-) {
-    let packets: Vec<T> = packets.into_iter().collect();
-    if !packets.is_empty() {
-        out.push(Action::Dropped { key, why, packets });
+        out.push(match found {
+            Ok(mac) => Action::Release { key, mac, packets },
+            Err(why) => Action::Dropped { key, why, packets },
+        });
     }
 }

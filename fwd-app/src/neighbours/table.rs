@@ -6,7 +6,7 @@
 //! The datapath does not report use of an entry, which RFC 4861 expects. Instead a pinned entry (a route's gateway) counts as in use, and a
 //! stale entry is probed before it is deleted. Limits keep a scan of a large prefix from exhausting memory or displacing known neighbours.
 
-use super::action::{Action, Unsent, dropped, release};
+use super::action::{Action, Unsent, end_wait};
 use super::config::NeighbourConfig;
 use super::entries::{Entries, Key, NeighbourEntry, NeighbourState, Spare};
 use super::frame::Tags;
@@ -93,23 +93,23 @@ impl<T> Neighbours<T> {
             Some(entry) => entry,
             None => match self.admit(now, ports, key, out) {
                 Ok(()) => self.begin(now, ports, key, NeighbourEntry::new(now, tags), out),
-                Err(why) => return dropped(key, why, [packet], out),
+                Err(why) => return end_wait(key, Err(why), [packet], out),
             },
         };
         match (entry.state, entry.mac) {
             (_, Some(mac)) => {
                 self.note_use(now, key, &mut entry);
-                release(key, mac, [packet], out);
+                end_wait(key, Ok(mac), [packet], out);
             }
             (NeighbourState::Incomplete { .. }, None) => {
                 entry.waiting.push_back(packet);
                 let excess = entry.waiting.len().saturating_sub(self.config.waiting_max);
-                dropped(key, Unsent::QueueFull, entry.waiting.drain(..excess), out);
+                end_wait(key, Err(Unsent::QueueFull), entry.waiting.drain(..excess), out);
                 let all = self.entries.waiting() + entry.waiting.len();
                 let excess = all.saturating_sub(self.config.waiting_all_max).min(entry.waiting.len());
-                dropped(key, Unsent::AllFull, entry.waiting.drain(..excess), out);
+                end_wait(key, Err(Unsent::AllFull), entry.waiting.drain(..excess), out);
             }
-            _ => dropped(key, Unsent::Unreachable, [packet], out),
+            _ => end_wait(key, Err(Unsent::Unreachable), [packet], out),
         }
         self.entries.put(key, entry);
     }
@@ -362,7 +362,7 @@ impl<T> Neighbours<T> {
             ask(ports, key, &entry, out);
         }
         if next == NeighbourState::Failed {
-            dropped(key, Unsent::Unreachable, entry.waiting.drain(..), out);
+            end_wait(key, Err(Unsent::Unreachable), entry.waiting.drain(..), out);
         }
         Some(entry)
     }
@@ -484,7 +484,7 @@ fn learn<T>(now: Duration, key: Key, entry: &mut NeighbourEntry<T>, mac: MacAddr
         Some(_) => {}
     }
     entry.updated = now;
-    release(key, mac, entry.waiting.drain(..), out);
+    end_wait(key, Ok(mac), entry.waiting.drain(..), out);
 }
 
 /// Reports the loss of a removed entry, and drops its queued packets.
@@ -492,5 +492,5 @@ fn end<T>(key: Key, entry: NeighbourEntry<T>, why: Unsent, out: &mut Vec<Action<
     if let Some(mac) = entry.mac {
         out.push(Action::Lost { key, mac });
     }
-    dropped(key, why, entry.waiting, out);
+    end_wait(key, Err(why), entry.waiting, out);
 }
