@@ -249,6 +249,11 @@ mod tests {
             let host = tree.host();
             [iommu(&host), drivers(&host), nics(&host)].map(|item| item.hint.unwrap_or_default())
         };
+        let wants_vfio = |tree: &Tree| {
+            let [iommu, drivers, nics] = hints(tree);
+            let is_right = iommu.is_empty() && drivers.contains("vfio-pci") && nics.contains("-b vfio-pci");
+            assert!(is_right, "{drivers} {nics}");
+        };
         // Debian 12: vfio without the parameter.
         let tree = Tree::new();
         tree.file("sys/module/vfio/refcnt", "0\n");
@@ -258,18 +263,10 @@ mod tests {
         tree.file("sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "N\n");
         assert!(hints(&tree)[0].contains("enable_unsafe_noiommu_mode"));
         tree.file("sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "Y\n");
-        let [iommu, drivers, nics] = hints(&tree);
-        assert!(
-            iommu.is_empty() && drivers.contains("vfio-pci") && nics.contains("-b vfio-pci"),
-            "{drivers} {nics}"
-        );
+        wants_vfio(&tree);
         let tree = Tree::new();
         tree.file("sys/kernel/iommu_groups/0/type", "DMA\n");
-        let [iommu, drivers, nics] = hints(&tree);
-        assert!(
-            iommu.is_empty() && drivers.contains("vfio-pci") && nics.contains("-b vfio-pci"),
-            "{drivers} {nics}"
-        );
+        wants_vfio(&tree);
         // A loaded driver that needs no IOMMU.
         let tree = Tree::new();
         tree.file("sys/bus/pci/drivers/uio_pci_generic/bind", "");

@@ -384,25 +384,13 @@ fn filter() -> impl Strategy<Value = WatchFilter> {
 }
 
 fn plain_request() -> impl Strategy<Value = Request> {
-    use {PortFacts::*, Show::*};
+    use Show::*;
     let count = || any::<NonZeroU64>();
     let shows = [
-        Drops,
-        Engine,
-        Fib,
-        Neigh,
-        Latency,
-        Lcores,
-        Queues,
-        Config,
-        Show::Stats,
-        Routes,
-        Feeds,
-        Vrfs,
-        Addresses,
+        Drops, Engine, Fib, Neigh, Latency, Lcores, Queues, Config, Stats, Routes, Feeds, Vrfs, Addresses,
         NextHops,
     ];
-    let facts = proptest::sample::select(vec![PortFacts::Stats, Xstats, Info]);
+    let facts = proptest::sample::select(vec![PortFacts::Stats, PortFacts::Xstats, PortFacts::Info]);
     let counters = proptest::sample::select(vec![PortCounters::Stats, PortCounters::Xstats]);
     let parameters = vec(("[a-z-]{1,9}", "[!-~]{0,9}"), 0..4);
     prop_oneof![
