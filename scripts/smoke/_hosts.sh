@@ -6,7 +6,7 @@
 [ "$(id -u)" = 0 ] || skip "network namespaces need root"
 need_packages iproute2 iputils-ping ethtool
 
-# $kernel is free for a script that puts the TAPs into a namespace of their own.
+# $kernel is a namespace that a script may add, for the TAPs.
 left=smoke-left-$$ right=smoke-right-$$ router=smoke-router-$$ kernel=smoke-kernel-$$
 remove_hosts() {
   local space
