@@ -235,7 +235,7 @@ proptest! {
                 ModelStep::Full => faults.fail_from(Call::Apply, 0, How::Full),
                 ModelStep::Retry => { rig.tries_again(); }
             }
-            let user_routes: u64 = (0..PREFIXES).map(|number| rig.user_routes(at(number))).sum();
+            let user_routes: u64 = (0..PREFIXES).map(|number| rig.user_routes(nth_prefix(number))).sum();
             prop_assert_eq!(rig.vrf.user_routes[0], user_routes);
         }
         faults.refused.lock().unwrap().clear();
