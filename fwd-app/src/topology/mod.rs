@@ -42,7 +42,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 pub(crate) enum TopologyKind {
     /// Every lcore takes the packets of its queues from RX to TX.
     RunToCompletion,
-    /// The same with several batches in the engine: each lcore has a pipeline of its own. For engines on a device.
+    /// The same with several batches in the engine, by a pipeline on each lcore. For engines on a device.
     InFlight,
     /// RX, engine and TX are separate stages, on separate lcores where possible.
     Pipeline,

@@ -47,12 +47,12 @@ pub enum GpuError {
         /// The number of devices.
         count: u32,
     },
-    /// The driver is there, and cannot use its devices.
+    /// The driver cannot use its devices.
     #[error("{reason} (cuInit: {code})")]
     NotReady {
         /// The return value of `cuInit` or `cuDeviceGetCount`.
         code: u32,
-        /// What it says about the host.
+        /// The meaning of the code.
         reason: &'static str,
     },
     /// The device is older than the kernels require.

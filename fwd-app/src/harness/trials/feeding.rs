@@ -3,7 +3,7 @@
 /// The feeder bounds the rate when it is at its limit for at least this part of the time.
 const BOUND_RATIO: f64 = 0.9;
 
-/// Cycles are those of the feeder's lcore, without stages on the same lcore.
+/// Cycles are counted on the feeder's lcore, without stages on the same lcore.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FeederTime {
     pub(crate) fed: u64,
