@@ -7,7 +7,7 @@
 #   scripts/server.sh --drivers e1000,virtio some of e1000, e1000e, virtio, vmxnet3
 #   scripts/server.sh --keep                 then a prompt for commands in the guest; `:hosts` names the emulated hosts
 #   scripts/server.sh shell                  the prompt without the checks
-#   scripts/server.sh docs                   the commands of docs/install.md in the guest, on virtio or the first named driver
+#   scripts/server.sh docs                   the commands of docs/install.md in the guest, on virtio, else the first named driver
 #   scripts/server.sh build                  makes the guest's image, and prints its folder
 #
 #   --docs        first the commands of docs/install.md, as `docs` alone

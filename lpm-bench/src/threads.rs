@@ -101,6 +101,10 @@ impl SharedSweep {
 
 impl Looker for Threads {
     fn sweep(&mut self, keys: &KeySet, range: Range<usize>, call: usize) -> Result<(), Fault> {
+        if let [lane] = &mut self.lanes[..] {
+            // On this thread: the caller measures the time, and spawning one takes as long as some hundred thousand lookups of a device.
+            return lane.looker.sweep(keys, range, call);
+        }
         self.timed(keys, range, call).map(|_| ())
     }
 

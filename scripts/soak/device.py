@@ -7,7 +7,7 @@ from .process import Failed
 from .round import END_S, PATIENT, START_S, TOPOLOGIES
 
 ENGINES = ("gamt", "gale", "sail-gpu")
-MODES = ("copy", "graph", "mapped", "persistent")
+MODES = ("copy", "mapped", "persistent")
 CALLS = (
     "cuLaunchKernel",
     "cuMemcpyHtoDAsync_v2",

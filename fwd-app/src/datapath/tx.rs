@@ -9,7 +9,7 @@
 
 use super::check::ETHERNET_BYTES;
 use super::choose::ip_at;
-use super::counters::{Counters, QueueCount};
+use super::counters::{BusyClock, Counters, QueueCount};
 use super::drop_reason::PuntClass;
 use super::fragment::Cut;
 use super::port_queues::PortQueues;
@@ -35,8 +35,7 @@ pub(crate) struct Tx {
     fragments: Option<Limit>,
     latency: Latency,
     watch: Arc<Watch>,
-    /// Time stamp at the end of the previous batch; 0 after an idle turn.
-    last_tsc: u64,
+    clock: BusyClock,
 }
 
 pub(crate) struct PuntSender {
@@ -113,18 +112,19 @@ pub(crate) struct TxParts {
     pub(crate) punts: Option<PuntSender>,
     pub(crate) fragments: Option<Limit>,
     pub(crate) latency: Latency,
+    pub(crate) clock: BusyClock,
     pub(crate) watch: Arc<Watch>,
 }
 
 impl Tx {
     pub(crate) fn new(eal: &Eal, parts: TxParts) -> Self {
-        let TxParts { queues, batch_max, punts, fragments, latency, watch } = parts;
+        let TxParts { queues, batch_max, punts, fragments, latency, clock, watch } = parts;
         let batch_max = if punts.is_some() { batch_max.max(ORIGINATED_MAX) } else { batch_max };
         let burst = |_| Burst::with_capacity(eal, batch_max);
         let outs = (0..queues.len() + usize::from(punts.is_some())).map(burst).collect();
         let number = queues.first().map_or(QueueId(0), |(queue, _)| queue.queue());
         let queues = queues.into_iter().map(|(queue, count)| (Some(queue), count)).collect();
-        Self { queues, number, outs, dropped: burst(0), punts, fragments, latency, watch, last_tsc: 0 }
+        Self { queues, number, outs, dropped: burst(0), punts, fragments, latency, clock, watch }
     }
 
     pub(crate) fn exchange(&mut self, queues: &mut PortQueues) {
@@ -284,14 +284,10 @@ impl Tx {
     /// ports: the few dropped later as `tx_full` or `mtu_exceeded` count as sent.
     #[inline]
     fn stamp(&mut self, batch: &Batch, sent: u64, counters: &mut Counters) {
-        let now = dpdk_ffi::tsc();
         let stamps = batch.stamps();
         let Some(first) = stamps.first() else { return };
         // Without an idle turn between two batches, the driver's work counts as busy time too.
-        let since =
-            if self.last_tsc == 0 { stamps.last().map_or(first.tsc, |last| last.tsc) } else { self.last_tsc };
-        counters.busy_cycles += now.saturating_sub(since);
-        self.last_tsc = now;
+        let now = self.clock.worked(stamps.last().map_or(first.tsc, |last| last.tsc), counters);
         if stamps.len() == 1 {
             self.latency.record(now.saturating_sub(first.tsc), sent);
             return;
@@ -307,7 +303,7 @@ impl Tx {
 
     /// Records an idle turn: the next batch restarts the busy timer.
     pub(crate) fn rest(&mut self) {
-        self.last_tsc = 0;
+        self.clock.rest();
     }
 
     /// Packets held; 0 between two calls of [`Self::send`].
@@ -356,7 +352,7 @@ mod tests {
             let queues = vec![(port.take_tx_queue(QueueId(0)).unwrap(), Arc::default())];
             let latency = Latency::new(1_000_000_000);
             let watch = Arc::new(Watch::default());
-            let parts = TxParts { queues, batch_max: 8, punts: None, fragments: None, latency, watch };
+            let parts = TxParts { queues, batch_max: 8, punts: None, fragments: None, latency, clock: BusyClock::default(), watch };
             let mut tx = Tx::new(eal, parts);
             let (mut batch, mut counters) = (Batch::new(Burst::with_capacity(eal, 8)), Counters::default());
             // First one stamp per batch, then two.

@@ -4,7 +4,7 @@ use super::{Forwarder, vrf_label};
 use crate::datapath::audit::{AuditRing, AuditSample, SAMPLES};
 use crate::notice;
 use crate::routes::audit::AuditOutcome;
-use lpm_core::pair::{FIRST, Why};
+use lpm_core::pair::Why;
 use serde::Serialize;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -56,10 +56,7 @@ impl Forwarder {
             hop(answer),
             hop(right)
         ));
-        if let Some(service) = &vrf.engine.failover {
-            // It fails only for the last engine in service, and the fallback remains.
-            drop(service.fail(FIRST, Why::Wrong { key, answer, right }));
-        }
+        vrf.leave_engine(Why::Wrong { key, answer, right });
     }
 
     /// The counts of all VRFs since the start.

@@ -2,7 +2,7 @@
 
 use super::Forwarder;
 use super::in_effect::ConfigValue;
-use crate::datapath::egress::find_port;
+use crate::datapath::egress::{Named as _, find_port};
 use crate::notice;
 use crate::ports::address::InterfaceAddress;
 use crate::ports::own;
@@ -141,6 +141,13 @@ impl Forwarder {
         if let Err(error) = self.set_egress_mtus(back.iter()) {
             // An egress table may still have the larger MTU, so no device is lowered.
             kept.push(error);
+            let raised: Vec<_> =
+                changes.iter().filter(|change| change.is_raised() && done.contains(&change.port)).collect();
+            self.note_mtus(raised.iter().copied());
+            let ports = self.ports();
+            kept.extend(raised.iter().map(|MtuChange { port, after, .. }| {
+                anyhow::anyhow!("{} keeps {after} bytes", ports.ports[usize::from(*port)].title(port))
+            }));
             return kept;
         }
         let refusing: Vec<_> = back
@@ -163,7 +170,11 @@ impl Forwarder {
             let is_its = |name: &String| {
                 find_port(&PortRef::parse(name), &ports.ports, String::new) == Ok(Some(port.id.0))
             };
-            let name = self.config.iter().filter_map(name_of).find(is_its);
+            // Where ports are listed, each has a table, in the order of the ports, and an index there is the device's, not the port's.
+            let is_listed = !self.config.iter().any(|at| at.path == "ports.ports");
+            let tables = self.config.iter().filter(|at| is_listed && at.path.ends_with(".device"));
+            let listed = tables.filter_map(name_of).nth(usize::from(port.id.0));
+            let name = listed.or_else(|| self.config.iter().filter_map(name_of).find(is_its));
             let path = format!("port.{}.mtu", name.as_ref().unwrap_or(&port.device));
             self.config.retain(|at| at.path != path);
             let origin = "kept by the device".to_owned();
@@ -172,14 +183,21 @@ impl Forwarder {
     }
 
     fn set_egress_mtus<'a>(&mut self, changes: impl Iterator<Item = &'a MtuChange>) -> anyhow::Result<()> {
-        let has_changed = PortTable::change(&self.ports, |now| {
+        if self.note_mtus(changes) {
+            self.commit().context("cannot bring the MTUs into service")
+        } else {
+            Ok(())
+        }
+    }
+
+    fn note_mtus<'a>(&self, changes: impl Iterator<Item = &'a MtuChange>) -> bool {
+        PortTable::change(&self.ports, |now| {
             for MtuChange { port, after, .. } in changes {
                 if let Some(port) = now.ports.get_mut(usize::from(*port)) {
                     port.mtu_bytes = *after;
                 }
             }
-        });
-        if has_changed { self.commit().context("cannot bring the MTUs into service") } else { Ok(()) }
+        })
     }
 }
 

@@ -262,6 +262,24 @@ fn a_reload_names_an_mtu_that_could_not_be_restored() {
     }
 }
 
+/// In a list of ports an index is the device's.
+#[test]
+fn a_kept_mtu_is_that_of_a_port_listed_by_the_index_of_its_device() {
+    let mut forwarder = with_ports(true);
+    let listed = ["port.1.device", "port.1.mtu", "port.0.device", "port.0.mtu"];
+    forwarder.config = listed.map(|path| value(path, 1500)).into();
+    let mut plan = plan(&forwarder, &["192.0.2.7"]);
+    plan.mtus = vec![(PortRef::Index(0), 1600)];
+    let refused = reloaded_with(&mut forwarder, plan, &mut |_, mtu| {
+        anyhow::ensure!(mtu == 1600, "the device is busy");
+        Ok(())
+    });
+    assert!(refused.is_err());
+    let kept = ConfigValue { origin: "kept by the device".to_owned(), ..value("port.1.mtu", 1600) };
+    assert!(forwarder.config.contains(&kept) && forwarder.config.contains(&value("port.0.mtu", 1500)));
+    assert_eq!(forwarder.config.len(), 4);
+}
+
 #[test]
 fn sources_are_preferred_as_the_configuration_says_now() {
     let mut forwarder = with_ports(false);

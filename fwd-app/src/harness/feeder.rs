@@ -179,6 +179,8 @@ impl Feeder {
         burst.push_last_of(&mut self.spares);
         if let Err(error) = burst.append_data(at, bytes, pool) {
             burst.truncate_free(at);
+            // The caller asks whether the pool is whole.
+            self.spares.free_all();
             return Err(error);
         }
         burst.set_tag(at, Tag { sequence, updates: self.applied.done() }.pack());

@@ -3,6 +3,7 @@
 use super::interfaces::PortOf;
 use super::{HarnessSpec, OfferedRate};
 use crate::error::ConfigError;
+use crate::topology::pipeline::BATCHES_PER_INPUT;
 use crate::topology::plan::{LcorePlan, LcoreResources, PlanError};
 use crate::topology::{QueueLcore, QueueMap, TopologyKind};
 use dpdk_ffi::MempoolConfig;
@@ -195,8 +196,9 @@ pub(crate) struct Sizes {
     pub(crate) rings: u64,
     /// Times that the trace is prepared; `None` with a feeder.
     pub(crate) ready_turns: Option<u64>,
-    /// Prepared frames are short: a window of mbufs serves them all.
+    /// Prepared frames are short: an input has `shared` mbufs for all its frames.
     are_short: bool,
+    shared: u64,
 }
 
 impl Sizes {
@@ -240,15 +242,18 @@ impl Sizes {
         let are_short = frame_bytes_max <= HEADER_BYTES;
         let frame_bytes = if are_short { HEADER_BYTES as u64 } else { room as u64 + MBUF_BYTES };
         let fits = frame_bytes_max <= ROOM_MAX && ready.saturating_mul(frame_bytes) <= READY_BYTES_MAX;
+        // A pipeline holds this many batches of an input, and its rings as many packets.
+        let shared = window.max(batch * BATCHES_PER_INPUT as u64 * 2);
         let ready_turns = (is_at_ease && fits).then_some(turns);
         let (mbufs, room) = match ready_turns {
-            Some(_) if are_short => (ready.min(window * inputs as u64), room),
+            Some(_) if are_short => (ready.min(shared * inputs as u64), room),
             Some(_) => (ready, room),
             None => (mbufs, room.max(2048)),
         };
         Ok(Self {
             ready_turns,
             are_short,
+            shared,
             window,
             rx_ring: ring,
             tx_ring: match spec {
@@ -265,8 +270,8 @@ impl Sizes {
 
     /// Mbufs for `frames` prepared frames of an input.
     pub(super) fn ready_mbufs(self, frames: usize) -> usize {
-        let window = usize::try_from(self.window).unwrap_or(usize::MAX);
-        if self.are_short { frames.min(window) } else { frames }
+        let shared = usize::try_from(self.shared).unwrap_or(usize::MAX);
+        if self.are_short { frames.min(shared) } else { frames }
     }
 
     pub(crate) fn memory_mb(self, huge_pages: bool) -> u32 {

@@ -198,8 +198,8 @@ impl Queue {
 /// The loop of the printing thread. A line that stderr refuses is not retried.
 fn write_all(todo: &Receiver<Task>, lost: &AtomicU64, mut out: impl Write, is_journal: bool) {
     let mut repeats = Repeats::default();
-    let warn = |out: &mut _, text: String| {
-        LogMessage { level: LogLevel::Warn, site: None, text }.write_to(out, is_journal);
+    let write = |out: &mut _, level, text: String| {
+        LogMessage { level, site: None, text }.write_to(out, is_journal);
     };
     loop {
         let task = if repeats.is_empty() {
@@ -207,12 +207,12 @@ fn write_all(todo: &Receiver<Task>, lost: &AtomicU64, mut out: impl Write, is_jo
         } else {
             todo.recv_timeout(PERIOD)
         };
-        // At the end the suppressed warnings are reported at once.
+        // At the end the suppressed messages are reported at once.
         let is_end = !matches!(task, Ok(Task::Write(_)) | Err(RecvTimeoutError::Timeout));
         let now = Instant::now() + if is_end { PERIOD } else { Duration::ZERO };
-        repeats.take_due(now).into_iter().for_each(|text| warn(&mut out, text));
+        repeats.take_due(now).into_iter().for_each(|(level, text)| write(&mut out, level, text));
         if let Ok(Task::Write(message)) = &task
-            && message.site.is_none_or(|site| repeats.admits(now, site, &message.text))
+            && message.site.is_none_or(|site| repeats.admits(now, site, message.level, &message.text))
         {
             message.write_to(&mut out, is_journal);
         }
@@ -220,7 +220,7 @@ fn write_all(todo: &Receiver<Task>, lost: &AtomicU64, mut out: impl Write, is_jo
             let lost = lost.swap(0, Ordering::Relaxed);
             if lost > 0 {
                 let text = "lines were lost here: stderr was not read in time";
-                warn(&mut out, format!("fwd-app: warning: {lost} {text}"));
+                write(&mut out, LogLevel::Warn, format!("fwd-app: warning: {lost} {text}"));
             }
         }
         if matches!(task, Err(RecvTimeoutError::Disconnected)) {

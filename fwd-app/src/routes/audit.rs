@@ -3,6 +3,7 @@
 use super::Vrf;
 use crate::datapath::audit::AuditSample;
 use fib::NextHopId;
+use lpm_core::pair::{FIRST, Why};
 
 /// The default for a GPU engine, whose table is in the memory of a device that the host does not check.
 const DEVICE_ONE_IN: u32 = 65_536;
@@ -27,6 +28,14 @@ impl Vrf {
     pub(super) fn follow_audit(&self) {
         let suits = || if self.engine.spec.drives_gpu() { DEVICE_ONE_IN } else { 0 };
         self.audit.set_one_in(self.audit_wanted.unwrap_or_else(suits));
+    }
+
+    /// Puts the fallback in service, if there is one. Samples from before are not judged: they would count for the fallback.
+    pub(crate) fn leave_engine(&self, why: Why) {
+        if let Some(service) = &self.engine.failover {
+            // It fails only for the last engine in service, and the fallback remains.
+            self.audit.during(|| drop(service.fail(FIRST, why)));
+        }
     }
 
     /// Compares an answer with the RIB, which has the routes of the engine if no change is pending. Stages that stop may still ask the

@@ -125,7 +125,7 @@ pub(crate) struct FeedOutcome {
     pub(crate) refused: u64,
 }
 
-/// The outcomes of all feeds, counted in slices. A change during the count is seen if its prefix is still ahead.
+/// The outcomes of all feeds, counted in slices. A prefix that is new since the start is missed.
 pub(crate) struct OutcomeCounts {
     rest: Walk,
     /// By [`SourceId`].

@@ -151,7 +151,6 @@ impl SourcesRig {
         }
     }
 
-    /// Reloads a file with these routes; returns whether it was accepted.
     fn user_routes(&self, prefix: IpPrefix) -> u64 {
         let candidates = &self.vrf.candidates;
         let is_lone = !candidates.has(prefix);
@@ -160,6 +159,7 @@ impl SourcesRig {
         u64::from(!file.is_none()) + u64::from(has_ctl)
     }
 
+    /// Reloads a file with these routes; returns whether it was accepted.
     fn model_reloads(&mut self, routes: &[Option<To>]) -> bool {
         let (mut rib, mut hops) = (Rib::new(), NextHopTable::new());
         for (number, to) in (0..).zip(routes) {

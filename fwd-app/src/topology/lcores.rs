@@ -79,6 +79,7 @@ impl Parts<'_> {
             queues: Vec::new(),
             vrf_counts: Vec::new(),
             lcore: 0,
+            clock: BusyClock::default(),
         }
         .build()
     }
@@ -96,6 +97,7 @@ struct Builder<'a> {
     /// Packets of each VRF by lookup stage; empty with a single VRF.
     vrf_counts: Vec<Vec<Arc<VrfCount>>>,
     lcore: u32,
+    clock: BusyClock,
 }
 
 /// The readers of a stage, one per VRF with its sampler, and their exchange.
@@ -108,7 +110,7 @@ impl Builder<'_> {
         let channels = Channels::new(&self);
         let (mut lcores, mut handles) = (Vec::with_capacity(plan.lcores.len()), Vec::new());
         for (lcore, jobs) in &plan.lcores {
-            self.lcore = *lcore;
+            (self.lcore, self.clock) = (*lcore, BusyClock::default());
             let mut stages: Stages = Vec::with_capacity(jobs.len());
             let others = self.published.len();
             for job in jobs {
@@ -181,7 +183,7 @@ impl Builder<'_> {
             control: Arc::clone(&self.control),
             published: self.publish(),
             counters: Counters::default(),
-            clock: BusyClock::default(),
+            clock: self.clock.clone(),
             filling: None,
             vlans: self.vlan_sort(input).map(|sort| Box::new(VlanStock::new(sort, self.vrfs_of(input).own))),
             turn: 0,
@@ -217,7 +219,7 @@ impl Builder<'_> {
             lane: self.readers.len() - 1,
             published: self.publish(),
             counters: Counters::default(),
-            clock: BusyClock::default(),
+            clock: self.clock.clone(),
             turn: 0,
             closed: false,
         })
@@ -283,6 +285,7 @@ impl Builder<'_> {
             punts,
             fragments: self.parts.settings.fragments_max.map(Limit::new),
             latency: Latency::new(self.tsc_hz),
+            clock: self.clock.clone(),
             watch: Arc::clone(&self.parts.watch),
         };
         Ok(Tx::new(self.parts.eal, parts))

@@ -5,6 +5,7 @@ use crate::support::{changes, mix_command, number, replay_mix, report};
 use lpm_gpu::cu::testing::library;
 use serde_json::Value;
 use std::cell::Cell;
+use std::time::Duration;
 
 fn counts(summary: &Value) -> [u64; 3] {
     ["checked", "skipped", "wrong"].map(|name| number(summary, &format!("/audit/{name}")))
@@ -30,7 +31,7 @@ fn no_answer_seems_wrong_while_routes_change() {
         let [checked, skipped, wrong] = counts(&summary);
         // The mix has 2,000 packets, most of which are looked up.
         assert!((12_500..28_000).contains(&(checked + skipped)), "{engine}: {checked} {skipped}");
-        assert!(checked > 100 && wrong == 0, "{engine} {topology}: {checked} {skipped} {wrong}");
+        assert!(checked > 0 && wrong == 0, "{engine} {topology}: {checked} {skipped} {wrong}");
         assert!(number(&summary, "/engine/generations_applied") > 50, "{engine}");
     }
 }
@@ -72,14 +73,16 @@ fn a_wrong_word_on_a_device_is_found_and_the_device_is_left() {
         let error = "error: engine gamt answered ";
         assert!(said.contains(error) && said.contains("right is next hop 16777215"), "{said}");
         assert!(said.contains(&format!("{wrong} of {checked} answers")), "{said}");
-        assert!(said.matches(error).count() < 30, "{said}");
+        // Of different errors ten a second are shown, and a line for the rest.
+        let took = Duration::from_secs_f64(summary["rate"]["duration_s"].as_f64().unwrap());
+        assert!(said.matches(error).count() as u64 <= 12 * (took.as_secs() + 2), "{said}");
 
         let (summary, said) = report(command(&["--fallback", "host"]), 1).unwrap();
         assert_eq!(summary["engine"]["name"], "host", "{topology}: {said}");
         let reason = summary["engine"]["fallback"]["reason"].as_str().unwrap();
         assert!(reason.contains("was next hop 7 instead of 16777215"), "{reason}");
         assert!(said.contains("engine gamt is out of service, host answers from now on"), "{said}");
-        assert!(counts(&summary)[2] > 0, "{said}");
+        assert!(counts(&summary)[2] > 0 && !said.contains("engine host answered"), "{said}");
     }
 }
 

@@ -43,13 +43,13 @@ fn mix(switches: &[(&str, &str)], extra: &[&str]) -> Option<(Value, String)> {
 }
 
 #[test]
-fn every_engine_answers_in_the_pipeline_unless_told_otherwise() {
+fn every_engine_answers_in_both_topologies() {
     for engine in ENGINES {
         for (extra, topology, batch) in [
-            (&[][..], "pipeline", 1024),
-            (&["--batch", "1"], "pipeline", 1),
-            (&["--batch", "33", "--lcores", "4", "--spread"], "pipeline", 33),
-            (&["--topology", "run-to-completion", "--batch", "256"], "run-to-completion", 256),
+            (&[][..], "run-to-completion", 1024),
+            (&["--batch", "1"], "run-to-completion", 1),
+            (&["--batch", "33", "--lcores", "4", "--spread"], "run-to-completion", 33),
+            (&["--topology", "pipeline", "--batch", "256"], "pipeline", 256),
         ] {
             let common = ["--engine", engine];
             let Some((summary, _)) = mix(&[], &[&common[..], &PATIENT, extra].concat()) else { return };
@@ -76,9 +76,9 @@ fn every_mode_of_the_device_and_a_latency_target() {
     assert!((1..=65_536).contains(&number(&summary, "/setup/batch")));
 }
 
-/// A run-to-completion lcore waits for its batch for at most `--stall-us`, then drops its packets and continues.
+/// An lcore gives a batch up after `--stall-us`: it drops the packets and continues.
 #[test]
-fn a_batch_that_stalls_where_its_lcore_waits_costs_its_packets_alone() {
+fn a_batch_that_stalls_costs_its_packets_alone() {
     // Far longer than a busy host keeps the lcore off its CPU: an answer that arrives before the next poll is in time.
     let switches = [("MOCKCUDA_DELAY_US", "100000"), ("MOCKCUDA_SEED", "3")];
     let extra =
@@ -86,11 +86,11 @@ fn a_batch_that_stalls_where_its_lcore_waits_costs_its_packets_alone() {
     for mode in ["mode=copy", "mode=mapped"] {
         let extra = [&extra[..], &["--engine-arg", mode]].concat();
         let trace = (bundled("mix.pcap"), bundled("routes.txt"));
-        let Some((summary, said)) = replay_to(1, &trace.0, &trace.1, &switches, &extra) else { return };
+        let Some((summary, said)) = replay_to(0, &trace.0, &trace.1, &switches, &extra) else { return };
         let stalled =
             drops(&summary).iter().find(|(name, _)| name == "engine_stall").map_or(0, |found| found.1);
         assert_eq!(number(&summary, "/packets/rx"), 2000);
-        assert!(stalled > 0 && said.contains("has not ended within 1000 us"), "{mode}: {stalled}: {said}");
+        assert!(stalled > 0 && summary["engine"]["error"].is_null(), "{mode}: {stalled}: {said}");
     }
 }
 
@@ -191,7 +191,7 @@ fn a_fault_among_the_packets_costs_none_of_them() {
         ] {
             let Some((in_service, again)) = with_fault(&[(switch, fault)], engine, topology) else { return };
             assert!(in_service, "{engine} {topology} {switch}={fault}");
-            // With one batch at a time the driver may report the fault before another batch is in flight.
+            // Where a lone lcore feeds and forwards, the driver may report the fault before another batch is in flight.
             let found_later = switch == "MOCKCUDA_FAIL_OPERATION" && topology == "pipeline";
             assert!(again > 0 || !found_later, "{engine}: nothing was in flight");
         }

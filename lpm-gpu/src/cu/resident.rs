@@ -8,8 +8,9 @@ use super::room::{Admitted, MULTIPROCESSOR};
 use super::stream::Stream;
 use std::time::Duration;
 
-/// Time for a dropped kernel to stop; then the device is given up. Devices have stalled for 2.5 s without a fault.
-const STOP_LIMIT: Duration = Duration::from_secs(30);
+/// Time for a dropped kernel to stop; then the device is given up. Devices have stalled for 2.5 s without a fault, and a service manager's
+/// watchdog waits 10 s for the thread that drops it.
+const STOP_LIMIT: Duration = Duration::from_secs(4);
 
 /// A running persistent kernel with its own stream. Its arguments, and all page-locked memory, are freed only after its end,
 /// since the driver would wait for it. Its memory must be usable by host and device at once ([`Shared`](super::Shared)), or

@@ -23,6 +23,7 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, unbounded};
 use rustix::cmsg_space;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::ioctl_fionread;
+use rustix::net::sockopt::set_socket_oobinline;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use serde::Serialize;
 use std::fmt::Display;
@@ -284,7 +285,8 @@ impl Serving {
             }
         };
         count(&self.shared.clients, 1);
-        if stream.set_nonblocking(true).is_err() {
+        // The kernel discards a byte out of band, and closes its descriptors in the reading thread, unless it is in line.
+        if stream.set_nonblocking(true).is_err() || set_socket_oobinline(&stream, true).is_err() {
             return;
         }
         let refused = match (self.limits.groups.user_of(&stream), &self.lookups) {

@@ -232,11 +232,36 @@ fn lingering() -> (TcpStream, TcpStream) {
 
 /// Sends a line with descriptors, of which it keeps none.
 fn pass(stream: &UnixStream, line: &str, files: &[impl AsFd]) {
+    pass_with(stream, line, files, SendFlags::empty()).unwrap();
+}
+
+fn pass_with(
+    stream: &UnixStream,
+    line: &str,
+    files: &[impl AsFd],
+    flags: SendFlags,
+) -> rustix::io::Result<usize> {
     let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(FILES_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     assert!(control.push(SendAncillaryMessage::ScmRights(&files)));
-    sendmsg(stream, &[IoSlice::new(line.as_bytes())], &mut control, SendFlags::empty()).unwrap();
+    sendmsg(stream, &[IoSlice::new(line.as_bytes())], &mut control, flags)
+}
+
+#[test]
+fn a_descriptor_that_comes_out_of_band_holds_up_nobody() {
+    let (scene, _inbox) = Scene::without_session(Limits::default());
+    let (mut client, (stuck, _reader)) = (scene.connect(), lingering());
+    // A single byte: of more the descriptor would come with the first.
+    if let Err(error) = pass_with(&client, " ", &[stuck], SendFlags::OOB) {
+        eprintln!("SKIPPED: sockets here have no bytes out of band: {error}");
+        return;
+    }
+    client.write_all(b"{\"line\": \"nonsense\"}\n").unwrap();
+    let asked = Instant::now();
+    assert!(scene.ask("nonsense").unwrap().error.is_some());
+    assert!(asked.elapsed() < LONG / 2, "{:?}", asked.elapsed());
+    assert!(line(&client).contains("nonsense"));
 }
 
 #[test]

@@ -4,12 +4,12 @@
 //! a lock of the folder, so that two starting forwarders do not replace each other's file. Any user who can read the folder can lock it, so
 //! a lock that stays is an error.
 
-use rustix::fs::{FlockOperation, Mode, fchmod, flock};
+use rustix::fs::{FlockOperation, Mode, OFlags, fchmod, flock};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::fs::{DirBuilder, File, Metadata, Permissions};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -98,6 +98,8 @@ pub(super) struct Socket {
     path: PathBuf,
     /// Whether users other than root and the own user can connect.
     is_open: bool,
+    /// The mode of the file while it is open to other users.
+    open_mode: u32,
     /// Device and inode of the file, unless unreadable.
     file: Option<(u64, u64)>,
 }
@@ -139,18 +141,30 @@ impl Socket {
         };
         let listener = bind().map_err(failed("cannot listen here"))?;
         let file = path.symlink_metadata().ok().map(|file| identity(&file));
-        Ok(Self { listener, path: path.to_owned(), is_open, file })
+        Ok(Self { listener, path: path.to_owned(), is_open, open_mode: OPEN, file })
     }
 
     /// Sets whether users other than root and the own user can connect from now on. Returns whether they can: the system may refuse.
     pub(super) fn set_open(&mut self, is_open: bool) -> bool {
-        if self.is_open != is_open && self.has_file() {
-            let mode = Permissions::from_mode(if is_open { OPEN } else { 0o600 });
-            if std::fs::set_permissions(&self.path, mode).is_ok() {
-                self.is_open = is_open;
-            }
+        if self.is_open != is_open && self.set_mode(is_open).is_ok() {
+            self.is_open = is_open;
         }
         self.is_open
+    }
+
+    /// Sets the mode by descriptor: the path may have become a link to another file.
+    fn set_mode(&mut self, is_open: bool) -> io::Result<()> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = File::from(rustix::fs::open(&self.path, flags, Mode::empty())?);
+        let now = file.metadata()?;
+        if Some(identity(&now)) != self.file {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        if !is_open {
+            self.open_mode = now.mode() & 0o777;
+        }
+        let mode = Permissions::from_mode(if is_open { self.open_mode } else { 0o600 });
+        std::fs::set_permissions(format!("/proc/self/fd/{}", file.as_raw_fd()), mode)
     }
 
     /// Whether the file is still this socket's: one with another identity belongs to another forwarder.

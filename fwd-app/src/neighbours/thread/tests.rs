@@ -1,6 +1,7 @@
 //! The router's own packets, with drivers that hold on to sent mbufs.
 
 use super::*;
+use crate::datapath::counters::BusyClock;
 use crate::datapath::punt::PuntCause;
 use crate::datapath::test_frames::V4;
 use crate::datapath::tx::{Tx, TxParts};
@@ -84,7 +85,15 @@ impl ThreadRig {
         let queue = |keeper: &Keeper| (keeper.port.take_tx_queue(QueueId(0)).unwrap(), Arc::default());
         let (queues, ends) = (ports.iter().map(queue).collect(), punts.ends(eal, 0, BURST).unwrap());
         let (latency, watch) = (Latency::new(1_000_000_000), Arc::new(Watch::default()));
-        let parts = TxParts { queues, batch_max: BURST, punts: Some(ends), fragments: None, latency, watch };
+        let parts = TxParts {
+            queues,
+            batch_max: BURST,
+            punts: Some(ends),
+            fragments: None,
+            latency,
+            clock: BusyClock::default(),
+            watch,
+        };
         let tx = Tx::new(eal, parts);
         let (sender, (_, asked)) = (bounded(EVENTS).0, asked::RouterHandle::new());
         let age = Duration::from_secs(30);
