@@ -48,6 +48,6 @@ use std::process::ExitCode;
 /// Runs the command line of this process. Errors have been printed to stderr when it returns.
 #[must_use]
 pub fn main() -> ExitCode {
-    lpm_gpu::cu::prepare_environment(); // while there is one thread: it sets an environment variable
+    lpm_gpu::cu::prepare_environment(); // while there is one thread: it sets environment variables
     commands::main()
 }

@@ -54,7 +54,7 @@ use std::process::ExitCode;
 use std::sync::OnceLock;
 
 fn main() -> ExitCode {
-    lpm_gpu::cu::prepare_environment(); // while there is one thread: it sets an environment variable
+    lpm_gpu::cu::prepare_environment(); // while there is one thread: it sets environment variables
     let done = match Cli::parse().command {
         BenchCommand::Lookup(args) => lookup::run(&args).and_then(|report| {
             let code = exit_code_of(report.rows.iter().map(|row| row.wrong));

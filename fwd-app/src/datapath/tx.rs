@@ -352,7 +352,8 @@ mod tests {
             let queues = vec![(port.take_tx_queue(QueueId(0)).unwrap(), Arc::default())];
             let latency = Latency::new(1_000_000_000);
             let watch = Arc::new(Watch::default());
-            let parts = TxParts { queues, batch_max: 8, punts: None, fragments: None, latency, clock: BusyClock::default(), watch };
+            let (clock, fragments) = (BusyClock::default(), None);
+            let parts = TxParts { queues, batch_max: 8, punts: None, fragments, latency, clock, watch };
             let mut tx = Tx::new(eal, parts);
             let (mut batch, mut counters) = (Batch::new(Burst::with_capacity(eal, 8)), Counters::default());
             // First one stamp per batch, then two.

@@ -133,7 +133,7 @@ pub(crate) struct OutcomeCounts {
 }
 
 impl OutcomeCounts {
-    pub(crate) fn of(&self, source: SourceId) -> FeedOutcome {
+    pub(crate) fn outcome(&self, source: SourceId) -> FeedOutcome {
         self.by_source[usize::from(source.0)]
     }
 }

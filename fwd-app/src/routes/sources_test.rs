@@ -104,7 +104,7 @@ impl SourcesRig {
     fn outcome(&self, feed: FeedId) -> FeedOutcome {
         let mut counts = self.vrf.begin_outcomes();
         while !self.vrf.count_outcomes(&mut counts) {}
-        counts.of(SourceId::of_feed(feed.0))
+        counts.outcome(SourceId::of_feed(feed.0))
     }
 
     fn says(&mut self, feed: FeedId, events: Vec<FeedEvent>) {
@@ -551,7 +551,7 @@ fn routes_that_do_not_forward_are_counted_in_slices() {
     while !rig.vrf.count_outcomes(&mut counts) {}
     let (unresolved, unreachable) = (1 << 16, 1 << 16);
     let wanted = FeedOutcome { unresolved, unreachable, ..FeedOutcome::default() };
-    let of = |feed: FeedId| counts.of(SourceId::of_feed(feed.0));
+    let of = |feed: FeedId| counts.outcome(SourceId::of_feed(feed.0));
     assert_eq!((of(FPM), of(KERNEL)), (wanted, FeedOutcome::default()));
 }
 

@@ -2,7 +2,7 @@
 //! signature against cudarc's. `cudarc::driver::sys` looks up a function at its first call, and panics if it is missing. It
 //! also returns a Rust `enum` of one version's codes, so a later driver's code would be undefined behaviour.
 
-use super::connections;
+use super::environment;
 use super::error::{GpuError, ends_context};
 use cudarc::driver::sys;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -138,6 +138,6 @@ pub(super) fn driver() -> Result<&'static Driver, GpuError> {
         return Err(GpuError::NoDriver { tried: "libcuda.so, libcuda.so.1".to_owned() });
     }
     let driver = Driver::look_up()?;
-    connections::settle(); // before `cuInit`, which needs the driver returned here
+    environment::settle(); // before `cuInit`, which needs the driver returned here
     Ok(DRIVER.get_or_init(|| driver))
 }

@@ -23,9 +23,9 @@
 //! and drops are silent. Kernels are trusted like this crate's Rust code: tests over `mockcuda`, which checks every access,
 //! show that a kernel stays within its arrays for its count.
 
-mod connections;
 mod device;
 mod driver;
+mod environment;
 mod error;
 mod kernel;
 mod loader;
@@ -42,8 +42,8 @@ mod stream;
 #[cfg(feature = "testing")]
 pub mod testing;
 
-pub use connections::prepare_environment;
 pub use device::{Device, Facts};
+pub use environment::prepare_environment;
 pub use error::{DRIVER_MIN, DriverVersion, GpuError};
 pub use kernel::{Arg, Kernel, Module, Shape};
 pub use loader::KernelFacts;

@@ -1,7 +1,7 @@
 //! A persistent kernel, which runs until it is stopped, and its room on the device.
 
-use super::connections::connections;
 use super::device::Device;
+use super::environment::connections;
 use super::error::GpuError;
 use super::kernel::{Arg, Kernel, Shape};
 use super::room::{Admitted, MULTIPROCESSOR};

@@ -106,7 +106,7 @@ impl Stream {
         self.own(from.device(), "page-locked memory")?;
         let count = range.len();
         let target = to.range(&(at..at.saturating_add(count)))?;
-        let number = self.next();
+        let number = self.progress.issue();
         let source = from.host_for(&range, &self.progress, number)?;
         if count == 0 {
             return Ok(());
@@ -134,7 +134,7 @@ impl Stream {
         self.own(to.device(), "page-locked memory")?;
         let count = range.len();
         let source = from.range(&(at..at.saturating_add(count)))?;
-        let number = self.next();
+        let number = self.progress.issue();
         let target = to.host_for(&range, &self.progress, number)?;
         if count == 0 {
             return Ok(());
@@ -160,7 +160,7 @@ impl Stream {
         if from.is_empty() {
             return Ok(());
         }
-        self.next();
+        self.progress.issue();
         let bytes = size_of_val(from);
         // SAFETY: both ranges are valid. From pageable memory the call returns after reading `from` (CUDA driver API, "API
         // synchronization behavior"); the copy to the device may go on, hence `finish`.
@@ -204,7 +204,7 @@ impl Stream {
         if range.is_empty() {
             return Ok(());
         }
-        self.next();
+        self.progress.issue();
         // SAFETY: the range is within the allocation (checked), which is freed only when the fill is done.
         unsafe { on!(&self.device, cuMemsetD32Async(target, value, range.len(), self.raw.0)) }
     }
@@ -219,7 +219,7 @@ impl Stream {
         self.own(kernel.device(), "a kernel")?;
         kernel.accepts(args)?;
         kernel.accepts_threads(shape.threads)?;
-        let number = self.next();
+        let number = self.progress.issue();
         for arg in args.iter_mut() {
             arg.note(&self.device, &self.progress, number)?;
         }
@@ -275,11 +275,6 @@ impl Stream {
     pub fn finish(&mut self, limit: Duration) -> Result<(), GpuError> {
         let device = self.device.clone();
         poll(&device, "a stream", limit, || self.is_finished())
-    }
-
-    #[inline]
-    pub(super) fn next(&mut self) -> u64 {
-        self.progress.issue()
     }
 
     pub(super) fn progress(&self) -> &Arc<StreamProgress> {

@@ -1,7 +1,7 @@
 //! Chooses the driver of a test: `mockcuda`, or with `LPM_GPU=real` the host's. Cargo puts `libmockcuda.so` next to the test
 //! binary. It is opened by its path before anything looks up `libcuda.so`; by its SONAME, that name then resolves to the mock.
 
-use super::{Device, connections, probe};
+use super::{Device, environment, probe};
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
@@ -94,7 +94,7 @@ impl Drop for Exclusive {
             mock.watch_loads(0, 0);
             mock.set_devices(1);
             mock.set_threads_block_max(u32::MAX);
-            connections::set(MOCK_CONNECTIONS);
+            environment::set(MOCK_CONNECTIONS);
             if std::thread::panicking() {
                 mock.reset_device(0); // this test's state must not fail the next one
             }
@@ -113,7 +113,7 @@ fn load() -> Result<TestDriver, String> {
     if library.is_null() {
         return Err(format!("{} cannot be loaded", path.display()));
     }
-    connections::set(MOCK_CONNECTIONS);
+    environment::set(MOCK_CONNECTIONS);
     Ok(TestDriver::Mock(Mock { loaded: () }))
 }
 
@@ -202,7 +202,7 @@ controls! {
 impl Mock {
     /// Limits the connections to the device, as a real driver does, until [`Exclusive`] is dropped.
     pub fn set_connections(self, connections: usize) {
-        connections::set(connections);
+        environment::set(connections);
     }
 
     /// Call `index` of function `name` (from 0, counted from now) returns `code` once, however often a stream is polled.

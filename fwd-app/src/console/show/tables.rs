@@ -58,7 +58,7 @@ impl Steering<'_> {
         let file = |file: &PathBuf| shown("file", file.display().to_string(), None, None);
         let mut feeds: Vec<_> = self.vrf().files.iter().map(file).collect();
         for (number, status) in (0..).zip(self.forwarder.feed_states(self.number())) {
-            let outcome = outcomes.of(SourceId::of_feed(number));
+            let outcome = outcomes.outcome(SourceId::of_feed(number));
             let FeedStatus { kind, name, state, sweep_in_s, routes, counts } = status;
             let learned = LearnedShown {
                 state,

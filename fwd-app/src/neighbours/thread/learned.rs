@@ -34,11 +34,11 @@ impl Learned {
         self.due.insert((due, key));
     }
 
-    /// Reports the MACs due by `now`, until `tell` returns false.
-    pub(super) fn tell(&mut self, now: Duration, mut tell: impl FnMut(Resolved) -> bool) {
+    /// Reports the MACs due by `now`, until `report` returns false.
+    pub(super) fn report_due(&mut self, now: Duration, mut report: impl FnMut(Resolved) -> bool) {
         while let Some((due, key)) = self.due.first().copied().filter(|(due, _)| *due <= now) {
             let mac = self.news.get(&key).and_then(|(mac, _)| *mac);
-            if !tell(Resolved { key, mac }) {
+            if !report(Resolved { key, mac }) {
                 return;
             }
             self.due.remove(&(due, key));
@@ -62,7 +62,7 @@ mod tests {
 
     fn taken(learned: &mut Learned, now: Duration) -> Vec<(Key, Option<u8>)> {
         let mut all = Vec::new();
-        learned.tell(now, |Resolved { key, mac }| {
+        learned.report_due(now, |Resolved { key, mac }| {
             all.push((key, mac.map(|mac| mac.0[5])));
             true
         });
@@ -103,7 +103,7 @@ mod tests {
         let (mut learned, now) = (Learned::default(), Duration::ZERO);
         for change in 0..100_000_u32 {
             learned.set(now, key((change % 5) as u8), mac((change % 251) as u8));
-            learned.tell(now, |_| false);
+            learned.report_due(now, |_| false);
         }
         assert_eq!((learned.news.len(), learned.due.len(), learned.told.len()), (5, 5, 0));
         (0..5).for_each(|last| learned.set(now, key(last), None));

@@ -139,7 +139,7 @@ impl RouterLoop {
 
     pub(super) fn tell(&mut self) {
         let (now, events) = (self.now(), &self.events);
-        self.learned.tell(now, |event| !matches!(events.try_send(event), Err(TrySendError::Full(_))));
+        self.learned.report_due(now, |event| !matches!(events.try_send(event), Err(TrySendError::Full(_))));
     }
 
     /// Logs a gateway's changed MAC, at a limited rate.

@@ -30,7 +30,7 @@ use std::process::ExitCode;
 const EXIT_NO_DEVICE: u8 = 3;
 
 fn main() -> ExitCode {
-    lpm_gpu::cu::prepare_environment(); // while there is one thread: it sets an environment variable
+    lpm_gpu::cu::prepare_environment(); // while there is one thread: it sets environment variables
     let options = CeilingOptions::parse();
     match run(&options) {
         Ok(()) => ExitCode::SUCCESS,

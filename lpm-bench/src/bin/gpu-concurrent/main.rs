@@ -71,7 +71,7 @@ struct ConcurrentOptions {
 }
 
 fn main() -> ExitCode {
-    lpm_gpu::cu::prepare_environment(); // while there is one thread: it sets an environment variable
+    lpm_gpu::cu::prepare_environment(); // while there is one thread: it sets environment variables
     let options = ConcurrentOptions::parse();
     if let Err(error) = lpm_gpu::cu::probe() {
         eprintln!("gpu-concurrent: {error}");

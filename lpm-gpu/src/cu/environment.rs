@@ -1,4 +1,4 @@
-//! Connections to the device, which streams share. The driver reads `CUDA_DEVICE_MAX_CONNECTIONS` at initialisation: default
+//! The environment of the driver. Its modules are loaded eagerly. Streams share connections to the device: the driver reads `CUDA_DEVICE_MAX_CONNECTIONS` at initialisation: default
 //! 8, at most 32. A stream that shares the connection of a persistent kernel waits for it for ever. So the process asks for
 //! all connections, and refuses readers beyond them ([`ResidentRoom`](super::ResidentRoom)).
 
