@@ -1,8 +1,11 @@
 //! Tx: sends the packets of a batch to the queues of their ports, in order of arrival per port, and frees dropped packets.
 //!
 //! When a driver accepts fewer packets than offered, its queue is full and the rest is dropped as `tx_full`: waiting would delay the
-//! packets of other ports. Mbuf chains go only to ports with `MULTI_SEGS`, requested where a frame of the MTU exceeds an mbuf. For others a
-//! chain is linearized into its first mbuf, or dropped as `mtu_exceeded` if it does not fit. Without chains a port costs one branch.
+//! packets of other ports. A device engine may answer many batches at once after a pause, more than a queue takes, so its sending stages
+//! hold packets back for the next call, in order and within a [`HoldLimit`].
+//!
+//! Mbuf chains go only to ports with `MULTI_SEGS`, requested where a frame of the MTU exceeds an mbuf. For others a chain is linearized into
+//! its first mbuf, or dropped as `mtu_exceeded` if it does not fit. Without chains a port costs one branch.
 //!
 //! Packets to be fragmented leave after the rest of their batch: their port number has no burst, so `scatter` leaves them. The copies come
 //! from the pools of the packets, which have an mbuf for every descriptor of every queue.
@@ -21,9 +24,36 @@ use dpdk_ffi::{Burst, Eal, QueueId, RingConsumer, RingProducer, TxQueue};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// What a port may hold back while its queue is full; nothing by default.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct HoldLimit {
+    pub(crate) packets: usize,
+    /// Since the port holds any. A queue that is full for longer is congested, and holding would only delay its packets.
+    pub(crate) cycles: u64,
+}
+
+impl HoldLimit {
+    /// For a stage that follows an engine with batches in flight: one batch, for a millisecond. A pause of a device takes some 100 us, in
+    /// which a link of 25 Gbit/s receives 3,700 packets; they then leave faster than the link sends, by about a thousand.
+    pub(crate) fn after_a_pause(batch: usize, tsc_hz: u64) -> Self {
+        Self { packets: batch, cycles: tsc_hz / 1000 }
+    }
+}
+
+struct PortTx {
+    /// `None` while the port is out of use.
+    queue: Option<TxQueue>,
+    count: Arc<QueueCount>,
+    /// Since when its burst in `outs` holds packets back.
+    held_since_tsc: Option<u64>,
+}
+
 pub(crate) struct Tx {
-    /// By port index, with counts; `None` while the port is out of use.
-    queues: Vec<(Option<TxQueue>, Arc<QueueCount>)>,
+    /// By port index.
+    ports: Vec<PortTx>,
+    hold: HoldLimit,
+    /// Packets and bytes held back by all ports.
+    held: (u64, u64),
     /// Number of the queue, the same on every port.
     number: QueueId,
     /// By port index: packets waiting for that port's queue.
@@ -109,6 +139,7 @@ pub(crate) const FRAGMENTS_MAX: u32 = 64;
 pub(crate) struct TxParts {
     pub(crate) queues: Vec<(TxQueue, Arc<QueueCount>)>,
     pub(crate) batch_max: usize,
+    pub(crate) hold: HoldLimit,
     pub(crate) punts: Option<PuntSender>,
     pub(crate) fragments: Option<Limit>,
     pub(crate) latency: Latency,
@@ -118,18 +149,21 @@ pub(crate) struct TxParts {
 
 impl Tx {
     pub(crate) fn new(eal: &Eal, parts: TxParts) -> Self {
-        let TxParts { queues, batch_max, punts, fragments, latency, clock, watch } = parts;
+        let TxParts { queues, batch_max, hold, punts, fragments, latency, clock, watch } = parts;
         let batch_max = if punts.is_some() { batch_max.max(ORIGINATED_MAX) } else { batch_max };
-        let burst = |_| Burst::with_capacity(eal, batch_max);
+        // Room for a batch behind what is held.
+        let burst = |_| Burst::with_capacity(eal, batch_max + hold.packets);
         let outs = (0..queues.len() + usize::from(punts.is_some())).map(burst).collect();
         let number = queues.first().map_or(QueueId(0), |(queue, _)| queue.queue());
-        let queues = queues.into_iter().map(|(queue, count)| (Some(queue), count)).collect();
-        Self { queues, number, outs, dropped: burst(0), punts, fragments, latency, clock, watch }
+        let port = |(queue, count)| PortTx { queue: Some(queue), count, held_since_tsc: None };
+        let ports = queues.into_iter().map(port).collect();
+        let dropped = burst(0);
+        Self { ports, hold, held: (0, 0), number, outs, dropped, punts, fragments, latency, clock, watch }
     }
 
     pub(crate) fn exchange(&mut self, queues: &mut PortQueues) {
-        if let Some((queue, _)) = self.queues.get_mut(usize::from(queues.port)) {
-            queues.tx.exchange(self.number, queue, TxQueue::queue);
+        if let Some(port) = self.ports.get_mut(usize::from(queues.port)) {
+            queues.tx.exchange(self.number, &mut port.queue, TxQueue::queue);
         }
     }
 
@@ -138,6 +172,7 @@ impl Tx {
         let has_chains = batch.packets.has_chains();
         let stay = batch.packets.scatter(&batch.ports[..count], &mut self.outs, &mut self.dropped);
         counters.rx_bytes += batch.bytes;
+        let (held, held_bytes) = self.held;
         let mut unsent_bytes = 0;
         let mut unsent = self.dropped.len() as u64;
         if unsent > 0 {
@@ -147,6 +182,7 @@ impl Tx {
         let origin = PacketOrigin::new(batch.input, batch.vrf);
         let (left, left_bytes) = self.send_outs(has_chains, origin, &mut batch.drops);
         (unsent, unsent_bytes) = (unsent + left, unsent_bytes + left_bytes);
+        let (still_held, still_held_bytes) = self.held;
         if let (Some(punts), Some(punting)) = (&self.punts, &mut batch.punting) {
             punts.count_lost(punting, counters);
         }
@@ -162,25 +198,28 @@ impl Tx {
             unsent_bytes += bytes_of(&batch.packets);
             self.send_fragments(batch, count, counters);
         }
-        counters.tx_packets += count as u64 - unsent;
-        counters.tx_bytes += batch.bytes - unsent_bytes;
+        let sent = held + count as u64 - unsent - still_held;
+        counters.tx_packets += sent;
+        counters.tx_bytes += held_bytes + batch.bytes - unsent_bytes - still_held_bytes;
         counters.drops.merge(&batch.drops);
         counters.batches += 1;
-        self.stamp(batch, count as u64 - unsent, counters);
+        self.stamp(batch, sent, counters);
         batch.clear();
     }
 
-    /// Packets that a queue refuses are counted in `drops` and freed; returns their number and bytes. `has_chains`: some may be chains.
+    /// Packets that a queue refuses are held back; beyond the limit they are counted in `drops` and freed. Returns the number and the bytes
+    /// of freed packets. `has_chains`: some may be chains.
     #[inline]
     fn send_outs(&mut self, has_chains: bool, origin: PacketOrigin, drops: &mut Drops) -> (u64, u64) {
         let (mut unsent, mut unsent_bytes) = (0, 0);
-        for (out, (queue, queue_count)) in self.outs.iter_mut().zip(&mut self.queues) {
+        self.held = (0, 0);
+        for (out, port) in self.outs.iter_mut().zip(&mut self.ports) {
             if out.is_empty() {
                 continue;
             }
             let mut sent = 0;
             // No next hop leads to a port that is out of use, but packets may still be on the way there.
-            if let Some(queue) = queue {
+            if let Some(queue) = &mut port.queue {
                 if has_chains && !queue.takes_chains() {
                     let (long, long_bytes) = out.linearize_or_free();
                     unsent += long as u64;
@@ -189,19 +228,36 @@ impl Tx {
                 }
                 sent = queue.tx_burst(out);
             }
-            queue_count.add(sent as u64, out.len() as u64);
-            if !out.is_empty() {
-                let full = out.len() as u64;
-                unsent += full;
-                unsent_bytes += bytes_of(out);
-                drops.add(DropReason::TxFull, full);
-                if self.watch.is_on() {
-                    self.watch.refused(out, origin, DropReason::TxFull);
+            let mut refused = 0;
+            if out.is_empty() {
+                port.held_since_tsc = None;
+            } else {
+                let keep = port.keeps(out.len(), self.hold);
+                let bytes = bytes_of(out);
+                refused = (out.len() - keep) as u64;
+                drops.add(DropReason::TxFull, refused);
+                if refused > 0 && self.watch.is_on() {
+                    self.watch.refused(out.iter().skip(keep), origin, DropReason::TxFull);
                 }
-                out.free_all();
+                out.truncate_free(keep);
+                let kept_bytes = if keep > 0 { bytes_of(out) } else { 0 };
+                unsent += refused;
+                unsent_bytes += bytes - kept_bytes;
+                self.held = (self.held.0 + keep as u64, self.held.1 + kept_bytes);
             }
+            port.count.add(sent as u64, refused);
         }
         (unsent, unsent_bytes)
+    }
+
+    /// Sends packets that were held back. Returns whether there were any.
+    #[inline]
+    pub(crate) fn send_held(&mut self, counters: &mut Counters) -> bool {
+        let has_held = self.held.0 > 0;
+        if has_held {
+            self.send_made((0, 0), PacketOrigin::UNKNOWN, counters);
+        }
+        has_held
     }
 
     /// Sends the packets that stayed in `batch`, which had `count` packets, as fragments, and empties it. Packets beyond the limit are
@@ -249,11 +305,12 @@ impl Tx {
         packets.free_all();
     }
 
-    /// Sends packets that this stage created, given their number and bytes.
+    /// Sends packets that this stage created, given their number and bytes, behind those held back.
     fn send_made(&mut self, (packets, bytes): (u64, u64), origin: PacketOrigin, counters: &mut Counters) {
+        let (held, held_bytes) = self.held;
         let (unsent, unsent_bytes) = self.send_outs(true, origin, &mut counters.drops);
-        counters.tx_packets += packets - unsent;
-        counters.tx_bytes += bytes - unsent_bytes;
+        counters.tx_packets += held + packets - unsent - self.held.0;
+        counters.tx_bytes += held_bytes + bytes - unsent_bytes - self.held.1;
     }
 
     /// Sends a burst of router packets. Returns false when the ring is empty.
@@ -263,7 +320,7 @@ impl Tx {
         let Originated { from, fresh, is_short } = originated;
         if is_short.load(Ordering::Relaxed) {
             is_short.store(false, Ordering::Relaxed);
-            free_sent(&mut self.queues);
+            free_sent(&mut self.ports);
         }
         let came = from.dequeue_burst(fresh);
         if came == 0 {
@@ -281,7 +338,7 @@ impl Tx {
     }
 
     /// Records the latency of the packets just sent. In a batch of several bursts, the packets of each burst are counted by the verdict's
-    /// ports: the few dropped later as `tx_full` or `mtu_exceeded` count as sent.
+    /// ports: the few dropped later as `tx_full` or `mtu_exceeded`, or held back, count as sent.
     #[inline]
     fn stamp(&mut self, batch: &Batch, sent: u64, counters: &mut Counters) {
         let stamps = batch.stamps();
@@ -306,7 +363,7 @@ impl Tx {
         self.clock.rest();
     }
 
-    /// Packets held; 0 between two calls of [`Self::send`].
+    /// Packets held; between two calls of [`Self::send`] those held back.
     pub(crate) fn held(&self) -> usize {
         self.outs.iter().map(Burst::len).sum::<usize>() + self.dropped.len()
     }
@@ -321,9 +378,26 @@ impl Tx {
     }
 }
 
+impl PortTx {
+    /// How many of `refused` packets the port holds back.
+    #[cold]
+    fn keeps(&mut self, refused: usize, hold: HoldLimit) -> usize {
+        if self.queue.is_none() || hold.packets == 0 {
+            return 0;
+        }
+        let now_tsc = dpdk_ffi::tsc();
+        let since_tsc = *self.held_since_tsc.get_or_insert(now_tsc);
+        if now_tsc.saturating_sub(since_tsc) > hold.cycles {
+            self.held_since_tsc = None;
+            return 0;
+        }
+        refused.min(hold.packets)
+    }
+}
+
 #[cold]
-fn free_sent(queues: &mut [(Option<TxQueue>, Arc<QueueCount>)]) {
-    for queue in queues.iter_mut().filter_map(|(queue, _)| queue.as_mut()) {
+fn free_sent(ports: &mut [PortTx]) {
+    for queue in ports.iter_mut().filter_map(|port| port.queue.as_mut()) {
         let _ = queue.free_sent();
     }
 }
@@ -335,8 +409,28 @@ fn bytes_of(burst: &Burst) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dpdk_ffi::{Mempool, MempoolConfig, PortConfig, Ring, RingPort, RingSync, SocketId};
+    use dpdk_ffi::{Mempool, MempoolConfig, Port, PortConfig, Ring, RingPort, RingSync, SocketId};
     use rusty_fork::rusty_fork_test;
+
+    /// A port whose TX queue takes 7 packets, and the ring that they leave by.
+    fn port_over_rings(eal: &Eal, pool: &Mempool) -> (Port, Ring) {
+        let ring = |name| Ring::new(eal, name, 8, RingSync::SpSc, SocketId::ANY).unwrap();
+        let wire = ring("tx");
+        let port =
+            RingPort::from_rings(eal, "small", &[ring("rx")], std::slice::from_ref(&wire), SocketId::ANY)
+                .unwrap();
+        port.configure(&PortConfig::default(), std::slice::from_ref(pool)).unwrap();
+        port.start().unwrap();
+        (port, wire)
+    }
+
+    fn tx_over(eal: &Eal, port: &Port, hold: HoldLimit) -> Tx {
+        let queues = vec![(port.take_tx_queue(QueueId(0)).unwrap(), Arc::default())];
+        let latency = Latency::new(1_000_000_000);
+        let watch = Arc::new(Watch::default());
+        let (clock, fragments) = (BusyClock::default(), None);
+        Tx::new(eal, TxParts { queues, batch_max: 8, hold, punts: None, fragments, latency, clock, watch })
+    }
 
     rusty_fork_test! {
         #![rusty_fork(timeout_ms = 30_000)]
@@ -345,16 +439,8 @@ mod tests {
         fn a_clock_that_is_behind_that_of_the_receiving_lcore_shows_no_time() {
             let Some(eal) = dpdk_ffi::testing::eal() else { return };
             let pool = Mempool::new(eal, "packets", &MempoolConfig::default()).unwrap();
-            let ring = |name| Ring::new(eal, name, 8, RingSync::SpSc, SocketId::ANY).unwrap();
-            let port = RingPort::from_rings(eal, "late", &[ring("rx")], &[ring("tx")], SocketId::ANY).unwrap();
-            port.configure(&PortConfig::default(), std::slice::from_ref(&pool)).unwrap();
-            port.start().unwrap();
-            let queues = vec![(port.take_tx_queue(QueueId(0)).unwrap(), Arc::default())];
-            let latency = Latency::new(1_000_000_000);
-            let watch = Arc::new(Watch::default());
-            let (clock, fragments) = (BusyClock::default(), None);
-            let parts = TxParts { queues, batch_max: 8, punts: None, fragments, latency, clock, watch };
-            let mut tx = Tx::new(eal, parts);
+            let (port, _wire) = port_over_rings(eal, &pool);
+            let mut tx = tx_over(eal, &port, HoldLimit::default());
             let (mut batch, mut counters) = (Batch::new(Burst::with_capacity(eal, 8)), Counters::default());
             // First one stamp per batch, then two.
             for bursts in [1, 2] {
@@ -369,6 +455,50 @@ mod tests {
             assert_eq!((counters.tx_packets, counters.busy_cycles), (3, 0));
             // The histogram's smallest value is a nanosecond.
             assert_eq!((tx.latency.histogram().len(), tx.latency.histogram().max()), (3, 1));
+        }
+
+        #[test]
+        fn packets_for_a_full_queue_are_held_in_order_and_no_longer_than_the_limit() {
+            let Some(eal) = dpdk_ffi::testing::eal() else { return };
+            let pool = Mempool::new(eal, "packets", &MempoolConfig::default()).unwrap();
+            let (port, wire) = port_over_rings(eal, &pool);
+            let mut tx = tx_over(eal, &port, HoldLimit { packets: 6, cycles: u64::MAX });
+            let (mut batch, mut counters) = (Batch::new(Burst::with_capacity(eal, 8)), Counters::default());
+            let (mut number, mut left) = (0, Vec::new());
+            let mut send = |tx: &mut Tx, counters: &mut Counters| {
+                for place in 0..8 {
+                    batch.packets.push(pool.copy(&[number; 64]).unwrap()).unwrap();
+                    (batch.ports[place], batch.bytes, number) = (0, batch.bytes + 64, number + 1);
+                }
+                tx.send(&mut batch, counters);
+            };
+            let mut wire = wire.consumer().unwrap();
+            let mut carry = || {
+                let mut burst = Burst::with_capacity(eal, 8);
+                wire.dequeue_burst(&mut burst);
+                left.extend(burst.iter().map(|packet| packet.data()[0]));
+            };
+            // Of 16 packets the queue takes 7 and the port holds 6.
+            send(&mut tx, &mut counters);
+            assert_eq!((counters.tx_packets, tx.held(), counters.drops.total()), (7, 1, 0));
+            send(&mut tx, &mut counters);
+            assert_eq!((counters.tx_packets, tx.held()), (7, 6));
+            assert_eq!(counters.drops.get(DropReason::TxFull), 3);
+            assert_eq!(tx.ports[0].count.read(), (7, 3));
+            assert!(tx.send_held(&mut counters), "a full queue takes none, and none is lost");
+            assert_eq!((counters.tx_packets, tx.held(), counters.drops.total()), (7, 6, 3));
+            carry();
+            assert!(tx.send_held(&mut counters));
+            assert_eq!((counters.tx_packets, counters.tx_bytes, tx.held()), (13, 13 * 64, 0));
+            assert!(!tx.send_held(&mut counters), "nothing is left to send");
+            // The limit of time begins anew with the next packets that are held.
+            tx.hold.cycles = 0;
+            send(&mut tx, &mut counters);
+            assert_eq!((counters.tx_packets, tx.held(), counters.drops.total()), (14, 6, 4));
+            tx.send_held(&mut counters);
+            assert_eq!((counters.tx_packets, tx.held(), counters.drops.total()), (14, 0, 10));
+            carry();
+            assert_eq!(left, (0..13).chain([16]).collect::<Vec<_>>());
         }
     }
 }

@@ -10,7 +10,7 @@ use super::packet_state::PacketState;
 use super::punt::PuntCause;
 use super::{Batch, DropReason, Egress, Exit};
 use crossbeam_channel::{Receiver, Sender, bounded};
-use dpdk_ffi::Burst;
+use dpdk_ffi::PacketRef;
 use fib::{IpPrefix, Key as _};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -313,8 +313,13 @@ impl Watch {
     }
 
     #[cold]
-    pub(crate) fn refused(&self, packets: &Burst, origin: PacketOrigin, reason: DropReason) {
-        for packet in packets.iter() {
+    pub(crate) fn refused<'a>(
+        &self,
+        packets: impl Iterator<Item = PacketRef<'a>>,
+        origin: PacketOrigin,
+        reason: DropReason,
+    ) {
+        for packet in packets {
             self.lost((packet.data(), packet.pkt_len()), origin, true, reason);
         }
     }

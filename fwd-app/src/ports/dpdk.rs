@@ -427,8 +427,8 @@ fn room(spec: &PortSpec) -> u16 {
     u16::try_from(frame_bytes.next_multiple_of(64).clamp(least, most)).unwrap_or(u16::MAX)
 }
 
-/// Mbufs required of a pool. RX rings and batches count for the ports of the pool's NUMA node; TX rings and lcore caches count for every
-/// pool, since any mbuf may end up there.
+/// Mbufs required of a pool. RX rings and batches count for the ports of the pool's NUMA node; TX rings, what a port holds back behind
+/// them, and lcore caches count for every pool, since any mbuf may end up there.
 struct Need {
     /// For each port: NUMA node, RX descriptors, packets in batches.
     ports: Vec<(SocketId, usize, usize)>,
@@ -442,7 +442,8 @@ impl Need {
     /// # Errors
     /// [`ConfigError::Invalid`] for more RX queues than a port's device has.
     fn new(spec: &PortSpec, ports: &[Port], plan: &LcorePlan, batch: usize) -> anyhow::Result<Self> {
-        let batch = batch * if plan.is_pipeline() { BATCHES_PER_INPUT } else { 1 };
+        let (batches, held) =
+            if plan.is_pipeline() { (batch * BATCHES_PER_INPUT, batch) } else { (batch, 0) };
         let caches = cached_max(plan);
         let punts = held_max(spec.addresses.len() + spec.taps.taps.len());
         let mut need = Self { ports: Vec::with_capacity(ports.len()), tx: 0, caches, punts };
@@ -461,9 +462,9 @@ impl Need {
             need.ports.push((
                 port.socket(),
                 usize::from(queues.max(1)) * rx_queue,
-                usize::from(queues) * batch,
+                usize::from(queues) * batches,
             ));
-            need.tx += usize::from(plan.senders) * tx_queue;
+            need.tx += usize::from(plan.senders) * (tx_queue + held);
         }
         Ok(need)
     }

@@ -12,7 +12,7 @@ use crate::datapath::lookup::{EngineFault, InFlight, Lookup};
 use crate::datapath::punt::Limit;
 use crate::datapath::rx::{Rx, RxLimits};
 use crate::datapath::swap::ReaderSwap;
-use crate::datapath::tx::{Tx, TxParts};
+use crate::datapath::tx::{HoldLimit, Tx, TxParts};
 use crate::datapath::vlans::{PortVrfs, VlanSort};
 use crate::datapath::watch::Watch;
 use crate::datapath::{Batch, Counters, EgressTable, Latency, Published};
@@ -168,7 +168,7 @@ impl Builder<'_> {
         };
         let vrfs = readers.into_iter().zip(&self.parts.vrfs).zip(counts).map(tables).collect();
         let watch = Arc::clone(&self.parts.watch);
-        let (tx, published) = (self.tx(tx)?, self.publish());
+        let (tx, published) = (self.tx(tx, HoldLimit::default())?, self.publish());
         let lane = self.readers.len() - 1;
         let path = InputPath { vrfs, tx, counters: Counters::default(), published, watch, lane };
         Ok(WorkerStage::new(inputs, path, Arc::clone(&self.control), swap))
@@ -229,7 +229,7 @@ impl Builder<'_> {
         Ok(TxStage {
             from_engine: channels.to_tx[usize::from(tx)].1.clone(),
             homes: channels.homes.iter().map(|(sender, _)| sender.clone()).collect(),
-            tx: self.tx(tx)?,
+            tx: self.tx(tx, HoldLimit::after_a_pause(self.limits.batch, self.tsc_hz))?,
             published: self.publish(),
             counters: Counters::default(),
             turn: 0,
@@ -271,7 +271,7 @@ impl Builder<'_> {
         Ok(Rx::new(queue, input.port, self.limits, count))
     }
 
-    fn tx(&mut self, tx: u16) -> Result<Tx, BuildError> {
+    fn tx(&mut self, tx: u16, hold: HoldLimit) -> Result<Tx, BuildError> {
         let ports = self.parts.ports;
         let queue = |(index, port): (u16, &Port)| -> Result<_, BuildError> {
             Ok((port.take_tx_queue(QueueId(tx))?, self.count(Direction::Tx, index, tx)))
@@ -282,6 +282,7 @@ impl Builder<'_> {
         let parts = TxParts {
             queues,
             batch_max: self.limits.batch,
+            hold,
             punts,
             fragments: self.parts.settings.fragments_max.map(Limit::new),
             latency: Latency::new(self.tsc_hz),

@@ -305,8 +305,10 @@ pub(crate) struct TxStage {
 }
 
 impl TxStage {
-    fn originate(&mut self) -> bool {
-        let worked = self.tx.originate(&mut self.counters);
+    /// Sends packets that were held back, and packets of the router.
+    fn send_others(&mut self) -> bool {
+        let had_held = self.tx.send_held(&mut self.counters);
+        let worked = self.tx.originate(&mut self.counters) || had_held;
         if worked {
             self.published.publish(&self.counters);
         }
@@ -319,16 +321,19 @@ impl Stage for TxStage {
         let mut watch = Stopwatch::start(self.turn.is_multiple_of(TIMED_ONE_IN));
         let mut batch = match self.from_engine.try_recv() {
             Ok(batch) => batch,
-            Err(TryRecvError::Empty) if self.originate() => return StageProgress::Worked,
+            Err(TryRecvError::Empty) if self.send_others() => return StageProgress::Worked,
             Err(TryRecvError::Empty) => {
                 self.tx.rest();
                 return StageProgress::Idle;
+            }
+            Err(TryRecvError::Disconnected) if self.tx.send_held(&mut self.counters) => {
+                return StageProgress::Worked;
             }
             Err(TryRecvError::Disconnected) => return StageProgress::Done,
         };
         self.turn = self.turn.wrapping_add(1);
         if self.turn.is_multiple_of(ORIGINATED_ONE_IN) {
-            self.originate();
+            self.send_others();
         }
         let count = batch.packets.len();
         watch.lap(&mut self.counters, StageName::HandOver, 0);

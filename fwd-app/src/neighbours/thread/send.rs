@@ -132,7 +132,7 @@ impl RouterLoop {
         self.to.enqueue_burst(&mut self.going);
         self.counters.drops.add(DropReason::TxFull, self.going.len() as u64);
         if self.watch.is_on() {
-            self.watch.refused(&self.going, PacketOrigin::UNKNOWN, DropReason::TxFull);
+            self.watch.refused(self.going.iter(), PacketOrigin::UNKNOWN, DropReason::TxFull);
         }
         self.going.free_all();
     }

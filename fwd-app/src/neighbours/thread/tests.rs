@@ -4,7 +4,7 @@ use super::*;
 use crate::datapath::counters::BusyClock;
 use crate::datapath::punt::PuntCause;
 use crate::datapath::test_frames::V4;
-use crate::datapath::tx::{Tx, TxParts};
+use crate::datapath::tx::{HoldLimit, Tx, TxParts};
 use crate::datapath::watch::Watch;
 use crate::datapath::{Batch, Latency};
 use crate::neighbours::arp;
@@ -88,6 +88,7 @@ impl ThreadRig {
         let parts = TxParts {
             queues,
             batch_max: BURST,
+            hold: HoldLimit::default(),
             punts: Some(ends),
             fragments: None,
             latency,
