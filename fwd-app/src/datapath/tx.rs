@@ -24,7 +24,7 @@ use dpdk_ffi::{Burst, Eal, QueueId, RingConsumer, RingProducer, TxQueue};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What a port may hold back while its queue is full; nothing by default.
+/// Limits of the packets that a port holds back while its queue is full; none by default.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HoldLimit {
     pub(crate) packets: usize,
@@ -151,7 +151,7 @@ impl Tx {
     pub(crate) fn new(eal: &Eal, parts: TxParts) -> Self {
         let TxParts { queues, batch_max, hold, punts, fragments, latency, clock, watch } = parts;
         let batch_max = if punts.is_some() { batch_max.max(ORIGINATED_MAX) } else { batch_max };
-        // Room for a batch behind what is held.
+        // Room for a batch behind the packets held back.
         let burst = |_| Burst::with_capacity(eal, batch_max + hold.packets);
         let outs = (0..queues.len() + usize::from(punts.is_some())).map(burst).collect();
         let number = queues.first().map_or(QueueId(0), |(queue, _)| queue.queue());
@@ -491,7 +491,7 @@ mod tests {
             assert!(tx.send_held(&mut counters));
             assert_eq!((counters.tx_packets, counters.tx_bytes, tx.held()), (13, 13 * 64, 0));
             assert!(!tx.send_held(&mut counters), "nothing is left to send");
-            // The limit of time begins anew with the next packets that are held.
+            // The next packets that are held start a new period.
             tx.hold.cycles = 0;
             send(&mut tx, &mut counters);
             assert_eq!((counters.tx_packets, tx.held(), counters.drops.total()), (14, 6, 4));
