@@ -46,13 +46,14 @@ as 60001 'route del 240.0.0.0/8' | grep -q '"ok":true' || fail "a member of --ct
 # A client cannot open a file through the forwarder: fwd-app ctl opens it as the client's user.
 echo secret >"$WORK/secret"
 chmod 600 "$WORK/secret"
+install -m 755 "$APP" "$WORK/fwd-app" # others cannot run a program in root's home
 as 60001 "capture drops $WORK/secret 1" | grep -q 'must come with the file' || fail "the forwarder opened a path of a client"
-setpriv --reuid 60001 --regid 60001 --clear-groups timeout 60 "$APP" ctl --socket "$socket" capture drops "$WORK/secret" 1 2>"$WORK/errors" &&
+setpriv --reuid 60001 --regid 60001 --clear-groups timeout 60 "$WORK/fwd-app" ctl --socket "$socket" capture drops "$WORK/secret" 1 2>"$WORK/errors" &&
   fail "a client of another user captures to a file of root"
 says "$WORK/errors" 'cannot write .*secret: Permission denied'
 [ "$(cat "$WORK/secret")" = secret ] || fail "a client has changed a file of root"
 install -d -o 60001 -m 700 "$WORK/theirs"
-setpriv --reuid 60001 --regid 60001 --clear-groups timeout 60 "$APP" ctl --socket "$socket" capture drops "$WORK/theirs/drops.pcapng" 1
+setpriv --reuid 60001 --regid 60001 --clear-groups timeout 60 "$WORK/fwd-app" ctl --socket "$socket" capture drops "$WORK/theirs/drops.pcapng" 1
 for _ in $(seq 50); do
   grep -q 'theirs/drops.pcapng: 1 dropped packets' "$WORK/run.err" && break
   sleep 0.2

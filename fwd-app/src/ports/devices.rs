@@ -398,9 +398,10 @@ mod tests {
     use super::*;
     use dpdk_ffi::MempoolConfig;
 
-    fn device(eal: &dpdk_ffi::Eal, index: u16) -> PortDevice {
-        let name = format!("net_null{index}");
-        let pool = Mempool::new(eal, &format!("packets{index}"), &MempoolConfig::default()).unwrap();
+    /// A device at `index`; `test` makes its name unique in this process.
+    fn device(eal: &dpdk_ffi::Eal, test: &str, index: u16) -> PortDevice {
+        let name = format!("net_null_{test}{index}");
+        let pool = Mempool::new(eal, &format!("{test}{index}"), &MempoolConfig::default()).unwrap();
         eal.vdev_create(&name, "").unwrap();
         let port = Port::by_name(eal, &name).unwrap();
         let config = PortConfig { mtu: Some(1500), ..PortConfig::default() };
@@ -426,7 +427,7 @@ mod tests {
     #[test]
     fn an_mtu_that_is_set_while_lcores_take_queues_reaches_the_device() {
         let Some(eal) = dpdk_ffi::testing::eal() else { return };
-        let device = PortDevice { out: Some(Out::Reset), ..device(eal, 0) };
+        let device = PortDevice { out: Some(Out::Reset), ..device(eal, "late_mtu", 0) };
         let port = device.port.clone();
         let started = Started { mtu_bytes: Some(1500), is_up: true };
         let mut devices = Devices { devices: vec![device], work: work_on(0, Step::Giving(started)) };
@@ -443,7 +444,8 @@ mod tests {
     #[test]
     fn no_mtu_is_set_while_another_device_is_brought_back() {
         let Some(eal) = dpdk_ffi::testing::eal() else { return };
-        let (used, reset) = (device(eal, 0), PortDevice { out: Some(Out::Reset), ..device(eal, 1) });
+        let device = |index| device(eal, "no_mtu", index);
+        let (used, reset) = (device(0), PortDevice { out: Some(Out::Reset), ..device(1) });
         let ports = [used.port.clone(), reset.port.clone()];
         let (end, ended) = crossbeam_channel::bounded::<()>(0);
         let trial = spawn("device", move || {
