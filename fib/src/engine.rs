@@ -2,7 +2,8 @@
 //!
 //! An engine is one [`EngineWriter`], owned by the control thread, and an [`EngineReader`] per lcore. `apply` is all or
 //! nothing and never blocks a reader. A reader has a fixed number of *slots*: `submit` hands a batch of keys to a slot,
-//! `collect` returns its answers. A CPU engine finishes within `submit`; a device engine has many slots in flight.
+//! `collect` returns its answers. A CPU engine finishes within `submit`; a device engine has many slots in flight. The caller keeps the keys
+//! until then, and passes them to `collect`, too: no engine needs a copy to finish the answers or to look them up again.
 //!
 //! Every answer belongs to a generation between the one current at `submit` and the one current at `collect`.
 //!
@@ -213,8 +214,21 @@ pub trait EngineReader: Send {
         self.submit(slot, keys)
     }
 
-    /// The answers of `slot`, in the order of its keys; `Pending` while a device works on them. An error is the device's.
-    fn collect(&mut self, slot: SlotId) -> Poll<Result<&[NextHopId], EngineError>>;
+    /// The answers of `slot`, in the order of its `keys`; `Pending` while a device works on them. `keys` are those of the last `submit` to
+    /// the slot: with others of that number and family the answers are arbitrary.
+    ///
+    /// # Errors
+    /// [`EngineError::Batch`] for keys of another number or family than submitted: nothing is collected. Other errors are the device's.
+    fn collect(&mut self, slot: SlotId, keys: Keys<'_>) -> Poll<Result<&[NextHopId], EngineError>>;
+
+    /// Gives up the batch of `slot`, whose keys are no longer needed. Ready once no answers to it are outstanding; `Pending` while a device
+    /// still works on it. The default is for readers that answer within `submit`.
+    ///
+    /// # Errors
+    /// The device's error. No answers are outstanding then, either.
+    fn discard(&mut self, _slot: SlotId) -> Poll<Result<(), EngineError>> {
+        Poll::Ready(Ok(()))
+    }
 
     /// Looks up any number of `keys` into `out`, which is as long. The default submits batches to slot 0 and polls.
     ///
@@ -267,9 +281,10 @@ pub fn lookup_in_slot<R: EngineReader + ?Sized>(
     let mut start = 0;
     while start < count {
         let end = count.min(start + limit);
-        reader.submit(SlotId(0), keys.part(start..end))?;
+        let part = keys.part(start..end);
+        reader.submit(SlotId(0), part)?;
         loop {
-            if let Poll::Ready(answers) = reader.collect(SlotId(0)) {
+            if let Poll::Ready(answers) = reader.collect(SlotId(0), part) {
                 out[start..end].copy_from_slice(answers?);
                 break;
             }

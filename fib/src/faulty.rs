@@ -28,7 +28,7 @@ use std::time::Duration;
 pub enum Call {
     /// [`EngineReader::submit`].
     Submit,
-    /// [`EngineReader::collect`].
+    /// [`EngineReader::collect`] and [`EngineReader::discard`].
     Collect,
     /// [`EngineWriter::apply`].
     Apply,
@@ -211,6 +211,23 @@ struct FaultyReader {
     faults: Arc<Faults>,
 }
 
+impl FaultyReader {
+    /// Counts a call of `collect` or `discard`, and whether the device has answered by then.
+    fn poll(&mut self, slot: SlotId) -> Poll<Result<(), EngineError>> {
+        if let Err(error) = self.faults.enter(Call::Collect) {
+            return Poll::Ready(Err(error));
+        }
+        let pending = self.faults.pending_polls.load(SeqCst);
+        let polls = &mut self.polls[usize::from(slot.0)];
+        *polls = polls.map(|polls| polls.saturating_add(1));
+        if polls.is_some_and(|polls| polls <= pending) {
+            return Poll::Pending;
+        }
+        *polls = None;
+        Poll::Ready(Ok(()))
+    }
+}
+
 impl EngineReader for FaultyReader {
     fn slots(&self) -> u16 {
         self.reader.slots()
@@ -238,20 +255,20 @@ impl EngineReader for FaultyReader {
         self.reader.submit_in(slot, fibs, keys)
     }
 
-    fn collect(&mut self, slot: SlotId) -> Poll<Result<&[NextHopId], EngineError>> {
-        if let Err(error) = self.faults.enter(Call::Collect) {
+    fn collect(&mut self, slot: SlotId, keys: Keys<'_>) -> Poll<Result<&[NextHopId], EngineError>> {
+        if let Err(error) = std::task::ready!(self.poll(slot)) {
             return Poll::Ready(Err(error));
         }
-        let pending = self.faults.pending_polls.load(SeqCst);
-        let polls = &mut self.polls[usize::from(slot.0)];
-        *polls = polls.map(|polls| polls.saturating_add(1));
-        if polls.is_some_and(|polls| polls <= pending) {
-            return Poll::Pending;
-        }
-        *polls = None;
         let short = self.faults.short.load(SeqCst);
         self.reader
-            .collect(slot)
+            .collect(slot, keys)
             .map_ok(|answers| if short { &answers[..answers.len().saturating_sub(1)] } else { answers })
+    }
+
+    fn discard(&mut self, slot: SlotId) -> Poll<Result<(), EngineError>> {
+        if let Err(error) = std::task::ready!(self.poll(slot)) {
+            return Poll::Ready(Err(error));
+        }
+        self.reader.discard(slot)
     }
 }

@@ -88,6 +88,20 @@ impl<'a> Keys<'a> {
         }
     }
 
+    /// Checks that these can be the keys of a batch that was submitted with `len` keys of `family`.
+    ///
+    /// # Errors
+    /// [`EngineError::Batch`] for halves of different lengths, and for keys of another number or family; a slot holds 0 keys of the latter.
+    #[inline]
+    pub const fn check_again(self, family: Family, len: usize) -> Result<(), EngineError> {
+        let is_same = matches!((self.family(), family), (Family::V4, Family::V4) | (Family::V6, Family::V6));
+        let limit = if is_same { len } else { 0 };
+        if self.len() != len || self.len() > limit {
+            return Err(EngineError::Batch { keys: self.len(), limit });
+        }
+        self.check(len)
+    }
+
     /// Checks that `out` has a place for each answer and no more.
     ///
     /// # Errors
@@ -268,7 +282,15 @@ mod tests {
                 assert_eq!(keys.check_answers(&vec![NextHopId::NONE; places]), batch(3, places));
             }
         }
+        for (keys, other) in [(V4, Family::V6), (V6, Family::V4)] {
+            assert_eq!(keys.check_again(keys.family(), 3), Ok(()));
+            assert_eq!(keys.check_again(other, 3), batch(3, 0));
+            assert_eq!([2, 4].map(|len| keys.check_again(keys.family(), len)), [batch(3, 2), batch(3, 4)]);
+            let none = keys.part(0..0);
+            assert_eq!((none.check_again(other, 0), none.check_again(other, 3)), (Ok(()), batch(0, 0)));
+        }
         let odd = Keys::V6 { hi: &[1, 2], lo: &[1] };
+        assert_eq!(odd.check_again(Family::V6, 2), batch(2, 1));
         assert_eq!((odd.check(9), odd.check_answers(&[NextHopId::NONE; 2])), (batch(2, 1), batch(2, 1)));
     }
 

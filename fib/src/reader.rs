@@ -1,6 +1,6 @@
 //! The reader of engines that look up on the caller's CPU: the answers are in the slot when `submit` returns.
 
-use crate::{EngineError, EngineReader, Fibs, Keys, NextHopId, SlotId};
+use crate::{EngineError, EngineReader, Family, Fibs, Keys, NextHopId, SlotId};
 use std::task::Poll;
 
 /// The lookup of an engine.
@@ -44,6 +44,8 @@ pub struct SlotReader<A> {
 #[derive(Clone)]
 struct ReaderSlot {
     answers: Vec<NextHopId>,
+    /// Of the keys submitted.
+    family: Family,
     len: usize,
 }
 
@@ -51,9 +53,8 @@ impl<A: Answer> SlotReader<A> {
     /// A reader of `tables` with `slots` slots of `batch_max` keys.
     #[must_use]
     pub fn new(tables: A, slots: u16, batch_max: usize) -> Self {
-        let slots =
-            vec![ReaderSlot { answers: vec![NextHopId::NONE; batch_max], len: 0 }; usize::from(slots)];
-        Self { tables, slots, batch_max }
+        let slot = ReaderSlot { answers: vec![NextHopId::NONE; batch_max], family: Family::V4, len: 0 };
+        Self { tables, slots: vec![slot; usize::from(slots)], batch_max }
     }
 }
 
@@ -70,7 +71,7 @@ impl<A: Answer> EngineReader for SlotReader<A> {
     fn submit(&mut self, slot: SlotId, keys: Keys<'_>) -> Result<(), EngineError> {
         keys.check(self.batch_max)?;
         let slot = &mut self.slots[usize::from(slot.0)];
-        slot.len = keys.len();
+        (slot.family, slot.len) = (keys.family(), keys.len());
         self.tables.answer(keys, &mut slot.answers[..keys.len()]);
         Ok(())
     }
@@ -78,13 +79,13 @@ impl<A: Answer> EngineReader for SlotReader<A> {
     fn submit_in(&mut self, slot: SlotId, fibs: Fibs<'_>, keys: Keys<'_>) -> Result<(), EngineError> {
         keys.check(self.batch_max)?;
         let slot = &mut self.slots[usize::from(slot.0)];
-        slot.len = keys.len();
+        (slot.family, slot.len) = (keys.family(), keys.len());
         self.tables.answer_in(fibs, keys, &mut slot.answers[..keys.len()])
     }
 
-    fn collect(&mut self, slot: SlotId) -> Poll<Result<&[NextHopId], EngineError>> {
+    fn collect(&mut self, slot: SlotId, keys: Keys<'_>) -> Poll<Result<&[NextHopId], EngineError>> {
         let slot = &self.slots[usize::from(slot.0)];
-        Poll::Ready(Ok(&slot.answers[..slot.len]))
+        Poll::Ready(keys.check_again(slot.family, slot.len).map(|()| &slot.answers[..slot.len]))
     }
 
     fn lookup(&mut self, keys: Keys<'_>, out: &mut [NextHopId]) -> Result<(), EngineError> {

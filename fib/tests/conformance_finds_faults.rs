@@ -5,8 +5,8 @@
 use fib::conformance::{self, MakeEngine, Options};
 use fib::oracle::OraclePair;
 use fib::{
-    Capacity, EngineError, EngineInfo, EngineReader, EngineStats, EngineWriter, FibDelta, Generation, Isa,
-    Keys, NextHopId, Rib, SlotId,
+    Capacity, EngineError, EngineInfo, EngineReader, EngineStats, EngineWriter, Family, FibDelta, Generation,
+    Isa, Keys, NextHopId, Rib, SlotId,
 };
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -45,6 +45,8 @@ enum EngineFault {
     CutsBatches,
     /// IPv6 halves of different lengths are accepted.
     AnyHalves,
+    /// `collect` takes any keys.
+    AnyKeys,
     /// A delta with an id above the limit is refused after its withdraws were applied.
     HalfRefused,
     /// Room for ids is never reused.
@@ -217,7 +219,7 @@ impl EngineWriter for Faulty {
     }
 
     fn reader(&self, slots: u16, batch_max: usize) -> Result<Box<dyn EngineReader>, EngineError> {
-        let slots = vec![Vec::new(); usize::from(slots)];
+        let slots = vec![(Family::V4, Vec::new()); usize::from(slots)];
         Ok(Box::new(FaultyReader { fault: self.fault, tables: Arc::clone(&self.tables), slots, batch_max }))
     }
 }
@@ -225,7 +227,7 @@ impl EngineWriter for Faulty {
 struct FaultyReader {
     fault: EngineFault,
     tables: Arc<RwLock<OraclePair>>,
-    slots: Vec<Vec<NextHopId>>,
+    slots: Vec<(Family, Vec<NextHopId>)>,
     batch_max: usize,
 }
 
@@ -279,13 +281,17 @@ impl EngineReader for FaultyReader {
             answers[last] = answers[last - 1];
         }
         drop(tables);
-        self.slots[usize::from(slot.0)] = answers;
+        self.slots[usize::from(slot.0)] = (keys.family(), answers);
         Ok(())
     }
 
-    fn collect(&mut self, slot: SlotId) -> Poll<Result<&[NextHopId], EngineError>> {
+    fn collect(&mut self, slot: SlotId, keys: Keys<'_>) -> Poll<Result<&[NextHopId], EngineError>> {
         let slot = if self.fault == EngineFault::OneSlot { 0 } else { usize::from(slot.0) };
-        Poll::Ready(Ok(&self.slots[slot]))
+        let (family, answers) = &self.slots[slot];
+        let is_exempt =
+            [EngineFault::AnyKeys, EngineFault::OneSlot, EngineFault::CutsBatches].contains(&self.fault);
+        let checked = if is_exempt { Ok(()) } else { keys.check_again(*family, answers.len()) };
+        Poll::Ready(checked.map(|()| answers.as_slice()))
     }
 }
 
@@ -358,6 +364,7 @@ fn broken_readers_are_found() {
     finds(EngineFault::OneSlot, conformance::batches, "slot");
     finds(EngineFault::CutsBatches, conformance::refusals, "EngineError::Batch");
     finds(EngineFault::AnyHalves, conformance::refusals, "EngineError::Batch");
+    finds(EngineFault::AnyKeys, conformance::refusals, "keys that are too few");
 }
 
 #[test]

@@ -121,13 +121,13 @@ pub(crate) fn in_flight(
     mut parts: impl Iterator<Item = Range<usize>>,
     mut take: impl FnMut(Instant, &[NextHopId]),
 ) -> Result<(), EngineError> {
-    let mut begun = vec![Instant::now(); slots];
+    let mut begun = vec![(Instant::now(), 0..0); slots];
     let (mut submitted, mut collected) = (0, 0);
     loop {
         if submitted - collected < slots
             && let Some(part) = parts.next()
         {
-            begun[submitted % slots] = Instant::now();
+            begun[submitted % slots] = (Instant::now(), part.clone());
             reader.submit(slot(submitted, slots), keys.keys(part))?;
             submitted += 1;
             continue;
@@ -135,8 +135,9 @@ pub(crate) fn in_flight(
         if submitted == collected {
             return Ok(());
         }
-        if let Poll::Ready(answers) = reader.collect(slot(collected, slots)) {
-            take(begun[collected % slots], answers?);
+        let (start, part) = &begun[collected % slots];
+        if let Poll::Ready(answers) = reader.collect(slot(collected, slots), keys.keys(part.clone())) {
+            take(*start, answers?);
             collected += 1;
         } else {
             std::hint::spin_loop();

@@ -99,8 +99,12 @@ impl EngineReader for FibReader {
         self.reader.submit_in(slot, Fibs::One(self.fib), keys)
     }
 
-    fn collect(&mut self, slot: SlotId) -> Poll<Result<&[NextHopId], EngineError>> {
-        self.reader.collect(slot)
+    fn collect(&mut self, slot: SlotId, keys: Keys<'_>) -> Poll<Result<&[NextHopId], EngineError>> {
+        self.reader.collect(slot, keys)
+    }
+
+    fn discard(&mut self, slot: SlotId) -> Poll<Result<(), EngineError>> {
+        self.reader.discard(slot)
     }
 
     fn lookup(&mut self, keys: Keys<'_>, out: &mut [NextHopId]) -> Result<(), EngineError> {

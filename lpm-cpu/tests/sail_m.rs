@@ -119,8 +119,8 @@ impl EngineReader for ReaderOfOne {
         reader.submit_in(slot, fibs, keys)
     }
 
-    fn collect(&mut self, slot: SlotId) -> Poll<Result<&[NextHopId], EngineError>> {
-        self.reader.collect(slot)
+    fn collect(&mut self, slot: SlotId, keys: Keys<'_>) -> Poll<Result<&[NextHopId], EngineError>> {
+        self.reader.collect(slot, keys)
     }
 
     fn lookup(&mut self, keys: Keys<'_>, out: &mut [NextHopId]) -> Result<(), EngineError> {
@@ -178,7 +178,7 @@ impl Many {
                 self.reader.lookup_in(fibs_of_batch, keys_of_batch, &mut answers).unwrap();
             } else {
                 self.reader.submit_in(SlotId(1), fibs_of_batch, keys_of_batch).unwrap();
-                let collected = self.reader.collect(SlotId(1)).map(Result::unwrap);
+                let collected = self.reader.collect(SlotId(1), keys_of_batch).map(Result::unwrap);
                 assert!(collected.is_ready(), "an engine on the CPU answers at once");
                 let _ = collected.map(|collected| answers.copy_from_slice(collected));
             }

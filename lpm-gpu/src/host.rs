@@ -103,13 +103,8 @@ pub struct KernelNames {
 
 /// Resolves raw answers to next hops, for the answers in flight of all generations, across rebuilds. Readers share it.
 pub trait Answers<K: Key>: Send + Sync {
-    /// Turns raw answers into next-hop ids, in place. `low`: the last 64 bits of each key if [`Self::reads_low_bits`].
+    /// Turns raw answers into next-hop ids, in place. `low`: the last 64 bits of each IPv6 key; empty for IPv4.
     fn resolve(&self, low: &[u64], answers: &mut [u32]);
-
-    /// Whether batches keep a copy of the last 64 bits of their keys.
-    fn reads_low_bits(&self) -> bool {
-        false
-    }
 }
 
 /// One family's table on the host. It keeps no copy of the routes: calls that may need them pass the RIB's.

@@ -172,7 +172,7 @@ impl Session {
         let Some((batch, first)) = self.flying[slot].take() else { return Ok(()) };
         let (start, mut tries) = (Instant::now(), 0);
         loop {
-            match self.reader.collect(SlotId(u16::try_from(slot).unwrap())) {
+            match self.reader.collect(SlotId(u16::try_from(slot).unwrap()), batch.keys()) {
                 Poll::Pending => {
                     assert!(start.elapsed() < BATCH_LIMIT, "{step}: a batch that never comes");
                     std::thread::yield_now();
@@ -229,7 +229,9 @@ impl Session {
         let start = Instant::now();
         for slot in 0..SLOTS {
             // An earlier batch may be collected or lost.
-            let _in_flight = self.reader.collect(SlotId(slot));
+            let keys =
+                self.flying[usize::from(slot)].as_ref().map_or(Keys::V4(&[]), |(batch, _)| batch.keys());
+            let _in_flight = self.reader.collect(SlotId(slot), keys);
         }
         assert!(self.reader.submit(SlotId(0), Keys::V4(&[1, 2, 3])).is_err(), "a lost device takes a batch");
         let delta = delta(&mut self.random, 3, 3);
@@ -374,7 +376,8 @@ fn a_device_that_stalls_is_given_up() {
         session.collect("batch", 0).unwrap();
         mock.set_stalled(1);
         session.submit("batch", 0, 0).unwrap();
-        assert!(session.reader.collect(SlotId(0)).is_pending(), "nothing moves");
+        let (batch, _) = session.flying[0].as_ref().unwrap();
+        assert!(session.reader.collect(SlotId(0), batch.keys()).is_pending(), "nothing moves");
         let update = delta(&mut session.random, 5, 5);
         let refused = session.commit(&update);
         assert!(matches!(refused, Err(EngineError::Device { lost: true, .. })), "{refused:?}");

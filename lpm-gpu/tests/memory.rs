@@ -159,10 +159,11 @@ fn peak_of(mock: Mock, parameters: &[(&str, &str)], rounds: usize) -> (u64, u64)
         // A large table, then one of a hundredth: neither fits in the other's memory.
         let mut delta = table(3000, &mut dice);
         apply(writer.as_mut(), &delta);
-        reader.submit(SlotId(0), Keys::V4(&[1, 2, 3])).unwrap();
-        reader.submit(SlotId(1), Keys::V6 { hi: &[1, 2], lo: &[0, 0] }).unwrap();
-        collect(reader.as_mut(), 0).unwrap();
-        collect(reader.as_mut(), 1).unwrap();
+        let keys = [Keys::V4(&[1, 2, 3]), Keys::V6 { hi: &[1, 2], lo: &[0, 0] }];
+        (0..).zip(keys).for_each(|(slot, keys)| reader.submit(SlotId(slot), keys).unwrap());
+        for (slot, keys) in (0..).zip(keys) {
+            collect(reader.as_mut(), slot, keys).unwrap();
+        }
         delta.v4.iter_mut().for_each(|change| change.next_hop = NextHopId::NONE);
         delta.v6.iter_mut().for_each(|change| change.next_hop = NextHopId::NONE);
         apply(writer.as_mut(), &delta);

@@ -173,7 +173,7 @@ impl<K: TestKey> Expected<K> {
             reader.lookup(keys, answers)
         } else {
             let slot = SlotId(u16::try_from(turn % usize::from(SLOTS)).unwrap_or(0));
-            reader.submit(slot, keys).and_then(|()| collect(reader, slot, answers))
+            reader.submit(slot, keys).and_then(|()| collect(reader, slot, keys, answers))
         };
         if let Err(error) = result {
             fail(format_args!("{name}: a reader during churn: {error}"));

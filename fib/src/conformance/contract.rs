@@ -2,9 +2,11 @@
 
 use super::draw::{TestKey, Universe};
 use super::options::{MakeEngine, Options};
-use super::rig::{TestRig, collect, fail, reader_of};
+use super::rig::{COLLECT_LIMIT, TestRig, collect, fail, reader_of};
 use crate::{EngineError, EngineReader, Key, KeyBuffer, Keys, NextHopId, Routes, SlotId};
 use std::collections::BTreeMap;
+use std::task::Poll;
+use std::time::Instant;
 
 /// Batch sizes around the lane counts 8, 16 and 32, which a kernel may get wrong, and sizes that the datapath uses.
 const SIZES: [usize; 16] = [0, 1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 33, 63, 255, 256, 4096];
@@ -104,7 +106,7 @@ fn slots_in_flight(
     while !order.is_empty() {
         let (slot, (flight, len)) = order.swap_remove(rig.rng.below(order.len()));
         let mut answers = vec![NextHopId::MAX; len];
-        if let Err(error) = collect(reader, SlotId(slot), &mut answers) {
+        if let Err(error) = collect(reader, SlotId(slot), flight.batch().keys(), &mut answers) {
             fail(format_args!("{}: collect of slot {slot}: {error}", rig.name()));
         }
         let asked = format!("slot {slot} of {len}");
@@ -127,7 +129,7 @@ fn collected_after_a_delta(rig: &mut TestRig, reader: &mut dyn EngineReader, uni
         let changes = rig.drawn(universe, 50);
         rig.change(changes);
         let mut answers = vec![NextHopId::MAX; keys.len()];
-        if let Err(error) = collect(reader, SlotId(1), &mut answers) {
+        if let Err(error) = collect(reader, SlotId(1), Keys::V4(&keys), &mut answers) {
             fail(format_args!("{}: collect: {error}", rig.name()));
         }
         for ((key, answer), old) in keys.iter().zip(answers).zip(before) {
@@ -142,7 +144,7 @@ fn collected_after_a_delta(rig: &mut TestRig, reader: &mut dyn EngineReader, uni
     }
 }
 
-/// Too large a batch, answers of another length, and unequal IPv6 halves must be refused with [`EngineError::Batch`]; too large an id with
+/// Too large a batch, answers of another length, unequal IPv6 halves, and other keys at `collect` than at `submit` must be refused with [`EngineError::Batch`]; too large an id with
 /// [`EngineError::Full`]. Reader and old table stay in service.
 pub fn refusals(make: MakeEngine<'_>, options: Options) {
     let mut rig = TestRig::new(make, "refusals", options);
@@ -174,11 +176,60 @@ pub fn refusals(make: MakeEngine<'_>, options: Options) {
         let typed = matches!(got, Err(EngineError::Batch { .. }));
         assert!(typed, "{}: {what} must be EngineError::Batch, got {got:?}", rig.name());
     }
+    other_keys_at_collect(&mut rig, &u4);
     rig.case(format_args!("after refused batches"));
     let keys = draw(&mut rig, &u4, 300);
     rig.check(&keys);
     rig.check(&keys);
     id_above_capacity(&mut rig, &u4, &u6);
+}
+
+/// The batch stays where it is, to be collected with its own keys or discarded.
+fn other_keys_at_collect(rig: &mut TestRig, universe: &Universe<u32>) {
+    rig.case(format_args!("other keys at collect"));
+    let (name, slot) = (rig.name(), SlotId(0));
+    let (keys, half) = (draw(rig, universe, 4), [0; 4]);
+    let mine = Keys::V4(&keys[..3]);
+    let others = [
+        ("too few", Keys::V4(&keys[..2])),
+        ("none", Keys::V4(&[])),
+        ("too many", Keys::V4(&keys)),
+        ("of the other family", Keys::V6 { hi: &half[..3], lo: &half[..3] }),
+        ("half of another length", Keys::V6 { hi: &half[..3], lo: &half[..2] }),
+    ];
+    for discards in [true, false] {
+        if let Err(error) = rig.reader.submit(slot, mine) {
+            fail(format_args!("{name}: submit: {error}"));
+        }
+        for (what, other) in others {
+            let got = rig.reader.collect(slot, other).map_ok(<[_]>::to_vec);
+            let typed = matches!(got, Poll::Ready(Err(EngineError::Batch { .. })));
+            assert!(typed, "{name}: keys that are {what} must be EngineError::Batch, got {got:?}");
+        }
+        let mut answers = [NextHopId::MAX; 3];
+        let done = if discards {
+            discard(rig, slot)
+        } else {
+            collect(rig.reader.as_mut(), slot, mine, &mut answers)
+        };
+        if let Err(error) = done {
+            fail(format_args!("{name}: after refused keys: {error}"));
+        }
+        if !discards {
+            rig.compare(&keys[..3], &answers, "the batch's own keys");
+        }
+    }
+}
+
+fn discard(rig: &mut TestRig, slot: SlotId) -> Result<(), EngineError> {
+    let start = Instant::now();
+    loop {
+        if let Poll::Ready(discarded) = rig.reader.discard(slot) {
+            return discarded;
+        }
+        assert!(start.elapsed() < COLLECT_LIMIT, "{}: a discarded batch that never ends", rig.name());
+        std::thread::yield_now();
+    }
 }
 
 fn id_above_capacity(rig: &mut TestRig, u4: &Universe<u32>, u6: &Universe<u128>) {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 pub(super) const SLOTS: u16 = 4;
 pub(super) const BATCH_MAX: usize = 256;
-const COLLECT_LIMIT: Duration = Duration::from_secs(60);
+pub(super) const COLLECT_LIMIT: Duration = Duration::from_secs(60);
 const BUSY_POLLS: u32 = 200;
 const POLL_WAIT: Duration = Duration::from_micros(20);
 /// The edges of at most this many withdraws and as many announcements of a delta are looked up.
@@ -235,7 +235,8 @@ impl TestRig {
             }
             for (slot, start) in (0..).map(SlotId).zip(group) {
                 let end = answers.len().min(start + batch);
-                if let Err(error) = collect(self.reader.as_mut(), slot, &mut answers[*start..end]) {
+                let part = keys.part(*start..end);
+                if let Err(error) = collect(self.reader.as_mut(), slot, part, &mut answers[*start..end]) {
                     fail(format_args!("{}: collect: {error}", self.name()));
                 }
             }
@@ -342,11 +343,12 @@ pub(super) fn reader_of(writer: &dyn EngineWriter, slots: u16, batch_max: usize)
 pub(super) fn collect(
     reader: &mut dyn EngineReader,
     slot: SlotId,
+    keys: Keys<'_>,
     out: &mut [NextHopId],
 ) -> Result<(), EngineError> {
     let (start, mut polls) = (Instant::now(), 0_u32);
     loop {
-        if let Poll::Ready(answers) = reader.collect(slot) {
+        if let Poll::Ready(answers) = reader.collect(slot, keys) {
             let answers = answers?;
             assert_eq!(answers.len(), out.len(), "slot {}: as many answers as keys", slot.0);
             out.copy_from_slice(answers);

@@ -163,9 +163,10 @@ impl DeltaRig {
         for (number, start) in (0..answers.len()).step_by(batch).enumerate() {
             let end = answers.len().min(start + batch);
             let slot = SlotId(u16::try_from(number % 2).unwrap());
-            self.reader.submit(slot, keys.part(start..end)).unwrap();
+            let part = keys.part(start..end);
+            self.reader.submit(slot, part).unwrap();
             loop {
-                if let Poll::Ready(found) = self.reader.collect(slot) {
+                if let Poll::Ready(found) = self.reader.collect(slot, part) {
                     answers[start..end].copy_from_slice(found.unwrap());
                     break;
                 }

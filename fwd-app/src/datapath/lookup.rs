@@ -230,12 +230,20 @@ fn collect(reader: &mut dyn EngineReader, pending: &mut Pending, fault: &EngineF
         if !pending.owed[family] {
             continue;
         }
-        let Poll::Ready(answers) = reader.collect(slot) else { continue };
+        let Some(batch) = pending.batch.as_mut() else {
+            // The packets of an abandoned batch are gone, and its keys are overwritten.
+            if let Poll::Ready(discarded) = reader.discard(slot) {
+                pending.owed[family] = false;
+                discarded.unwrap_or_else(|error| fault.note(error));
+            }
+            continue;
+        };
+        let keys = if family == 0 { batch.keys_v4() } else { batch.keys_v6() };
+        let Poll::Ready(answers) = reader.collect(slot, keys) else { continue };
         pending.owed[family] = false;
         if let Err(error) = &answers {
             fault.note(error.clone());
         }
-        let Some(batch) = pending.batch.as_mut() else { continue };
         let lane = if family == 0 { &mut batch.v4 } else { &mut batch.v6 };
         match answers {
             Ok(answers) if answers.len() == lane.len => lane.hops[..lane.len].copy_from_slice(answers),

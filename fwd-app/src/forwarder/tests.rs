@@ -339,8 +339,9 @@ fn the_control_thread_does_not_wait_while_one_vrf_of_a_common_engine_is_built() 
     for vrf in [0, 1] {
         let engine = forwarder.vrf(vrf).engine();
         let mut reader = engine.reader(1, 1).unwrap();
-        reader.submit(SlotId(0), Keys::V4(&[0xc612_0001])).unwrap();
-        let Poll::Ready(Ok([id])) = reader.collect(SlotId(0)) else { panic!("no answer") };
+        let keys = Keys::V4(&[0xc612_0001]);
+        reader.submit(SlotId(0), keys).unwrap();
+        let Poll::Ready(Ok([id])) = reader.collect(SlotId(0), keys) else { panic!("no answer") };
         assert_eq!((engine.info().name, id.get()), ("fake", base(vrf) + 100));
     }
 }

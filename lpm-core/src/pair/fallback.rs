@@ -2,7 +2,7 @@
 //!
 //! A [`Fallback`] is a [`Pair`] that acts as one engine. Both halves get every delta, the fallback first: only it can refuse one, before
 //! either has changed. The primary answers until it is absent, refuses a delta, fails, or keeps a batch longer than a limit; after that
-//! the fallback answers for good. The keys of a batch are kept, so those in flight at the switch are looked up again on the fallback.
+//! the fallback answers for good. The caller keeps the keys of a batch, so those in flight at the switch are looked up again on the fallback.
 //!
 //! A primary that did not take a delta is out of service, so the contract on generations holds across the switch.
 

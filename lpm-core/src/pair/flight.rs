@@ -1,7 +1,7 @@
-//! A batch in flight: keys that are kept for another lookup, and the state of its two pieces.
+//! A batch in flight: the state of its two pieces. Its keys stay with the caller.
 
 use super::{HALVES, Wait};
-use fib::{Family, KeyBuffer};
+use fib::Family;
 use std::ops::Range;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,7 +9,7 @@ pub(super) enum PiecePlace {
     Done,
     /// This half works on it.
     Flying(usize),
-    /// Its half went out of service; its keys are kept for the other one.
+    /// Its half went out of service: the other one must look it up.
     Lost,
 }
 
@@ -20,8 +20,9 @@ pub(super) struct Piece {
 }
 
 pub(super) struct PairFlight {
-    /// The kept keys, at their positions in the batch.
-    pub(super) keys: KeyBuffer,
+    pub(super) family: Family,
+    /// The number of keys.
+    pub(super) len: usize,
     /// The first half's piece, then the second half's.
     pub(super) pieces: [Piece; HALVES],
     pub(super) wait: Wait,
@@ -29,9 +30,10 @@ pub(super) struct PairFlight {
 }
 
 impl PairFlight {
-    pub(super) fn new(batch_max: usize) -> Self {
+    pub(super) fn new() -> Self {
         Self {
-            keys: KeyBuffer::with_capacity(batch_max),
+            family: Family::V4,
+            len: 0,
             pieces: [const { Piece { range: 0..0, place: PiecePlace::Done } }; HALVES],
             wait: Wait::default(),
             judged: true,
@@ -40,7 +42,7 @@ impl PairFlight {
 
     #[inline]
     pub(super) fn begin(&mut self, family: Family, len: usize, cut: usize) {
-        self.keys.reset(family, len);
+        (self.family, self.len) = (family, len);
         self.pieces[0] = Piece { range: 0..cut, place: PiecePlace::Done };
         self.pieces[1] = Piece { range: cut..len, place: PiecePlace::Done };
         self.wait = Wait::default();

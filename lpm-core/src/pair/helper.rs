@@ -1,9 +1,9 @@
 //! A helper thread and its jobs.
 //!
-//! Each thread owns a reader and takes jobs from a bounded channel. A job is a box with room for answers that travels to the thread and
-//! back; nothing is allocated per batch. The two sides share a queue of pointers in each direction, which they only try and so never lock,
-//! and the keys of jobs, which stay available if a job never returns. Between jobs the thread works on lent keys ([`Worker`]). An idle
-//! thread spins, then yields, then sleeps; a sleep that misses [`Helper::wake`] ends by timeout.
+//! Each thread owns a reader and takes jobs from a bounded channel. A job is a box with room for keys and answers that travels to the
+//! thread and back; nothing is allocated per batch. The two sides share a queue of pointers in each direction, which they only try and so
+//! never lock. Between jobs the thread works on lent keys ([`Worker`]). An idle thread spins, then yields, then sleeps; a sleep that misses
+//! [`Helper::wake`] ends by timeout.
 //!
 //! A thread without a chosen CPU must not inherit the affinity of the thread that makes the reader, since a forwarder's lcores are pinned
 //! by then. It runs where the thread that made the engine might run, except on that CPU.
@@ -28,21 +28,19 @@ const END_LIMIT: Duration = Duration::from_secs(30);
 
 pub(super) struct HelperJob {
     slot: usize,
-    /// `None` while the job is here.
-    keys: Option<Arc<KeyBuffer>>,
+    keys: KeyBuffer,
     pub(super) answers: Vec<NextHopId>,
     pub(super) result: Result<(), EngineError>,
 }
 
 impl HelperJob {
     fn new(slot: usize, piece_max: usize) -> Self {
-        Self { slot, keys: None, answers: vec![NextHopId::NONE; piece_max], result: Ok(()) }
+        let keys = KeyBuffer::with_capacity(piece_max);
+        Self { slot, keys, answers: vec![NextHopId::NONE; piece_max], result: Ok(()) }
     }
 
     fn run(&mut self, reader: &mut dyn EngineReader) {
-        if let Some(keys) = &self.keys {
-            self.result = reader.lookup(keys.keys(), &mut self.answers[..keys.len()]);
-        }
+        self.result = reader.lookup(self.keys.keys(), &mut self.answers[..self.keys.len()]);
     }
 }
 
@@ -62,8 +60,6 @@ pub(super) struct Helper {
     done: Receiver<Box<HelperJob>>,
     /// By slot: the job, while it is here.
     pub(super) home: Vec<Option<Box<HelperJob>>>,
-    /// By slot: the keys, shared with the job while it is away.
-    pub(super) keys: Vec<Arc<KeyBuffer>>,
     pub(super) asleep: Arc<AtomicBool>,
     pub(super) trouble: Trouble,
     thread: Thread,
@@ -107,7 +103,6 @@ impl Helper {
             todo: Some(todo),
             done,
             home: (0..slots).map(|slot| Some(Box::new(HelperJob::new(slot, piece_max)))).collect(),
-            keys: (0..slots).map(|_| Arc::new(KeyBuffer::with_capacity(piece_max))).collect(),
             asleep,
             trouble,
             thread: handle.thread().clone(),
@@ -152,8 +147,7 @@ impl Helper {
     pub(super) fn drain(&mut self) -> bool {
         loop {
             match self.done.try_recv() {
-                Ok(mut job) => {
-                    job.keys = None;
+                Ok(job) => {
                     let slot = job.slot;
                     self.home[slot] = Some(job);
                 }
@@ -187,10 +181,8 @@ impl Helper {
     #[inline]
     pub(super) fn send(&mut self, slot: usize, keys: Keys<'_>) -> Result<(), Why> {
         let died = Why::Died { during: "submit" };
-        let Some(kept) = Arc::get_mut(&mut self.keys[slot]) else { return Err(died) };
-        kept.copy_from(keys);
         let (Some(mut job), Some(todo)) = (self.home[slot].take(), &self.todo) else { return Err(died) };
-        job.keys = Some(Arc::clone(&self.keys[slot]));
+        job.keys.copy_from(keys);
         // The queue has room for all jobs.
         todo.try_send(job).map_err(|_| died)?;
         // Pairs with the fence of `sleep`: either the thread sees the job, or this thread sees that it sleeps.

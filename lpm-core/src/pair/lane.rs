@@ -50,36 +50,40 @@ impl ReaderLane {
         }
     }
 
-    #[inline]
-    pub(super) const fn keeps_keys(&self) -> bool {
-        matches!(self, Self::Threads(_))
-    }
-
-    /// Passes the keys last submitted to `slot` to `take`, part by part; none if the lane does not keep them.
-    #[cold]
-    pub(super) fn kept(&self, slot: usize, take: impl FnMut(Keys<'_>)) {
-        if let Self::Threads(group) = self {
-            group.kept(slot, take);
-        }
-    }
-
-    /// Collects the answers of `slot` into `out`, which is as long as its keys.
+    /// Collects the answers of `slot` to `keys` into `out`, which is as long.
     ///
     /// # Errors
     /// Why there are no answers.
     #[inline]
-    pub fn collect(&mut self, slot: usize, out: &mut [NextHopId]) -> Poll<Result<(), Why>> {
+    pub fn collect(&mut self, slot: usize, keys: Keys<'_>, out: &mut [NextHopId]) -> Poll<Result<(), Why>> {
         match self {
             Self::Threads(group) => group.collect(slot, out),
-            _ => self.collect_slot(slot, out.len()).map_ok(|answers| out.copy_from_slice(answers)),
+            _ => self.collect_slot(slot, keys).map_ok(|answers| out.copy_from_slice(answers)),
         }
     }
 
     #[inline]
-    pub(super) fn collect_slot(&mut self, slot: usize, keys: usize) -> Poll<Result<&[NextHopId], Why>> {
+    pub(super) fn collect_slot(&mut self, slot: usize, keys: Keys<'_>) -> Poll<Result<&[NextHopId], Why>> {
         match self {
-            Self::Slots(reader) => reader.collect(slot_id(slot)).map(|answers| complete(answers, keys)),
+            Self::Slots(reader) => {
+                reader.collect(slot_id(slot), keys).map(|answers| complete(answers, keys.len()))
+            }
             _ => Poll::Ready(Err(Why::Died { during: "collect" })),
+        }
+    }
+
+    /// As [`EngineReader::discard`].
+    ///
+    /// # Errors
+    /// Why the engine failed.
+    #[cold]
+    pub(super) fn discard(&mut self, slot: usize) -> Poll<Result<(), Why>> {
+        match self {
+            Self::Slots(reader) => {
+                reader.discard(slot_id(slot)).map_err(|error| Why::Failed { during: "collect", error })
+            }
+            Self::Threads(group) => group.await_jobs(slot),
+            Self::Inline(_) | Self::Absent => Poll::Ready(Ok(())),
         }
     }
 

@@ -5,10 +5,10 @@
 //! the caller has slots. [`EngineReader::lookup`] uses two internal slots for it. If the first half is a group over the second's table, a
 //! lookup lends the keys instead ([`crate::lend`]).
 //!
-//! Keys in flight are kept, here or by the helper threads. The pieces of a half that fails go to the other half, in the slot of that
-//! half's own piece once that is answered.
+//! The caller keeps the keys in flight, and passes them again to collect the answers. The pieces of a half that fails go to the other half
+//! then, in the slot of that half's own piece once that is answered.
 
-use super::flight::{PairFlight, PiecePlace};
+use super::flight::{PairFlight, Piece, PiecePlace};
 use super::lane::ReaderLane;
 use super::{BOTH, BatchOutcome, FIRST, HALVES, SECOND, Service, Wait, Why};
 use crate::lend::LOAN_MAX;
@@ -74,15 +74,8 @@ impl<S: Split> Halves<S> {
             let part = keys.part(range.clone());
             let place = match self.lanes[half].submit(at, part, &mut out[range.clone()]) {
                 Ok(true) => PiecePlace::Done,
-                Ok(false) => {
-                    if !self.lanes[half].keeps_keys() {
-                        self.flights[at].keys.put(range.start, part);
-                    }
-                    PiecePlace::Flying(half)
-                }
+                Ok(false) => PiecePlace::Flying(half),
                 Err(why) => {
-                    self.flights[at].keys.put(range.start, part);
-                    self.flights[at].pieces[half].place = PiecePlace::Lost;
                     self.service.fail(half, why)?;
                     PiecePlace::Lost
                 }
@@ -94,18 +87,20 @@ impl<S: Split> Halves<S> {
     }
 
     #[inline]
-    fn poll(&mut self, at: usize, out: &mut [NextHopId]) -> Poll<Result<(), EngineError>> {
+    fn poll(&mut self, at: usize, keys: Keys<'_>, out: &mut [NextHopId]) -> Poll<Result<(), EngineError>> {
         for piece in 0..HALVES {
             if let PiecePlace::Flying(half) = self.flights[at].pieces[piece].place {
                 let Self { lanes, service, flights, stall, .. } = self;
                 let flight = &mut flights[at];
-                let collect = || lanes[half].collect(at, &mut out[flight.pieces[piece].range.clone()]);
+                let range = flight.pieces[piece].range.clone();
+                let collect = || lanes[half].collect(at, keys.part(range.clone()), &mut out[range]);
+                let place = &mut flight.pieces[piece].place;
                 match service.outcome(half, &mut flight.wait, *stall, collect) {
-                    Ok(BatchOutcome::Answered(())) => flight.pieces[piece].place = PiecePlace::Done,
+                    Ok(BatchOutcome::Answered(())) => *place = PiecePlace::Done,
                     Ok(BatchOutcome::InFlight) => {}
-                    Ok(BatchOutcome::Lost) => self.lose(at, piece, half),
+                    Ok(BatchOutcome::Lost) => *place = PiecePlace::Lost,
                     Err(error) => {
-                        self.lose(at, piece, half);
+                        *place = PiecePlace::Lost;
                         return Poll::Ready(Err(error));
                     }
                 }
@@ -115,7 +110,7 @@ impl<S: Split> Halves<S> {
             self.judge(at);
         }
         if !self.flights[at].is_done() {
-            match self.retry_lost(at, out) {
+            match self.retry_lost(at, keys, out) {
                 Ok(true) => {}
                 Ok(false) => return Poll::Pending,
                 Err(error) => return Poll::Ready(Err(error)),
@@ -124,15 +119,27 @@ impl<S: Split> Halves<S> {
         Poll::Ready(Ok(()))
     }
 
+    /// Ready once no half works on flight `at`. Lost pieces are not looked up again.
     #[cold]
-    fn lose(&mut self, at: usize, piece: usize, half: usize) {
-        let flight = &mut self.flights[at];
-        flight.pieces[piece].place = PiecePlace::Lost;
-        let mut from = flight.pieces[piece].range.start;
-        self.lanes[half].kept(at, |keys| {
-            flight.keys.put(from, keys);
-            from += keys.len();
-        });
+    fn discard(&mut self, at: usize) -> Poll<Result<(), EngineError>> {
+        let Self { lanes, service, flights, stall, .. } = self;
+        let PairFlight { pieces, wait, judged, .. } = &mut flights[at];
+        *judged = true;
+        let mut discarded = Poll::Ready(Ok(()));
+        for Piece { place, .. } in pieces {
+            if let PiecePlace::Flying(half) = *place {
+                match service.outcome(half, wait, *stall, || lanes[half].discard(at)) {
+                    Ok(BatchOutcome::InFlight) => {
+                        discarded = Poll::Pending;
+                        continue;
+                    }
+                    Ok(BatchOutcome::Answered(()) | BatchOutcome::Lost) => {}
+                    Err(error) => discarded = discarded.map(|_| Err(error)),
+                }
+            }
+            *place = PiecePlace::Done;
+        }
+        discarded
     }
 
     #[inline]
@@ -149,7 +156,7 @@ impl<S: Split> Halves<S> {
             }
             (first, _) => Some(first != PiecePlace::Done),
         };
-        let (family, len) = (flight.keys.family(), flight.keys.len());
+        let (family, len) = (flight.family, flight.len);
         let cut = flight.pieces[FIRST].range.end;
         self.flights[at].judged = true;
         if let Some(first_late) = first_late {
@@ -158,7 +165,7 @@ impl<S: Split> Halves<S> {
     }
 
     #[cold]
-    fn retry_lost(&mut self, at: usize, out: &mut [NextHopId]) -> Result<bool, EngineError> {
+    fn retry_lost(&mut self, at: usize, keys: Keys<'_>, out: &mut [NextHopId]) -> Result<bool, EngineError> {
         for piece in 0..HALVES {
             if self.flights[at].pieces[piece].place != PiecePlace::Lost {
                 continue;
@@ -169,8 +176,8 @@ impl<S: Split> Halves<S> {
                 return Ok(false); // its slot has another piece of this batch
             }
             let range = self.flights[at].pieces[piece].range.clone();
-            let keys = self.flights[at].keys.keys().part(range.clone());
-            let place = match self.lanes[half].submit(at, keys, &mut out[range.clone()]) {
+            let part = keys.part(range.clone());
+            let place = match self.lanes[half].submit(at, part, &mut out[range.clone()]) {
                 Ok(true) => PiecePlace::Done,
                 Ok(false) => PiecePlace::Flying(half),
                 Err(why) => {
@@ -221,10 +228,10 @@ impl<S: Split> Halves<S> {
         Ok(true)
     }
 
-    fn finish(&mut self, at: usize, out: &mut [NextHopId]) -> Result<(), EngineError> {
+    fn finish(&mut self, at: usize, keys: Keys<'_>, out: &mut [NextHopId]) -> Result<(), EngineError> {
         let mut polls = 0_u32;
         loop {
-            if let Poll::Ready(done) = self.poll(at, out) {
+            if let Poll::Ready(done) = self.poll(at, keys, out) {
                 return done;
             }
             polls += 1;
@@ -247,7 +254,7 @@ impl<S> Drop for Halves<S> {
 /// A reader over the readers of both halves.
 pub struct PairReader<S> {
     halves: Halves<S>,
-    answers: Vec<(Vec<NextHopId>, usize)>,
+    answers: Vec<Vec<NextHopId>>,
     batch_max: usize,
 }
 
@@ -281,15 +288,20 @@ impl<S: Split> PairReader<S> {
         };
         let flights = Self::flights(slots);
         let slots = slots.min(if S::CUTS { flights - LOOKUP_FLIGHTS } else { flights });
-        let flights = (0..flights).map(|_| PairFlight::new(batch_max)).collect();
+        let flights = (0..flights).map(|_| PairFlight::new()).collect();
         let halves = Halves { lanes, flights, order, split, service, stall };
-        Self { halves, answers: vec![(vec![NextHopId::NONE; batch_max], 0); slots.into()], batch_max }
+        Self { halves, answers: vec![vec![NextHopId::NONE; batch_max]; slots.into()], batch_max }
     }
 
     #[inline]
-    fn collect_whole(&mut self, at: usize, half: usize) -> Poll<Result<&[NextHopId], EngineError>> {
+    fn collect_whole(
+        &mut self,
+        at: usize,
+        half: usize,
+        keys: Keys<'_>,
+    ) -> Poll<Result<&[NextHopId], EngineError>> {
         let Halves { lanes, flights, service, stall, .. } = &mut self.halves;
-        let (flight, keys) = (&mut flights[at], self.answers[at].1);
+        let flight = &mut flights[at];
         match service.outcome(half, &mut flight.wait, *stall, || lanes[half].collect_slot(at, keys)) {
             Ok(BatchOutcome::Answered(answers)) => Poll::Ready(Ok(answers)),
             // A lost batch is looked up again at the next call.
@@ -311,23 +323,28 @@ impl<S: Split> EngineReader for PairReader<S> {
 
     fn submit(&mut self, slot: SlotId, keys: Keys<'_>) -> Result<(), EngineError> {
         keys.check(self.batch_max)?;
-        let (answers, len) = &mut self.answers[usize::from(slot.0)];
-        let started = self.halves.start(usize::from(slot.0), keys, &mut answers[..keys.len()]);
-        *len = if started.is_ok() { keys.len() } else { 0 };
-        started
+        let at = usize::from(slot.0);
+        self.halves.start(at, keys, &mut self.answers[at][..keys.len()])
     }
 
-    fn collect(&mut self, slot: SlotId) -> Poll<Result<&[NextHopId], EngineError>> {
+    fn collect(&mut self, slot: SlotId, keys: Keys<'_>) -> Poll<Result<&[NextHopId], EngineError>> {
         let at = usize::from(slot.0);
+        let PairFlight { family, len, .. } = self.halves.flights[at];
+        if let Err(other) = keys.check_again(family, len) {
+            return Poll::Ready(Err(other));
+        }
         if !S::CUTS
             && let PiecePlace::Flying(half) = self.halves.flights[at].pieces[FIRST].place
             && self.halves.service.has(half)
         {
-            return self.collect_whole(at, half);
+            return self.collect_whole(at, half, keys);
         }
-        let (answers, len) = &mut self.answers[at];
-        let answers = &mut answers[..*len];
-        self.halves.poll(at, answers).map_ok(|()| &*answers)
+        let answers = &mut self.answers[at][..len];
+        self.halves.poll(at, keys, answers).map_ok(|()| &*answers)
+    }
+
+    fn discard(&mut self, slot: SlotId) -> Poll<Result<(), EngineError>> {
+        self.halves.discard(slot.0.into())
     }
 
     fn lookup(&mut self, keys: Keys<'_>, out: &mut [NextHopId]) -> Result<(), EngineError> {
@@ -364,7 +381,7 @@ impl<S: Split> EngineReader for PairReader<S> {
             let part = range(done);
             // With two flights the older one is in slot `turn`, with one in the other slot.
             let oldest = if begun - done > step { turn } else { other(turn) };
-            self.halves.finish(slots + oldest, &mut out[part.clone()])?;
+            self.halves.finish(slots + oldest, keys.part(part.clone()), &mut out[part.clone()])?;
             done = part.end;
         }
         Ok(())

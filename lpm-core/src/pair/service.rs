@@ -1,4 +1,4 @@
-//! Which engines of a pair are in service, and the outcome of their batches. The caller keeps the keys of a batch ([`fib::KeyBuffer`])
+//! Which engines of a pair are in service, and the outcome of their batches. The caller keeps the keys of a batch
 //! until [`Service::outcome`] answers it: if its engine goes out of service, the other one must look them up.
 
 use super::{BOTH, FIRST, SECOND, Wait, Why};

@@ -196,7 +196,7 @@ fn round(
     }
     for (slot, submitted) in (0..).map(SlotId).zip(submitted) {
         loop {
-            match reader.collect(slot) {
+            match reader.collect(slot, keys) {
                 Poll::Ready(answers) => {
                     let _: &[NextHopId] = answers?;
                     break;

@@ -8,8 +8,8 @@ use crate::host::{Answers, Due, HostTable, Image, KernelNames, UpdateStep};
 use crate::testing::LoadedTable;
 use fib::random::SplitMix64;
 use fib::{
-    Change, EngineError, EngineOptions, EngineReader, EngineWriter, Key, Keys, NextHopId, Prefix, Rib,
-    RibTable, Route, Routes, SlotId,
+    Change, EngineError, EngineOptions, EngineReader, EngineWriter, Key, KeyBuffer, Keys, NextHopId, Prefix,
+    Rib, RibTable, Route, Routes, SlotId,
 };
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -223,11 +223,11 @@ fn look_up(mut reader: Box<dyn EngineReader>, seed: u64, signals: &Signals) {
     let _others = Stop(signals); // if this thread panics
     let mut dice = SplitMix64(seed);
     let slots = reader.slots();
-    let mut flying = vec![false; slots.into()];
+    let mut flying: Vec<Option<KeyBuffer>> = vec![None; slots.into()];
     for turn in 0_u64.. {
         let slot = SlotId(u16::try_from(turn % u64::from(slots)).unwrap_or(0));
-        if flying[usize::from(slot.0)] {
-            while reader.collect(slot).map(|answers| answers.unwrap().len()).is_pending() {
+        if let Some(keys) = flying[usize::from(slot.0)].take() {
+            while reader.collect(slot, keys.keys()).map(|answers| answers.unwrap().len()).is_pending() {
                 std::thread::yield_now();
             }
             signals.batches.fetch_add(1, Ordering::Relaxed);
@@ -235,11 +235,11 @@ fn look_up(mut reader: Box<dyn EngineReader>, seed: u64, signals: &Signals) {
         if signals.stop.load(Ordering::Relaxed) {
             return;
         }
-        flying[usize::from(slot.0)] = true;
         let hi: Vec<u64> = (0..BATCH).map(|_| address(&mut dice)).collect();
         let v4: Vec<u32> = hi.iter().map(|key| (key >> 32) as u32).collect();
-        let keys = if turn.is_multiple_of(2) { Keys::V4(&v4) } else { Keys::V6 { hi: &hi, lo: &hi } };
-        reader.submit(slot, keys).unwrap();
+        let keys: KeyBuffer = if turn.is_multiple_of(2) { v4.into() } else { (hi.clone(), hi).into() };
+        reader.submit(slot, keys.keys()).unwrap();
+        flying[usize::from(slot.0)] = Some(keys);
     }
 }
 

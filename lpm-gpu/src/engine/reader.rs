@@ -58,11 +58,10 @@ impl GpuReader {
             .take(slot_count.into())
             .map(|stream| u8::try_from(stream).unwrap_or(0))
             .collect();
-        let reads_low_bits = answers.1.reads_low_bits();
         let residences = Residences::new(&plan, &shared.persistent, slot_count, batch_max)?;
         let make = |(row, stream): (usize, &u8)| {
             let stream = streams.get(usize::from(*stream));
-            GpuSlot::new(device, stream, &plan, (&residences, row), batch_max, reads_low_bits)
+            GpuSlot::new(device, stream, &plan, (&residences, row), batch_max)
         };
         let slots = stream_of.iter().enumerate().map(make).collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
@@ -99,7 +98,7 @@ impl GpuReader {
         }
         match keys {
             Keys::V4(keys) => slot.write_v4(keys)?,
-            Keys::V6 { hi, lo } => slot.write_v6(hi, lo)?,
+            Keys::V6 { hi, .. } => slot.write_v6(hi)?,
         }
         self.pins.pin(at); // before the table is read
         let table = match keys.family() {
@@ -119,30 +118,39 @@ impl GpuReader {
         }
     }
 
-    /// Resolves the answers of slot `at`; false while its batch runs.
+    /// Resolves the answers of slot `at` to `keys`, which it [accepts](GpuSlot::check); false while its batch runs.
     #[inline]
-    fn poll(&mut self, at: usize) -> Result<bool, GpuError> {
+    fn poll(&mut self, at: usize, keys: Keys<'_>) -> Result<bool, GpuError> {
         let slot = &mut self.slots[at];
         match slot.state {
-            SlotState::Free | SlotState::Ready(_) => return Ok(true),
-            SlotState::Flying(family) => {
+            SlotState::Free | SlotState::Ready(_) => Ok(true),
+            SlotState::Flying(_) => {
                 if !slot.is_over()? {
                     return Ok(false);
                 }
-                slot.resolve(family, &*self.answers_v4, &*self.answers_v6)?;
+                slot.resolve(keys, &*self.answers_v4, &*self.answers_v6)?;
+                self.pins.unpin(at);
+                Ok(true)
             }
-            SlotState::Abandoned(_) => match slot.settle(Duration::ZERO) {
-                Ok(()) => {}
-                Err(GpuError::Late { .. }) => return Ok(false),
-                Err(error) => return Err(error),
-            },
+            SlotState::Abandoned(_) => self.poll_abandoned(at),
         }
-        self.pins.unpin(at);
-        Ok(true)
     }
 
-    fn collect_into(&mut self, at: usize, out: &mut [NextHopId]) -> Result<(), GpuError> {
-        while !self.poll(at)? {
+    /// Frees slot `at` of an abandoned batch; false while the batch runs.
+    #[cold]
+    fn poll_abandoned(&mut self, at: usize) -> Result<bool, GpuError> {
+        match self.slots[at].settle(Duration::ZERO) {
+            Ok(()) => {
+                self.pins.unpin(at);
+                Ok(true)
+            }
+            Err(GpuError::Late { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn collect_into(&mut self, at: usize, keys: Keys<'_>, out: &mut [NextHopId]) -> Result<(), GpuError> {
+        while !self.poll(at, keys)? {
             self.slots[at].wait(self.plan.stall)?;
         }
         out.copy_from_slice(self.slots[at].answers());
@@ -156,7 +164,7 @@ impl GpuReader {
         for at in 0..self.slots.len() {
             let usable = match self.slots[at].state {
                 SlotState::Free => true,
-                SlotState::Abandoned(_) => self.poll(at)?,
+                SlotState::Abandoned(_) => self.poll_abandoned(at)?,
                 SlotState::Ready(_) | SlotState::Flying(_) => at == 0,
             };
             if usable {
@@ -189,7 +197,7 @@ impl GpuReader {
                 (submitted, flying) = (end, flying + 1);
             }
             let end = count.min(taken + part);
-            self.collect_into(self.lookup_slots[tail], &mut out[taken..end])?;
+            self.collect_into(self.lookup_slots[tail], keys.part(taken..end), &mut out[taken..end])?;
             tail = if tail + 1 == all { 0 } else { tail + 1 };
             (taken, flying) = (end, flying - 1);
         }
@@ -233,11 +241,29 @@ impl EngineReader for GpuReader {
         self.launch(slot.0.into(), keys).map_err(|error| self.shared.gpu.fault(error))
     }
 
-    fn collect(&mut self, slot: SlotId) -> Poll<Result<&[NextHopId], EngineError>> {
+    fn collect(&mut self, slot: SlotId, keys: Keys<'_>) -> Poll<Result<&[NextHopId], EngineError>> {
         let at = usize::from(slot.0);
-        match self.poll(at) {
+        if let Err(other) = self.slots[at].check(keys) {
+            return Poll::Ready(Err(other));
+        }
+        match self.poll(at, keys) {
             Ok(false) => Poll::Pending,
-            Ok(true) => Poll::Ready(Ok(self.slots[at].answers())),
+            Ok(true) => {
+                let slot = &self.slots[at];
+                Poll::Ready(slot.check(keys).map(|()| slot.answers())) // an abandoned batch has no answers
+            }
+            Err(error) => Poll::Ready(Err(self.shared.gpu.fault(error))),
+        }
+    }
+
+    fn discard(&mut self, slot: SlotId) -> Poll<Result<(), EngineError>> {
+        let at = usize::from(slot.0);
+        match self.slots[at].discard() {
+            Ok(false) => Poll::Pending,
+            Ok(true) => {
+                self.pins.unpin(at);
+                Poll::Ready(Ok(()))
+            }
             Err(error) => Poll::Ready(Err(self.shared.gpu.fault(error))),
         }
     }

@@ -6,7 +6,7 @@ use super::residence::{Residence, Row};
 use super::tables::DeviceTable;
 use crate::cu::{Device, Event, GpuError, Kernel, Stream, as_next_hops};
 use crate::host::Answers;
-use fib::{Family, NextHopId};
+use fib::{EngineError, Family, Keys, NextHopId};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -59,8 +59,7 @@ pub(super) struct GpuSlot {
     lane_v6: BatchLane<u64>,
     /// Completes with the batch; none with persistent kernels.
     event: Option<Event>,
-    /// The last 64 bits of IPv6 keys, if [`Answers`] read them.
-    low: Vec<u64>,
+    /// The number of keys.
     len: usize,
     pub(super) state: SlotState,
     since: Option<Instant>,
@@ -75,7 +74,6 @@ impl GpuSlot {
         plan: &LaunchPlan,
         (residences, row): (&Residences, usize),
         batch_max: usize,
-        reads_low_bits: bool,
     ) -> Result<Self, GpuError> {
         let row_v4 = residences.v4.as_ref().map(|residence| Row::new(residence, row, batch_max));
         let row_v6 = residences.v6.as_ref().map(|residence| Row::new(residence, row, batch_max));
@@ -84,7 +82,6 @@ impl GpuSlot {
             lane_v4: BatchLane::new(device, plan, row_v4, batch_max)?,
             lane_v6: BatchLane::new(device, plan, row_v6, batch_max)?,
             event: stream.map(|stream| stream.event(false)).transpose()?,
-            low: vec![0; if reads_low_bits { batch_max } else { 0 }],
             len: 0,
             state: SlotState::Free,
             since: None,
@@ -140,14 +137,11 @@ impl GpuSlot {
         Ok(())
     }
 
-    /// Stores IPv6 keys, whose halves are equally many, for [`Self::launch`].
+    /// Stores the first 64 bits of IPv6 keys for [`Self::launch`]. The last 64 bits are needed only by [`Self::resolve`].
     #[inline]
-    pub(super) fn write_v6(&mut self, hi: &[u64], lo: &[u64]) -> Result<(), GpuError> {
+    pub(super) fn write_v6(&mut self, hi: &[u64]) -> Result<(), GpuError> {
         self.lane_v6.write(hi)?;
         self.len = hi.len();
-        if !self.low.is_empty() {
-            self.low[..lo.len()].copy_from_slice(lo);
-        }
         Ok(())
     }
 
@@ -217,21 +211,42 @@ impl GpuSlot {
         }
     }
 
+    /// Checks that `keys` can be those of the slot's batch. Answers of an abandoned batch are nobody's.
+    #[inline]
+    pub(super) fn check(&self, keys: Keys<'_>) -> Result<(), EngineError> {
+        match self.state {
+            SlotState::Flying(family) | SlotState::Ready(family) => keys.check_again(family, self.len),
+            SlotState::Free => keys.check_again(keys.family(), 0),
+            SlotState::Abandoned(_) => Ok(()),
+        }
+    }
+
+    /// Gives up the batch in flight, if any. Returns whether the slot is free.
+    #[cold]
+    pub(super) fn discard(&mut self) -> Result<bool, GpuError> {
+        if let SlotState::Flying(family) = self.state {
+            self.state = SlotState::Abandoned(family);
+        }
+        if !self.is_over()? {
+            return Ok(false);
+        }
+        (self.state, self.table) = (SlotState::Free, None);
+        Ok(true)
+    }
+
+    /// Resolves the answers to `keys`, which the slot [accepts](Self::check). The batch must be over.
     #[inline]
     pub(super) fn resolve(
         &mut self,
-        family: Family,
+        keys: Keys<'_>,
         v4: &dyn Answers<u32>,
         v6: &dyn Answers<u128>,
     ) -> Result<(), GpuError> {
-        match family {
-            Family::V4 => v4.resolve(&[], self.lane_v4.raw_mut(self.len)?),
-            Family::V6 => {
-                let low = self.low.get(..self.len).unwrap_or_default();
-                v6.resolve(low, self.lane_v6.raw_mut(self.len)?);
-            }
+        match keys {
+            Keys::V4(_) => v4.resolve(&[], self.lane_v4.raw_mut(self.len)?),
+            Keys::V6 { lo, .. } => v6.resolve(lo, self.lane_v6.raw_mut(self.len)?),
         }
-        self.state = SlotState::Ready(family);
+        self.state = SlotState::Ready(keys.family());
         self.table = None;
         Ok(())
     }

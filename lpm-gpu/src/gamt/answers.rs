@@ -5,7 +5,7 @@ use super::deep::{Found, Snapshots};
 use super::hops::NextHopEntries;
 use crate::host::{Answers, RAW_DEEP, RAW_INF};
 use fib::loads::{Loads, Place, Plain};
-use fib::{Family, Key, NextHopId};
+use fib::{Key, NextHopId};
 use std::sync::Arc;
 
 /// Answers tested together for the deep mark.
@@ -66,17 +66,14 @@ impl GamtAnswers {
 }
 
 impl<K: Key> Answers<K> for GamtAnswers {
-    fn reads_low_bits(&self) -> bool {
-        K::FAMILY == Family::V6 // only IPv6 has prefixes longer than the bits searched
-    }
-
     fn resolve(&self, low: &[u64], answers: &mut [u32]) {
         if self.entries.is_some() {
             for answer in answers.iter_mut().filter(|answer| **answer & RAW_DEEP == 0) {
                 *answer = self.next_hop(*answer & RAW_INF).get();
             }
         }
-        // Without entries, unmarked answers are ids already. Marks are rare, so most pieces are only read.
+        // Without entries, unmarked answers are ids already. Marks are rare, so most pieces are only read. IPv4 has none: no prefix is longer
+        // than the bits searched.
         for (answers, low) in answers.chunks_mut(PIECE).zip(low.chunks(PIECE)) {
             if answers.iter().fold(0, |all, answer| all | answer) & RAW_DEEP != 0 {
                 for (answer, low) in

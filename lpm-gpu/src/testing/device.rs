@@ -43,6 +43,6 @@ pub(super) fn resolve<K: Key>(answers: &dyn Answers<K>, key: K, raw: u32) -> Nex
         assert_eq!(raw & RAW_DEEP, 0, "no IPv4 prefix is longer than what the device searches");
     }
     let (mut resolved, low) = ([raw], [key.to_high_bits() as u64]);
-    answers.resolve(if answers.reads_low_bits() { &low } else { &[] }, &mut resolved);
+    answers.resolve(if K::BITS == 32 { &[] } else { &low }, &mut resolved);
     as_next_hops(&resolved)[0]
 }

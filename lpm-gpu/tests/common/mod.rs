@@ -8,8 +8,8 @@
 use fib::oracle::OraclePair;
 use fib::random::Seeded;
 use fib::{
-    EngineError, EngineOptions, EngineReader, EngineWriter, IpPrefix, Key, KeyBuffer, NextHopId, Prefix,
-    Registry, Rib, SlotId,
+    EngineError, EngineOptions, EngineReader, EngineWriter, IpPrefix, Key, KeyBuffer, Keys, NextHopId,
+    Prefix, Registry, Rib, SlotId,
 };
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -54,10 +54,14 @@ pub(crate) fn right(keys: &KeyBuffer, oracle: &OraclePair) -> Vec<NextHopId> {
     out
 }
 
-pub(crate) fn collect(reader: &mut dyn EngineReader, slot: u16) -> Result<Vec<NextHopId>, EngineError> {
+pub(crate) fn collect(
+    reader: &mut dyn EngineReader,
+    slot: u16,
+    keys: Keys<'_>,
+) -> Result<Vec<NextHopId>, EngineError> {
     let start = Instant::now();
     loop {
-        if let Poll::Ready(answers) = reader.collect(SlotId(slot)) {
+        if let Poll::Ready(answers) = reader.collect(SlotId(slot), keys) {
             return answers.map(<[_]>::to_vec);
         }
         assert!(start.elapsed() < Duration::from_secs(60), "slot {slot}: no answers within a minute");

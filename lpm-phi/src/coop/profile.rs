@@ -56,17 +56,17 @@ impl Profile {
 
     fn round(&mut self, lane: &mut ReaderLane, family: Family, stall: Duration) -> Result<(), Why> {
         let mut flying = [false; LOOKUP_FLIGHTS as usize];
+        let keys = match family {
+            Family::V4 => self.v4.keys(),
+            Family::V6 => self.v6.keys(),
+        };
         for (slot, flying) in flying.iter_mut().enumerate() {
-            let keys = match family {
-                Family::V4 => &self.v4,
-                Family::V6 => &self.v6,
-            };
-            *flying = !lane.submit(slot, keys.keys(), &mut self.out)?;
+            *flying = !lane.submit(slot, keys, &mut self.out)?;
         }
         for (slot, _) in flying.iter().enumerate().filter(|(_, flying)| **flying) {
             let mut wait = Wait::default();
             loop {
-                if let Poll::Ready(done) = lane.collect(slot, &mut self.out) {
+                if let Poll::Ready(done) = lane.collect(slot, keys, &mut self.out) {
                     done?;
                     break;
                 }

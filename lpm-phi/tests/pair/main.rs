@@ -254,9 +254,9 @@ impl Keyed {
     }
 }
 
-fn collect(reader: &mut dyn EngineReader, slot: u16) -> Result<Vec<NextHopId>, EngineError> {
+fn collect(reader: &mut dyn EngineReader, slot: u16, keys: Keys<'_>) -> Result<Vec<NextHopId>, EngineError> {
     for polls in 1_u64.. {
-        if let Poll::Ready(answers) = reader.collect(SlotId(slot)) {
+        if let Poll::Ready(answers) = reader.collect(SlotId(slot), keys) {
             return answers.map(<[_]>::to_vec);
         }
         // A helper thread may need this CPU.
@@ -269,15 +269,15 @@ fn collect(reader: &mut dyn EngineReader, slot: u16) -> Result<Vec<NextHopId>, E
 
 fn ask(keyed: &Keyed, reader: &mut dyn EngineReader, case: &str) {
     for len in [0, 1, 31, 32, 33, 100, 255, 256, 1000, 1024] {
-        for slot in 0..3_u16 {
-            let keys = keyed.keys(slot == 1, usize::from(slot) * 11, len);
-            reader.submit(SlotId(slot), keys).unwrap();
+        let keys = |slot: u16| keyed.keys(slot == 1, usize::from(slot) * 11, len);
+        for slot in 0..3 {
+            reader.submit(SlotId(slot), keys(slot)).unwrap();
         }
         for slot in [1, 2, 0] {
-            let answers = collect(reader, slot).unwrap();
+            let answers = collect(reader, slot, keys(slot)).unwrap();
             assert_eq!(answers.len(), len, "{case}");
             keyed.check(slot == 1, usize::from(slot) * 11, &answers, case);
-            assert_eq!(collect(reader, slot).unwrap(), answers, "{case}: second collect");
+            assert_eq!(collect(reader, slot, keys(slot)).unwrap(), answers, "{case}: second collect");
         }
     }
     for (v6, len) in [(false, 4096), (true, 4096), (false, 2500), (true, 1), (false, 0)] {
@@ -296,8 +296,9 @@ fn order_is_kept_at_every_split_and_length() {
             let keyed = Keyed::new(engine.as_mut());
             let mut reader = engine.reader(3, 1024).unwrap();
             for len in (0..=80).chain([127, 128, 129, 500, 1023, 1024]) {
-                reader.submit(SlotId(2), keyed.keys(len % 2 == 0, len, len)).unwrap();
-                keyed.check(len % 2 == 0, len, &collect(reader.as_mut(), 2).unwrap(), split);
+                let keys = keyed.keys(len % 2 == 0, len, len);
+                reader.submit(SlotId(2), keys).unwrap();
+                keyed.check(len % 2 == 0, len, &collect(reader.as_mut(), 2, keys).unwrap(), split);
             }
             ask(&keyed, reader.as_mut(), split);
             let stats = engine.stats();
@@ -371,17 +372,18 @@ fn a_stall_is_met_once_and_late_answers_are_not_taken() {
         let keyed = Keyed::new(engine.as_mut());
         let (mut one, mut two) = (engine.reader(2, 16).unwrap(), engine.reader(2, 16).unwrap());
         faults.pending_polls.store(u64::MAX, SeqCst);
-        one.submit(SlotId(0), keyed.keys(false, 0, 16)).unwrap();
-        two.submit(SlotId(1), keyed.keys(true, 0, 16)).unwrap();
-        assert!(one.collect(SlotId(0)).is_pending());
-        keyed.check(false, 0, &collect(one.as_mut(), 0).unwrap(), "one");
+        let (v4, v6) = (keyed.keys(false, 0, 16), keyed.keys(true, 0, 16));
+        one.submit(SlotId(0), v4).unwrap();
+        two.submit(SlotId(1), v6).unwrap();
+        assert!(one.collect(SlotId(0), v4).is_pending());
+        keyed.check(false, 0, &collect(one.as_mut(), 0, v4).unwrap(), "one");
         assert_eq!(service.why()[FIRST], Some(&Why::Stalled { during: "collect", limit_us: 20_000 }));
-        let Poll::Ready(answers) = two.collect(SlotId(1)) else { panic!("waits for its own limit") };
+        let Poll::Ready(answers) = two.collect(SlotId(1), v6) else { panic!("waits for its own limit") };
         keyed.check(true, 0, answers.unwrap(), "two");
         apply(engine.as_mut(), |_| 7777);
         faults.pending_polls.store(0, SeqCst);
-        one.submit(SlotId(0), keyed.keys(false, 0, 16)).unwrap();
-        assert!(collect(one.as_mut(), 0).unwrap().iter().all(|answer| answer.get() == 7777));
+        one.submit(SlotId(0), v4).unwrap();
+        assert!(collect(one.as_mut(), 0, v4).unwrap().iter().all(|answer| answer.get() == 7777));
         assert_eq!(service.looked_up_again(), 32);
     }
 }
@@ -468,8 +470,8 @@ fn the_last_half_stays_and_its_errors_are_the_callers() {
     let (keyed, mut reader) = pair.loaded();
     faults[0].fail_from(Call::Submit, 0, How::Device);
     faults[1].fail_from(Call::Submit, faults[1].calls(Call::Submit), How::Device);
-    let mut asked =
-        || reader.submit(SlotId(0), keyed.keys(false, 0, 100)).map(|()| collect(reader.as_mut(), 0));
+    let keys = keyed.keys(false, 0, 100);
+    let mut asked = || reader.submit(SlotId(0), keys).map(|()| collect(reader.as_mut(), 0, keys));
     assert!(matches!(asked(), Err(EngineError::Device { .. }) | Ok(Err(EngineError::Device { .. }))));
     assert!(matches!(asked(), Err(EngineError::Device { .. }) | Ok(Err(EngineError::Device { .. }))));
     // The last half recovers and answers again.
@@ -516,12 +518,12 @@ fn no_answer_of_a_half_that_missed_a_delta_is_given_out() {
             let Paired { mut engine, service, .. } = role.pair(&faults, PATIENT, Some("1"));
             let keyed = Keyed::new(engine.as_mut());
             let mut reader = engine.reader(2, 256).unwrap();
-            reader.submit(SlotId(0), keyed.keys(false, 0, 256)).unwrap();
-            reader.submit(SlotId(1), keyed.keys(true, 0, 100)).unwrap();
+            let keys = [keyed.keys(false, 0, 256), keyed.keys(true, 0, 100)];
+            (0..).zip(keys).for_each(|(slot, keys)| reader.submit(SlotId(slot), keys).unwrap());
             faults.fail_from(call, 0, How::Device);
             apply(engine.as_mut(), |_| 7777);
             for slot in [1, 0] {
-                let answers = collect(reader.as_mut(), slot).unwrap();
+                let answers = collect(reader.as_mut(), slot, keys[usize::from(slot)]).unwrap();
                 assert!(answers.iter().all(|answer| answer.get() == 7777), "{role:?} {call:?}");
             }
             assert_eq!((service.looked_up_again(), engine.generation()), (356, Generation(2)));
@@ -551,18 +553,23 @@ fn a_primary_whose_apply_fails_dies_or_hangs_goes_and_the_delta_is_in() {
             "dies" => faults.die_in_apply.store(true, SeqCst),
             _ => {}
         }
-        let asking = std::thread::spawn(move || collect(reader.as_mut(), 0).map(|answers| (answers, reader)));
-        apply(engine.as_mut(), |_| 7777);
+        let asked = &keyed;
+        let ask = || collect(reader.as_mut(), 0, asked.keys(false, 0, 256));
+        let answers = std::thread::scope(|scope| {
+            let asking = scope.spawn(ask);
+            apply(engine.as_mut(), |_| 7777);
+            asking.join().unwrap().unwrap()
+        });
         let why = service.why()[FIRST].unwrap().to_string();
         assert!(why.starts_with(wanted), "{why}");
         // In flight since before the delta: either generation is right.
-        let (answers, mut reader) = asking.join().unwrap().unwrap();
         if answers.iter().any(|answer| answer.get() != 7777) {
             keyed.check(false, 0, &answers, trouble);
         }
         assert_eq!((engine.stats().routes_v4, engine.generation()), (256, Generation(2)));
-        reader.submit(SlotId(0), keyed.keys(false, 0, 256)).unwrap();
-        assert!(collect(reader.as_mut(), 0).unwrap().iter().all(|answer| answer.get() == 7777));
+        let keys = keyed.keys(false, 0, 256);
+        reader.submit(SlotId(0), keys).unwrap();
+        assert!(collect(reader.as_mut(), 0, keys).unwrap().iter().all(|answer| answer.get() == 7777));
         faults.hang_in_apply.store(false, SeqCst);
     }
 }
@@ -608,8 +615,9 @@ fn readers_of_very_many_slots_look_up() {
     reader.lookup(keyed.keys(false, 0, 200), &mut out).unwrap();
     keyed.check(false, 0, &out, "very many slots");
     let last = reader.slots() - 1;
-    reader.submit(SlotId(last), keyed.keys(true, 0, 64)).unwrap();
-    keyed.check(true, 0, &collect(reader.as_mut(), last).unwrap(), "the last slot");
+    let keys = keyed.keys(true, 0, 64);
+    reader.submit(SlotId(last), keys).unwrap();
+    keyed.check(true, 0, &collect(reader.as_mut(), last, keys).unwrap(), "the last slot");
 }
 
 /// A dropped reader leaves no thread behind, with and without batches in flight, and also when one of its threads has died.

@@ -134,7 +134,7 @@ impl EngineReader for FailingReader {
         Ok(())
     }
 
-    fn collect(&mut self, slot: SlotId) -> Poll<Result<&[NextHopId], EngineError>> {
+    fn collect(&mut self, slot: SlotId, _: Keys<'_>) -> Poll<Result<&[NextHopId], EngineError>> {
         let (fails, short) = (self.state.is_due(Trouble::Fails), self.state.is_due(Trouble::Short));
         let hangs = self.state.is_due(Trouble::Hangs);
         let (answers, asked) = &mut self.slots[usize::from(slot.0)];

@@ -53,7 +53,7 @@ fn read(reader: &mut dyn EngineReader, deltas: &Deltas, first_key: u32) {
         }
         for (slot, keys) in [&keys, &more].into_iter().enumerate() {
             loop {
-                match reader.collect(SlotId(u16::try_from(slot).unwrap())) {
+                match reader.collect(SlotId(u16::try_from(slot).unwrap()), Keys::V4(keys)) {
                     Poll::Ready(answers) => {
                         break deltas.check(keys, answers.expect("one half is in service"), oldest);
                     }

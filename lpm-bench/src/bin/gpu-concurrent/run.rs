@@ -173,8 +173,9 @@ fn look_up(
         let slot = SlotId(u16::try_from(turn % u64::from(slots)).unwrap_or(0));
         if let Some((is_v4, keys, low)) = flying[usize::from(slot.0)].take() {
             let start = Instant::now();
+            let batch = if is_v4 { &cycle.keys.v4 } else { &cycle.keys.v6 }.keys().part(0..keys);
             let answers = loop {
-                match reader.collect(slot) {
+                match reader.collect(slot, batch) {
                     Poll::Ready(answers) => break answers?,
                     Poll::Pending if start.elapsed() > BATCH_LIMIT => {
                         let reason = format!("a batch has not come back for {} s", BATCH_LIMIT.as_secs());
