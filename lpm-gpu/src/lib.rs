@@ -29,6 +29,7 @@ pub mod hardware {}
 pub mod host;
 pub mod mamt;
 pub mod model;
+mod phase;
 pub mod sail;
 mod sync;
 #[cfg(feature = "testing")]

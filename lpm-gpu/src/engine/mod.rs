@@ -285,7 +285,8 @@ impl GpuEngine {
             v4_table_bytes: self.v4.current.bytes(),
             v6_table_bytes: self.v6.current.bytes(),
         };
-        Details::new(&figures).and(self.v4.host.details()).and(self.v6.host.details())
+        let times = self.v4.times().and(self.v6.times());
+        Details::new(&figures).and(times).and(self.v4.host.details()).and(self.v6.host.details())
     }
 }
 

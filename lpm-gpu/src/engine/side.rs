@@ -5,9 +5,11 @@ use super::gpu::Gpu;
 use super::tables::{DeviceTable, Spares, table_bytes};
 use crate::cu::Kernel;
 use crate::host::{Due, HEADER_WORDS, HostTable, KernelNames, UpdateStep};
+use crate::phase::PhaseTime;
 use arc_swap::ArcSwap;
-use fib::{Change, EngineError, Key, Rib, RibTable};
+use fib::{Change, Details, EngineError, Key, Rib, RibTable};
 use std::sync::Arc;
+use std::time::Instant;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
@@ -34,6 +36,15 @@ impl Limits {
     }
 }
 
+/// Phases of a rebuild. The host table itself measures parts of `host`.
+#[derive(Clone, Copy, Debug, Default)]
+struct RebuildTimes {
+    host: PhaseTime,
+    allocate: PhaseTime,
+    upload: PhaseTime,
+    finish: PhaseTime,
+}
+
 pub(super) struct Side<K: Key> {
     pub(super) host: Box<dyn HostTable<K>>,
     pub(super) current: Arc<DeviceTable>,
@@ -45,6 +56,7 @@ pub(super) struct Side<K: Key> {
     steps: Vec<UpdateStep>,
     pub(super) rebuilds: u64,
     pub(super) swaps: u64,
+    times: RebuildTimes,
 }
 
 impl<K: Key> Side<K> {
@@ -78,6 +90,7 @@ impl<K: Key> Side<K> {
             steps: Vec::new(),
             rebuilds: 0,
             swaps: 0,
+            times: RebuildTimes::default(),
         })
     }
 
@@ -89,6 +102,7 @@ impl<K: Key> Side<K> {
         routes: &RibTable<K>,
         limits: Limits,
     ) -> Result<Option<DeviceTable>, EngineError> {
+        let start = Instant::now();
         self.host.limit(limits.words());
         let due = self.host.apply(changes, routes)?;
         self.note(due);
@@ -102,12 +116,14 @@ impl<K: Key> Side<K> {
             self.note(Due::Image);
         }
         let words = self.host.image(routes).words;
+        self.times.host.record(start.elapsed());
         limits.check(words)?;
         // Two tables a family (section 4.3), and those that lookups in flight hold: at most twice the limit in all.
         let in_service = self.current.allocated_bytes() + limits.others_bytes.saturating_mul(2);
         let allowance_bytes = limits.table_bytes_max.saturating_mul(2).saturating_sub(in_service);
         let kernel = lookup_kernel(gpu, &self.host.kernels(), self.frozen)?;
-        self.spares.reserve(gpu, words, kernel, allowance_bytes).map(Some)
+        let Self { spares, times, .. } = self;
+        times.allocate.time(|| spares.reserve(gpu, words, kernel, allowance_bytes)).map(Some)
     }
 
     /// Reverts `changes` on the host, made or not; `routes` are the routes before them.
@@ -145,7 +161,7 @@ impl<K: Key> Side<K> {
         let done = match renewed {
             Some(table) => {
                 let image = self.host.image(routes); // includes the steps
-                bubbles.write_table(table, &image)
+                self.times.upload.time(|| bubbles.write_table(table, &image))
             }
             None => bubbles.run(&self.current, self.ops.as_ref(), &steps),
         };
@@ -166,13 +182,23 @@ impl<K: Key> Side<K> {
 
     /// Puts a renewed table in service; the writer reuses or frees the previous one ([`Spares`]).
     pub(super) fn commit(&mut self, renewed: Option<DeviceTable>, place: &ArcSwap<DeviceTable>) {
-        if let Some(table) = renewed {
+        let Some(table) = renewed else { return };
+        let Self { current, spares, .. } = self;
+        self.times.finish.time(|| {
             let table = Arc::new(table);
             place.store(Arc::clone(&table));
-            self.spares.retire(std::mem::replace(&mut self.current, table));
-            self.stale = false;
-            self.swaps += 1;
-        }
+            spares.retire(std::mem::replace(current, table));
+        });
+        self.stale = false;
+        self.swaps += 1;
+    }
+
+    /// The durations of the phases of rebuilds.
+    pub(super) fn times(&self) -> Details {
+        let RebuildTimes { host, allocate, upload, finish } = &self.times;
+        let phases = [("host", host), ("allocate", allocate), ("upload", upload), ("finish", finish)];
+        let details = phases.map(|(name, time)| time.details(name));
+        details.into_iter().fold(Details::default(), Details::and).of_family(K::FAMILY)
     }
 
     pub(super) fn spare_bytes(&self) -> u64 {

@@ -1,5 +1,7 @@
 //! A table's figures for `EngineStats::details`.
 
+use crate::phase::PhaseTime;
+use fib::Details;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -32,4 +34,23 @@ pub(super) struct GamtFigures {
     /// `stride_N` for level N, from 1.
     #[serde(flatten)]
     pub(super) strides: BTreeMap<String, u8>,
+}
+
+/// Phases of a rebuild on the host.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct GamtTimes {
+    /// Lists the routes of the trie.
+    pub(super) collect: PhaseTime,
+    /// Chooses the strides.
+    pub(super) plan: PhaseTime,
+    /// Builds the trie, and frees the previous one.
+    pub(super) build: PhaseTime,
+}
+
+impl GamtTimes {
+    pub(super) fn details(&self) -> Details {
+        let Self { collect, plan, build } = self;
+        let phases = [("collect", collect), ("plan", plan), ("build", build)];
+        phases.map(|(name, time)| time.details(name)).into_iter().fold(Details::default(), Details::and)
+    }
 }

@@ -4,7 +4,7 @@ use super::answers::GamtAnswers;
 use super::bubbles::Bubble;
 use super::build::build;
 use super::deep::{Deep, Effect};
-use super::details::{GamtFigures, GamtWork};
+use super::details::{GamtFigures, GamtTimes, GamtWork};
 use super::hops::{Changed, Hops};
 use super::merge;
 use super::options::{GamtOptions, Layout};
@@ -46,6 +46,7 @@ pub struct GamtTable<K: Key> {
     reclaimed: u64,
     answers: Arc<GamtAnswers>,
     figures: GamtWork,
+    times: GamtTimes,
     family: PhantomData<K>,
 }
 
@@ -81,6 +82,7 @@ impl<K: Key> GamtTable<K> {
             reclaimed: 0,
             answers,
             figures: GamtWork::default(),
+            times: GamtTimes::default(),
             family: PhantomData,
         })
     }
@@ -163,20 +165,29 @@ impl<K: Key> GamtTable<K> {
         }
     }
 
-    fn plan_all(&self, entries: Vec<TrieEntry>) -> Result<(TrieShape, Vec<TrieEntry>), EngineError> {
-        let groups = self.deep.groups();
-        let groups = groups.iter().map(|(high, _)| TrieEntry { key: *high, len: Self::BITS, code: 0 });
-        let entries = merge::entries(entries, groups);
-        let (levels, units) = (&self.levels, self.transaction_units);
-        let shape =
-            Self::plan(&self.options, levels, units, self.words_max, &entries, Some(self.trie.shape()))?;
-        Ok((shape, entries))
+    /// All routes of at most [`Self::BITS`] bits.
+    fn entries(&mut self) -> Vec<TrieEntry> {
+        let count = self.route_count();
+        self.times.collect.time(|| self.trie.entries(count))
+    }
+
+    fn plan_all(&mut self, entries: Vec<TrieEntry>) -> Result<(TrieShape, Vec<TrieEntry>), EngineError> {
+        self.times.plan.time(|| {
+            let groups = self.deep.groups();
+            let groups = groups.iter().map(|(high, _)| TrieEntry { key: *high, len: Self::BITS, code: 0 });
+            let entries = merge::entries(entries, groups);
+            let (levels, units) = (&self.levels, self.transaction_units);
+            let shape =
+                Self::plan(&self.options, levels, units, self.words_max, &entries, Some(self.trie.shape()))?;
+            Ok((shape, entries))
+        })
     }
 
     fn build(&mut self, shape: TrieShape, entries: &[TrieEntry]) -> Result<(), EngineError> {
-        let trie = build(shape, entries)?;
-        self.figures.collapsed_nodes += self.trie.collapsed();
-        self.trie = trie;
+        self.figures.collapsed_nodes += self
+            .times
+            .build
+            .time(|| build(shape, entries).map(|trie| std::mem::replace(&mut self.trie, trie).collapsed()))?;
         for (high, number) in self.deep.groups() {
             // The path to each group is among the entries.
             if let Some(place) = self.trie.find(high, Self::BITS) {
@@ -228,7 +239,7 @@ impl<K: Key> GamtTable<K> {
             return Ok(Some(place));
         }
         let path = [TrieEntry { key: high, len, code: 0 }];
-        let entries = self.trie.entries(self.route_count());
+        let entries = self.entries();
         self.hops.lose_all(self.update);
         let (shape, entries) = self.plan_all(merge::entries(entries, path))?;
         self.build(shape, &entries)?;
@@ -279,7 +290,7 @@ impl<K: Key> GamtTable<K> {
         if !wide.is_sorted_by_key(|change| change.prefix) {
             wide.sort_by_key(|change| change.prefix);
         }
-        let before = self.trie.entries(self.route_count());
+        let before = self.entries();
         let wanted = wide.iter().map(|change| TrieEntry {
             key: split(change.prefix.address().to_high_bits()).0,
             len: change.prefix.len(),
@@ -397,7 +408,8 @@ impl<K: Key> HostTable<K> for GamtTable<K> {
     /// Prepares an image, with a rebuild unless the trie is new.
     fn rebuild(&mut self) -> Result<(), EngineError> {
         if !self.is_new || self.trie.overflows() {
-            let (shape, entries) = self.plan_all(self.trie.entries(self.route_count()))?;
+            let entries = self.entries();
+            let (shape, entries) = self.plan_all(entries)?;
             self.build(shape, &entries)?;
         }
         self.trie.forget_bubbles();
@@ -476,6 +488,7 @@ impl<K: Key> HostTable<K> for GamtTable<K> {
             strides: strides.map(|(level, stride): (u8, _)| (format!("stride_{level}"), *stride)).collect(),
         };
         let family = if K::FAMILY == Family::V4 { "v4" } else { "v6" };
-        Details::named(&figures, |name| format!("gamt_{name}_{family}"))
+        let name = |name: &str| format!("gamt_{name}_{family}");
+        Details::named(&figures, name).and(Details::named(&self.times.details(), name))
     }
 }
