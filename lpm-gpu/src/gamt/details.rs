@@ -16,6 +16,8 @@ pub struct GamtWork {
     pub next_hop_updates: u64,
     /// Images after the first.
     pub rebuilds: u64,
+    /// Tries built after the first: usually one for each image.
+    pub builds: u64,
     /// Empty nodes unlinked because their level ran short.
     pub collapsed_nodes: u64,
 }

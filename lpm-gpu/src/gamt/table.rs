@@ -188,6 +188,7 @@ impl<K: Key> GamtTable<K> {
             .times
             .build
             .time(|| build(shape, entries).map(|trie| std::mem::replace(&mut self.trie, trie).collapsed()))?;
+        self.figures.builds += 1;
         for (high, number) in self.deep.groups() {
             // The path to each group is among the entries.
             if let Some(place) = self.trie.find(high, Self::BITS) {
@@ -285,10 +286,12 @@ impl<K: Key> GamtTable<K> {
 
     /// Makes a large delta by rebuilding the table: all changes or none.
     fn apply_bulk(&mut self, changes: &[Change<K>]) -> Result<(), EngineError> {
-        let (mut wide, deep): (Vec<Change<K>>, Vec<Change<K>>) =
+        let (mut wide, mut deep): (Vec<Change<K>>, Vec<Change<K>>) =
             changes.iter().copied().partition(|change| change.prefix.len() <= Self::BITS);
-        if !wide.is_sorted_by_key(|change| change.prefix) {
-            wide.sort_by_key(|change| change.prefix);
+        for part in [&mut wide, &mut deep] {
+            if !part.is_sorted_by_key(|change| change.prefix) {
+                part.sort_by_key(|change| change.prefix);
+            }
         }
         let before = self.entries();
         let wanted = wide.iter().map(|change| TrieEntry {
@@ -299,7 +302,15 @@ impl<K: Key> GamtTable<K> {
         let merged = merge::changes(&before, wanted, |code| self.hops.next_hop(code));
         self.hops.room_for(merged.set)?;
         let (routes, made) = (merged.entries.len() as u64, merged.made);
-        let (shape, mut entries) = self.plan_all(merged.entries)?;
+        // The shape needs room for the nodes above longer routes, or those would overflow it and cause another build.
+        let mut paths: Vec<_> = deep
+            .iter()
+            .filter(|change| !change.new.is_none())
+            .map(|change| split(change.prefix.address().to_high_bits()).0)
+            .map(|key| TrieEntry { key, len: Self::BITS, code: 0 })
+            .collect();
+        paths.dedup();
+        let (shape, mut entries) = self.plan_all(merge::entries(merged.entries, paths))?;
         // Only memory can run out from here on. A merge may take keys from any route.
         self.hops.lose_all(self.update);
         for entry in &merged.gone {
