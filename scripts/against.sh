@@ -3,6 +3,7 @@
 #
 #   scripts/against.sh PEER.. [options]     PEER: l3fwd, l3fwd-256 (bursts of 256), testpmd, grout, vpp
 #   scripts/against.sh --table [--check]    writes the tables of docs/peers.md and the line of README.md from lpm-bench/results; --check: compares
+#   scripts/against.sh --driver [--source dpdk=..]    builds only the driver net_capture; the last line is its path
 #
 #   --source NAME=FOLDER[@REVISION]  a folder or git repository to build from: grout needs dpdk, grout and libecoli, vpp needs dpdk and vpp.
 #                    l3fwd takes dpdk if it is given and is of the installed version, else the distribution's source package
@@ -32,12 +33,13 @@ set -euo pipefail
 
 HERE=$TOP/scripts/against
 declare -A SOURCES=()
-PEERS=() ENGINES=host,bloom CPU=1 HOPS=0 PORTS=4 FORM=best JSON='' MACHINE='' LATENCY='' UPDATES='' FIB=() PASSED=()
+PEERS=() DRIVER='' ENGINES=host,bloom CPU=1 HOPS=0 PORTS=4 FORM=best JSON='' MACHINE='' LATENCY='' UPDATES='' FIB=() PASSED=()
 while [ $# -gt 0 ]; do
   case $1 in
     --help | -h) usage && exit 0 ;;
     --table) cd "$TOP" && PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=scripts exec python3 -m against.table "${@:2}" ;;
     --latency) LATENCY=1 && PASSED+=("$1") && shift && continue ;;
+    --driver) DRIVER=1 && shift && continue ;;
     --*) [ $# -ge 2 ] || die "$1 needs a value; see --help" ;;&
     --source)
       [[ $2 == *=* && " dpdk grout libecoli vpp " == *" ${2%%=*} "* ]] || die "--source: wanted NAME=FOLDER with the name dpdk, grout, libecoli or vpp"
@@ -58,7 +60,7 @@ while [ $# -gt 0 ]; do
   esac
   shift 2
 done
-[ ${#PEERS[@]} != 0 ] || die "no peer is given: wanted l3fwd, l3fwd-256, testpmd, grout or vpp; see --help"
+[ ${#PEERS[@]} != 0 ] || [ -n "$DRIVER" ] || die "no peer is given: wanted l3fwd, l3fwd-256, testpmd, grout or vpp; see --help"
 [[ $FORM =~ ^(best|stock|both)$ ]] || die "--form: wanted best, stock or both, not $FORM"
 is_peer() { [[ " ${PEERS[*]} " == *" $1 "* ]]; }
 [ -z "$LATENCY" ] || [ "${PEERS[*]}" = l3fwd ] || die "--latency is only for l3fwd"
@@ -66,7 +68,7 @@ if [ -n "$UPDATES" ]; then
   [ -n "$LATENCY" ] || die "--updates needs --latency"
   PASSED+=(--updates "$UPDATES")
 fi
-[ "$(id -u)" = 0 ] || die "needs root: DPDK's hugepages are root's"
+[ -n "$DRIVER" ] || [ "$(id -u)" = 0 ] || die "needs root: DPDK's hugepages are root's"
 packages=(dpkg-dev make)
 if is_peer grout || is_peer vpp; then packages+=(meson ninja-build libnuma-dev python3-pyelftools); fi
 if is_peer grout; then packages+=(libevent-dev libedit-dev libmnl-dev); fi
@@ -79,7 +81,9 @@ mkdir -p "$FOLDER"
 . "$HERE/build.sh"
 
 DPDK=$(pkg-config --modversion libdpdk)
-if [ ! -x "$FOLDER/l3fwd-256" ] || [ ! "$FOLDER/librte_net_capture.so" -nt "$HERE/net_capture.c" ]; then
+driver=$FOLDER/librte_net_capture.so
+wants_l3fwd() { [ -z "$DRIVER" ] && [ ! -x "$FOLDER/l3fwd-256" ]; }
+if wants_l3fwd || [ ! "$driver" -nt "$HERE/net_capture.c" ]; then
   if [ -n "${SOURCES[dpdk]:-}" ] && [[ $(version_of dpdk) =~ ^v?$DPDK$ ]]; then
     copy_source dpdk
     source=$(copy_of dpdk)
@@ -87,10 +91,11 @@ if [ ! -x "$FOLDER/l3fwd-256" ] || [ ! "$FOLDER/librte_net_capture.so" -nt "$HER
     compgen -G "$FOLDER/package/dpdk-*/lib" >/dev/null || fetch_dpdk_source
     source=$(echo "$FOLDER"/package/dpdk-*/)
   fi
-  say "the driver, and l3fwd, for DPDK $DPDK"
+  say "the driver for DPDK $DPDK"
   build_driver "$source"
-  [ -x "$FOLDER/l3fwd-256" ] || build_l3fwd "$source"
+  ! wants_l3fwd || { say l3fwd && build_l3fwd "$source"; }
 fi
+[ -z "$DRIVER" ] || { echo "$driver" && exit; }
 BUILT="\"dpdk\": \"$DPDK\""
 if is_peer grout || is_peer vpp; then
   need_c23
