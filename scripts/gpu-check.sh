@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
-# Every check that needs a real GPU, on a host with nothing but the NVIDIA driver: no network, no Rust, no DPDK. In three parts, of calls of
+# Every check that needs a real GPU, on a host with nothing but the NVIDIA driver: no network, no Rust, no DPDK. In four parts, of calls of
 # less than 6 minutes, for hosts that are available for minutes.
 #
-#   scripts/gpu-check.sh --pack DIR             here: build, strip and gather binaries, tests and tables in DIR (60 MB at most)
+#   scripts/gpu-check.sh --pack DIR             here: build, strip and gather binaries, tests, libraries and tables in DIR (60 MB at most)
 #   scripts/gpu-check.sh --run PART DIR OUT     there: run a part, results into the folder OUT
-#   scripts/gpu-check.sh --list                 the steps of every part
+#   scripts/gpu-check.sh --list                 the steps of every part, on a host of 16 CPUs
 #
 #   tests       every GPU test on the real driver; readers during updates and rebuilds in every mode, persistent kernels too;
 #               some tests under compute-sanitizer, where that works
 #   rates       the limits of the GPU; lookups and updates of all engines
+#   forward     the forwarder: every packet of every engine verified; rates of `host` and `gamt` by lcores, topology and family, and during
+#               updates; latencies by load. Root gets pages of 2 MB; figures without them are marked
 #   figures     figures of the papers that need the GPU, in full, the most important first
 #
 #   --mock         with --run: a small run over the mock driver, to test this script; needs no GPU
@@ -27,6 +29,7 @@
 #   ceilings.json    the limits of the GPU               paper/         the figures: SERIES/NAME.json and NAME.svg
 #   concurrent.json  1, 4, 8 and more readers during updates and rebuilds, in every mode: every answer checked, time of submit
 #   direct.json      the same for gale and sail-gpu      log.txt        the output of the measurements
+#   forward.json     rates and latencies of the forwarder; forward/ has the report of each step
 #
 # lpm-gpu/HARDWARE.md lists the assumptions about GPUs beyond their documentation, and the step that checks each.
 #
@@ -34,17 +37,20 @@
 
 set -uo pipefail
 
+# shellcheck source=scripts/gpu-forward.sh
+. "$(dirname "${BASH_SOURCE[0]}")/gpu-forward.sh"
+
 SECONDS_MAX=340
 PACK_BYTES_MAX=$((60 * 1024 * 1024))
 
-PARTS=(tests rates figures)
+PARTS=(tests rates forward figures)
 ENGINES=gamt,gale,sail-gpu,mamt,bloom
 # Test binaries of lpm-gpu, the most important first, each with its minimum and maximum seconds.
 TESTS=(cu:10:60 kernels:20:120 conformance:60:300 pipeline:30:180 residents:10:60 stream:20:120 memory:10:60 stall:10:60 probe:10:60 lpm_gpu:10:120
   gamt_table:30:200 faults:10:60 mamt:10:60)
 # With the mock driver, parts of test names: one test of each kind, since all take minutes.
 FILTERS_MOCK=(gamt::boundaries an_engine_error figures_say a_wrong_answer words_are_filled details_name driver_lacks)
-FILTERS_SANITIZER=(gamt::batches gale::batches gale_one_stage::batches sail_gpu_paper::batches)
+FILTERS_SANITIZER=(gamt::batches gale::batches gale_one_stage sail_gpu_paper::batches)
 # SERIES/FIGURE
 FIGURES=(gamt/fig16 gamt/fig10 gamt/fig18 gamt/fig09 poster/table1 sail/rates gamt/fig11 gamt/fig12 gamt/fig15 gamt/kernels gamt/blocks
   gamt/fig17 gamt/fig08)
@@ -100,6 +106,28 @@ for line in sys.stdin:
 '
 }
 
+# pack_libraries DIR: the libraries of fwd-app without the C library's, the one driver that it is not linked to, and net_capture.
+pack_libraries() {
+  local dir=$1 eal folder library
+  eal=$(ldd "$dir/bin/fwd-app" | sed -n 's/.*librte_eal[^ ]* => \([^ ]*\) .*/\1/p')
+  [ -f "$eal" ] || die "$dir/bin/fwd-app needs DPDK's shared libraries: $(ldd "$dir/bin/fwd-app" 2>&1)"
+  # EAL loads all drivers of this folder, where it exists.
+  folder=$(readlink -f "$eal")
+  folder=$(dirname "$eal")/dpdk/pmds-${folder##*.so.}
+  rm -rf "${dir:?}/lib"
+  mkdir -p "$dir/lib"
+  printf '%s\n' "$folder" >"$dir/lib/drivers"
+  cp -L "$folder/librte_mempool_ring.so" "$dir/lib/" || die "no librte_mempool_ring.so in $folder"
+  if library=$(scripts/against.sh --driver) && library=${library##*$'\n'}; then
+    cp "$library" "$dir/lib/"
+  else
+    note "without latencies: net_capture cannot be built here"
+  fi
+  while read -r library; do
+    [[ $(basename "$library") =~ ^(lib(c|m|dl|rt|pthread|resolv|cuda)|ld-linux.*)\.so ]] || cp -L "$library" "$dir/lib/"
+  done < <(ldd "$dir/bin/fwd-app" "$dir"/lib/*.so | sed -n 's/.* => \(\/[^ ]*\) .*/\1/p' | sort -u)
+}
+
 pack() {
   local dir=$1 kind name path bytes table list
   cd "$(dirname "${BASH_SOURCE[0]}")/.." || die "no such folder"
@@ -109,7 +137,7 @@ pack() {
   list=$(mktemp)
   # shellcheck disable=SC2064 # the name is expanded now: the variable is not set where the trap runs
   trap "rm -f '$list'" EXIT
-  { built build -p lpm-bench --bins && built test -p lpm-gpu --no-run && built build -p mockcuda; } >"$list" ||
+  { built build -p lpm-bench -p fwd-app --bins && built test -p lpm-gpu --no-run && built build -p mockcuda; } >"$list" ||
     die "the build failed"
   while read -r kind name path; do
     case "$kind" in
@@ -121,12 +149,15 @@ pack() {
   for table in v4-202401.txt.xz v6-202401.txt.xz v4-201405.txt.xz updates-ris-20190101.txt.xz; do
     [ -n "${FWD_DATA:-}" ] && [ -f "$FWD_DATA/$table" ] && cp "$FWD_DATA/$table" "$dir/data/"
   done
-  cp scripts/gpu-check.sh "$dir/gpu-check.sh"
+  cp pcap/mix.pcap "$dir/data/"
+  pack_libraries "$dir"
+  cp scripts/gpu-check.sh scripts/gpu-forward.sh "$dir/"
   git describe --always --dirty >"$dir/commit" 2>/dev/null || echo unknown >"$dir/commit"
   check_names "$dir"
+  "$dir/bin/fwd-app" --version >/dev/null || die "$dir/bin/fwd-app does not start"
   bytes=$(du -sb "$dir" | cut -f1)
-  note "$dir: $((bytes / 1024)) KB: $(cd "$dir" && printf '%s ' bin/* tests/* data/*)"
-  [ "$bytes" -le "$PACK_BYTES_MAX" ] || die "$bytes bytes are more than $PACK_BYTES_MAX"
+  note "$dir: $((bytes / 1024)) KB: $(cd "$dir" && printf '%s ' bin/* lib/* tests/* data/*)"
+  [ "$bytes" -le "$PACK_BYTES_MAX" ] || [ "$profile" != release ] || die "$bytes bytes are more than $PACK_BYTES_MAX"
 }
 
 
@@ -166,11 +197,19 @@ record() {
   summarise
 }
 
+# Members of a JSON object: the pack and the host.
+facts() {
+  printf '  "commit": %s,\n  "driver": "%s",\n  "gpu": %s,\n' "$(quoted "$commit")" "$driver" "$(quoted "$gpu")"
+  printf '  "cpu": %s,\n  "cpus": %d,\n' "$(quoted "$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -n 1)")" "$(nproc)"
+  printf '  "kernel": %s,\n' "$(quoted "$(uname -r)")"
+}
+
 summarise() {
   local name separator=
   {
-    printf '{\n  "commit": %s,\n  "driver": "%s",\n' "$(quoted "$commit")" "$driver"
-    printf '  "gpu": %s,\n  "cpus": %d,\n  "kernel": %s,\n  "steps": [' "$(quoted "$gpu")" "$(nproc)" "$(quoted "$(uname -r)")"
+    printf '{\n'
+    facts
+    printf '  "steps": ['
     for name in "${order[@]}"; do
       printf '%s\n    %s' "$separator" "${results[$name]}"
       separator=,
@@ -262,7 +301,9 @@ part_figures() {
 prepare() {
   local real=(LPM_GPU=real FWD_REQUIRE=gpu CUDA_DEVICE_MAX_CONNECTIONS=32) threads
   filters=() families=(4 6)
-  threads=$(nproc)
+  threads=$(nproc) cpus=$(nproc) few=4
+  [ -z "$listing" ] || cpus=16
+  [ "$few" -lt "$cpus" ] || few=1
   # Engines of concurrent tests share the connections to a real device.
   test_threads=$((threads > 4 ? 4 : threads))
   if [ -n "$mock" ]; then
@@ -275,6 +316,9 @@ prepare() {
     beside=(--seconds 0.1 --rates 1k)
     paper=(--quick --keys 16K --point-seconds 0.01 --generate "v4=2000,v6=1000")
     crowd=(--seconds 0 --routes 200 --batch 64 --slots 2) many=1,4
+    RATED=(host gamt-copy) OTHER_MODES=() FAMILIES=() LCORES=() LOADS=50 LOAD_SECONDS=0.5
+    loops=20 packets=4096 times=(--warmup 0.1 --duration 0.3)
+    with_forwarder "$dir/tests/libmockcuda.so"
     return
   fi
   with_driver=(env "${real[@]}")
@@ -291,12 +335,16 @@ prepare() {
   beside=(--seconds 1 --rates "1k,100k" --delta 64)
   paper=(--keys 16M)
   crowd=(--seconds 1.5) many=1,4,8,14
+  OTHER_MODES=(gamt-auto gamt-copy gamt-mapped) FAMILIES=(v4 v6)
+  loops=1000 packets=$((1 << 16)) times=(--warmup 0.5 --duration 2)
+  with_forwarder
 }
 
 steps() {
   case "$part" in
     tests) part_tests ;;
     rates) part_rates ;;
+    forward) part_forward ;;
     figures) part_figures ;;
   esac
 }
@@ -308,12 +356,12 @@ run() {
   dir=$(cd "$2" && pwd) || die "no folder $2"
   mkdir -p "$3" || die "cannot make $3"
   out=$(cd "$3" && pwd)
-  [ -x "$dir/bin/lpm-bench" ] || die "$dir is no pack: make one with --pack"
+  [ -x "$dir/bin/fwd-app" ] || die "$dir is no pack: make one with --pack"
   [ -n "$mock" ] && driver=mock
   [ -z "$mock" ] && has nvidia-smi &&
     gpu=$(nvidia-smi --query-gpu=name,driver_version,pcie.link.gen.max,pcie.link.width.max --format=csv,noheader 2>&1 | head -n 1)
   commit=$(cat "$dir/commit" 2>/dev/null || echo unknown)
-  check_names "$dir"
+  [ "$part" = forward ] || check_names "$dir"
   recall
   prepare
   steps
