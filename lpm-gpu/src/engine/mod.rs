@@ -148,7 +148,7 @@ impl GpuEngine {
         let persistent = persistent_kernels(&gpu, &plan, &names_v4, &names_v6)?;
         let limits = |others_bytes| Limits { table_bytes_max: params.gamt.table_bytes_max, others_bytes };
         let v4 = Side::new(&gpu, &mut bubbles, host.v4, params.frozen, limits(0))?;
-        let v6 = Side::new(&gpu, &mut bubbles, host.v6, params.frozen, limits(v4.current.bytes()))?;
+        let v6 = Side::new(&gpu, &mut bubbles, host.v6, params.frozen, limits(v4.current.allocated_bytes()))?;
         let update_rooms = match plan.mode {
             Mode::Persistent => bubbles.rooms(&[v4.ops.as_ref(), v6.ops.as_ref()]),
             Mode::Copy | Mode::Mapped => Ok(Vec::new()),
@@ -197,9 +197,9 @@ impl GpuEngine {
     /// One attempt of [`Self::update`]. Sets `showing` when the update becomes visible.
     fn try_update(&mut self, delta: &FibDelta, rib: &Rib, showing: &mut bool) -> Result<(), EngineError> {
         let gpu = &self.shared.gpu;
-        let limits = self.limits(self.v6.current.bytes());
+        let limits = self.limits(self.v6.current.allocated_bytes());
         let mut new_v4 = self.v4.prepare(gpu, &delta.v4, &rib.v4, limits)?;
-        let limits = self.limits(new_v4.as_ref().unwrap_or(&self.v4.current).bytes());
+        let limits = self.limits(new_v4.as_ref().unwrap_or(&self.v4.current).allocated_bytes());
         let mut new_v6 = match self.v6.prepare(gpu, &delta.v6, &rib.v6, limits) {
             Ok(new_v6) => new_v6,
             Err(error) => {

@@ -15,6 +15,7 @@ use std::time::Instant;
 pub(super) struct Limits {
     /// Limit of both families' current tables together, bytes.
     pub(super) table_bytes_max: u64,
+    /// Allocated bytes of the other family's table: so there is always room for a second table of each, unless lookups hold more.
     pub(super) others_bytes: u64,
 }
 
@@ -77,7 +78,7 @@ impl<K: Key> Side<K> {
         let image = host.image(K::part(&empty));
         limits.check(image.words)?;
         let kernel = lookup_kernel(gpu, &names, frozen)?;
-        let mut current = spares.reserve(gpu, image.words, kernel, u64::MAX)?;
+        let mut current = spares.reserve(gpu, image.words, kernel, (u64::MAX, u64::MAX))?;
         bubbles.write_table(&mut current, &image).map_err(|error| gpu.fault(error))?;
         drop(image);
         Ok(Self {
@@ -123,7 +124,8 @@ impl<K: Key> Side<K> {
         let allowance_bytes = limits.table_bytes_max.saturating_mul(2).saturating_sub(in_service);
         let kernel = lookup_kernel(gpu, &self.host.kernels(), self.frozen)?;
         let Self { spares, times, .. } = self;
-        times.allocate.time(|| spares.reserve(gpu, words, kernel, allowance_bytes)).map(Some)
+        let limits = (limits.bytes(), allowance_bytes);
+        times.allocate.time(|| spares.reserve(gpu, words, kernel, limits)).map(Some)
     }
 
     /// Reverts `changes` on the host, made or not; `routes` are the routes before them.

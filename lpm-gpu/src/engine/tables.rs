@@ -53,14 +53,17 @@ impl Spares {
         self.retired.iter().map(|table| table.allocated_bytes()).sum()
     }
 
-    /// Takes a table that no lookup holds and that fits `words` without wasting three quarters; frees the others not held.
-    fn reuse_retired(&mut self, words: usize) -> Option<DeviceTable> {
+    /// Takes a table of at most `bytes_max` that no lookup holds and that fits `words` without wasting three quarters; frees the
+    /// others not held.
+    fn reuse_retired(&mut self, words: usize, bytes_max: u64) -> Option<DeviceTable> {
         let mut found = None;
         let mut held = Vec::with_capacity(self.retired.len());
         for table in self.retired.drain(..) {
             match Arc::try_unwrap(table) {
                 Ok(table)
-                    if found.is_none() && table.words.len() >= words && table.words.len() / 4 <= words =>
+                    if found.is_none()
+                        && (words..=words.saturating_mul(4)).contains(&table.words.len())
+                        && table.allocated_bytes() <= bytes_max =>
                 {
                     found = Some(table);
                 }
@@ -72,15 +75,15 @@ impl Spares {
         found
     }
 
-    /// A table of `words` with undefined contents, spare or new. `allowance_bytes` limits all spare tables.
+    /// A table of `words` with undefined contents, spare or new, of at most `bytes_max`. `allowance_bytes` limits all spare tables.
     pub(super) fn reserve(
         &mut self,
         gpu: &Gpu,
         words: usize,
         kernel: Kernel,
-        allowance_bytes: u64,
+        (bytes_max, allowance_bytes): (u64, u64),
     ) -> Result<DeviceTable, EngineError> {
-        if let Some(table) = self.reuse_retired(words) {
+        if let Some(table) = self.reuse_retired(words, bytes_max) {
             return Ok(DeviceTable { words: table.words, header: table.header, kernel, used: words });
         }
         let bytes = table_bytes(words);
