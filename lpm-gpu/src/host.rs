@@ -112,6 +112,9 @@ pub trait HostTable<K: Key>: Send {
     /// Limits images to `words_max` words from now on: a rebuild takes less head room to stay below. A new table has its options' limit.
     fn limit(&mut self, words_max: usize);
 
+    /// Whether to put off rebuilds that are not due yet, because lookups hold replaced tables and memory may be short.
+    fn put_off_rebuilds(&mut self, _is_put_off: bool) {}
+
     /// Off-line update: makes `changes`, which lead to `routes`. Rebuilds the table if steps cannot keep up the image, or cost
     /// more than a new one.
     ///

@@ -61,6 +61,10 @@ impl<K: Key> HostTable<K> for WatchedTable<K> {
         self.table.limit(words_max);
     }
 
+    fn put_off_rebuilds(&mut self, is_put_off: bool) {
+        self.table.put_off_rebuilds(is_put_off);
+    }
+
     fn apply(&mut self, changes: &[Change<K>], routes: &RibTable<K>) -> Result<Due, EngineError> {
         self.table.apply(changes, routes)
     }

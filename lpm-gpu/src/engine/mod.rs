@@ -8,7 +8,8 @@
 //! `apply` first updates both host tables and reserves memory for rebuilt ones: a delta without room is refused before
 //! anything is visible. Then it runs the steps on the update stream to their end, or uploads rebuilt tables and swaps them
 //! in. So every batch submitted after `apply` belongs to the new generation. If a driver call fails after that point, whole
-//! tables are uploaded instead. `gale` and `sail-gpu` use a GAMT trie for IPv6: their papers treat IPv4 only.
+//! tables are uploaded instead. `gale` and `sail-gpu` use a GAMT trie for IPv6: their papers treat IPv4 only. GAMT builds the
+//! next trie on a thread while the current one has room ([`GamtOptions::builds_early`]), so that few deltas wait for a build.
 
 mod bubbles;
 mod calibrate;
@@ -83,9 +84,9 @@ impl HostTables {
                 let layout = params.gamt.layout;
                 Box::new(SailTable::new(SailOptions { table_bytes_max, headroom_percent, layout })?)
             }
-            _ => Box::new(GamtTable::<u32>::new(params.gamt.clone())?),
+            _ => Box::new(GamtTable::<u32>::new(GamtOptions { builds_early: true, ..params.gamt.clone() })?),
         };
-        let options = GamtOptions { levels: params.levels6, ..params.gamt.clone() };
+        let options = GamtOptions { levels: params.levels6, builds_early: true, ..params.gamt.clone() };
         Ok(Self { v4, v6: Box::new(GamtTable::<u128>::new(options)?) })
     }
 }

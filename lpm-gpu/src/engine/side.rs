@@ -105,6 +105,7 @@ impl<K: Key> Side<K> {
     ) -> Result<Option<DeviceTable>, EngineError> {
         let start = Instant::now();
         self.host.limit(limits.words());
+        self.host.put_off_rebuilds(self.spares.are_held());
         let due = self.host.apply(changes, routes)?;
         self.note(due);
         let renewing = self.stale || (self.frozen && !changes.is_empty());

@@ -53,6 +53,11 @@ impl Spares {
         self.retired.iter().map(|table| table.allocated_bytes()).sum()
     }
 
+    /// Whether lookups in flight read a table of these.
+    pub(super) fn are_held(&self) -> bool {
+        self.retired.iter().any(|table| Arc::strong_count(table) > 1)
+    }
+
     /// Takes a table of at most `bytes_max` that no lookup holds and that fits `words` without wasting three quarters; frees the
     /// others not held.
     fn reuse_retired(&mut self, words: usize, bytes_max: u64) -> Option<DeviceTable> {

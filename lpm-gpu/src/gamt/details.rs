@@ -18,6 +18,10 @@ pub struct GamtWork {
     pub rebuilds: u64,
     /// Tries built after the first: usually one for each image.
     pub builds: u64,
+    /// Tries built in the background, which `builds` includes.
+    pub early_builds: u64,
+    /// Deltas without room that waited for such a trie.
+    pub early_waits: u64,
     /// Empty nodes unlinked because their level ran short.
     pub collapsed_nodes: u64,
 }
@@ -29,6 +33,8 @@ pub(super) struct GamtFigures {
     pub(super) array_width: u32,
     pub(super) units: u64,
     pub(super) units_used: u64,
+    /// 1 while a thread builds the next trie, and until it is adopted.
+    pub(super) building: u8,
     pub(super) bytes_per_prefix_paper: f64,
     pub(super) bytes_per_prefix_flat: f64,
     #[serde(flatten)]
@@ -47,12 +53,14 @@ pub(super) struct GamtTimes {
     pub(super) plan: PhaseTime,
     /// Builds the trie, and frees the previous one.
     pub(super) build: PhaseTime,
+    /// Replaces the trie by one that was built in the background, and frees it.
+    pub(super) adopt: PhaseTime,
 }
 
 impl GamtTimes {
     pub(super) fn details(&self) -> Details {
-        let Self { collect, plan, build } = self;
-        let phases = [("collect", collect), ("plan", plan), ("build", build)];
+        let Self { collect, plan, build, adopt } = self;
+        let phases = [("collect", collect), ("plan", plan), ("build", build), ("adopt", adopt)];
         phases.map(|(name, time)| time.details(name)).into_iter().fold(Details::default(), Details::and)
     }
 }

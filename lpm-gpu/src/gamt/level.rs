@@ -8,6 +8,9 @@ use super::bubbles::BubbleRow;
 use super::code::{DEEP, LEVEL_UNITS_MAX, child, inf, is_leaf, jump, leaf};
 use std::collections::VecDeque;
 
+/// A build in the background needs a level with at least `1 / HEADROOM_MIN_SHARE` of its room as head room.
+const HEADROOM_MIN_SHARE: u32 = 32;
+
 /// Set in place 1 of a node that is in `empties`.
 const LISTED: u32 = 1 << 31;
 
@@ -62,9 +65,21 @@ impl TrieLevel {
         self.headroom = self.room.saturating_sub(self.used());
     }
 
-    pub(super) fn is_short(&self) -> bool {
-        let free = self.free.len() as u64 * u64::from(self.node_units());
-        u64::from(self.room.saturating_sub(self.used())) + free < u64::from(self.headroom / 4)
+    /// Whether less than `1 / share` of the head room is left.
+    pub(super) fn is_short(&self, share: u32) -> bool {
+        self.left(self.free.len()) < u64::from(self.headroom / share)
+    }
+
+    /// As [`Self::is_short`], also after all unlinked nodes are reclaimed. Not in a level that never had much: near the limit of memory
+    /// another build would not gain much either.
+    pub(super) fn wants_build(&self, share: u32) -> bool {
+        let left = self.left(self.free.len() + self.limbo.len());
+        left < u64::from(self.headroom / share) && self.headroom >= self.room / HEADROOM_MIN_SHARE
+    }
+
+    /// Units left, with `nodes` unlinked nodes.
+    fn left(&self, nodes: usize) -> u64 {
+        u64::from(self.room.saturating_sub(self.used())) + ((nodes as u64) << self.stride)
     }
 
     #[inline]

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! routes -> strides (Algorithm 3) -> build -> GamtTrie -> Image ------------------------> device
+//! routes -> EarlyBuild: on a thread, the next GamtTrie, before this one is full
 //! changes -> GamtTable -> GamtTrie, Deep, Hops -> bubbles (Algorithm 2) -> UpdateStep::Writes --> device
 //! raw answers -> GamtAnswers -> next hops
 //! ```
@@ -13,10 +14,12 @@ mod build;
 pub mod code;
 mod deep;
 mod details;
+mod early;
 mod hops;
 mod level;
 mod merge;
 pub mod options;
+mod planner;
 pub mod shape;
 #[cfg(test)]
 mod stores_test;

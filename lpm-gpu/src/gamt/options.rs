@@ -44,6 +44,8 @@ pub struct GamtOptions {
     pub headroom_percent: u32,
     /// Never rebuild because most units changed: for words in host memory, where a store is cheaper than a bubble.
     pub in_place: bool,
+    /// Build the next trie on a thread while this one still has room.
+    pub builds_early: bool,
     /// Limit of the device's array, bytes.
     pub table_bytes_max: u64,
 }
@@ -57,6 +59,7 @@ impl Default for GamtOptions {
             transaction_bytes: 128,
             headroom_percent: 25,
             in_place: false,
+            builds_early: false,
             table_bytes_max: fib::EngineOptions::default().table_bytes_max,
         }
     }

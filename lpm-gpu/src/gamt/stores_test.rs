@@ -13,7 +13,8 @@ const VARIANTS: [(Layout, NextHops); 4] = [
 ];
 
 fn rig<K: Key>(options: GamtOptions, wrong: Wrong) -> StoreRig<K, GamtTable<K>> {
-    let table = GamtTable::<K>::new(options).unwrap();
+    let mut table = GamtTable::<K>::new(options).unwrap();
+    table.set_early_pace(1, Some(true)); // each trie as early as can be
     let answers = table.shared_answers();
     StoreRig::new(table, wrong, move |raw, key: K, steps| {
         #[expect(clippy::cast_possible_truncation, reason = "the low half of 128 bits")]
@@ -22,13 +23,21 @@ fn rig<K: Key>(options: GamtOptions, wrong: Wrong) -> StoreRig<K, GamtTable<K>> 
     })
 }
 
-/// Runs each variant with ample head room, and with so little that levels run short and tables are rebuilt.
+/// Runs each variant with ample head room, and with so little that levels run short and tables are rebuilt, in the background or not.
 fn sequences<K: Key>(levels: [Option<u8>; 2], count: usize, lengths: &[RangeInclusive<u8>]) {
     for (layout, next_hops) in VARIANTS {
         let mut rebuilds = 0;
-        for (levels, headroom_percent) in levels.into_iter().zip([400, 0]) {
-            let options =
-                GamtOptions { layout, next_hops, levels, headroom_percent, ..GamtOptions::default() };
+        for (levels, headroom_percent, builds_early) in
+            [(levels[0], 400, false), (levels[1], 0, false), (levels[1], 0, true)]
+        {
+            let options = GamtOptions {
+                layout,
+                next_hops,
+                levels,
+                headroom_percent,
+                builds_early,
+                ..GamtOptions::default()
+            };
             let (stores, built) = rig::<K>(options, Wrong::Nothing).run(count, lengths);
             assert!(stores > 1000, "{layout:?}, {next_hops:?}: {stores} stores");
             rebuilds += built;

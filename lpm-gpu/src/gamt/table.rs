@@ -5,23 +5,27 @@ use super::bubbles::Bubble;
 use super::build::build;
 use super::deep::{Deep, Effect};
 use super::details::{GamtFigures, GamtTimes, GamtWork};
+use super::early::{self, EarlyBuild};
 use super::hops::{Changed, Hops};
 use super::merge;
 use super::options::{GamtOptions, Layout};
-use super::shape::{TrieShape, plan_bytes};
-use super::strides::{Census, StridePlan};
-use super::trie::{GamtTrie, TrieEntry};
+use super::planner::ShapePlanner;
+use super::shape::TrieShape;
+use super::trie::{GamtTrie, TrieEntry, TriePlace};
 use crate::host::{Answers, Due, HostTable, Image, KernelNames, UpdateStep, Write};
 use fib::{Change, Details, EngineError, Family, Key, NextHopId, RibTable};
 use std::marker::PhantomData;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// A delta larger than the routes divided by this rebuilds the table: updating a route costs little less than building it.
 const BULK_SHARE: u64 = 2;
 
 /// Smaller deltas are applied change by change.
 const BULK_MIN: usize = 1024;
+
+/// Empty nodes are unlinked when less than `1 / COLLAPSE_SHARE` of a level's head room is left.
+const COLLAPSE_SHARE: u32 = 4;
 
 /// A rebuild is due when more units than this, and half of the table, are pending: a bubble is two words on the wire.
 const REWRITE_UNITS_MIN: u64 = 64 << 10;
@@ -30,10 +34,11 @@ const REWRITE_UNITS_MIN: u64 = 64 << 10;
 #[derive(Debug)]
 pub struct GamtTable<K: Key> {
     options: GamtOptions,
-    levels: RangeInclusive<u8>,
-    transaction_units: u64,
-    words_max: u64,
+    planner: ShapePlanner,
     trie: GamtTrie,
+    early: EarlyBuild,
+    /// Not to adopt an early trie without need.
+    puts_off: bool,
     hops: Hops,
     deep: Deep,
     /// Routes of at most [`Self::BITS`] bits.
@@ -60,20 +65,17 @@ impl<K: Key> GamtTable<K> {
     /// [`EngineError::Parameter`] for options out of range, [`EngineError::Full`] when the empty table does not fit,
     /// [`EngineError::Memory`].
     pub fn new(options: GamtOptions) -> Result<Self, EngineError> {
-        let levels = options.levels_of(K::FAMILY)?;
-        let transaction_units = options.transaction_units()?;
-        let words_max = options.table_bytes_max / 4;
-        let shape = Self::plan(&options, &levels, transaction_units, words_max, &[], None)?;
-        let trie = build(shape, &[])?;
+        let planner = ShapePlanner::new(&options, K::FAMILY, Self::BITS)?;
+        let trie = build(planner.plan(&[], None)?, &[])?;
         let (hops, deep) = (Hops::new(options.next_hops), Deep::default());
         let entries = if let Hops::Apart(entries) = &hops { Some(entries.shared()) } else { None };
         let answers = Arc::new(GamtAnswers { entries, deep: deep.shared() });
         Ok(Self {
             options,
-            levels,
-            transaction_units,
-            words_max,
+            planner,
             trie,
+            early: EarlyBuild::new(),
+            puts_off: false,
             hops,
             deep,
             routes: 0,
@@ -101,6 +103,18 @@ impl<K: Key> GamtTable<K> {
             self.trie.count_missing(high, prefix.len().min(Self::BITS), &mut nodes);
         }
         !self.is_bulk(changes) && self.trie.has_room(&nodes) && self.deep.has_room(deep)
+    }
+
+    /// For tests: how many routes a delta collects at least, and whether a delta finds the early trie ready (`None`: if it is).
+    #[cfg(any(test, feature = "testing"))]
+    pub fn set_early_pace(&mut self, routes_min: usize, ready: Option<bool>) {
+        self.early.set_pace(routes_min, ready);
+    }
+
+    /// Whether a thread builds the next trie, or has built it.
+    #[must_use]
+    pub fn is_building_early(&self) -> bool {
+        self.early.is_following()
     }
 
     pub(crate) fn has_unlinked(&self) -> bool {
@@ -140,31 +154,6 @@ impl<K: Key> GamtTable<K> {
         4.0 * self.units_used().into_iter().map(f64::from).sum::<f64>() / float(self.routes().max(1))
     }
 
-    /// The shape for sorted `entries`. If the best plan does not fit, tries the strides of `fallback`.
-    fn plan(
-        options: &GamtOptions,
-        levels: &RangeInclusive<u8>,
-        transaction_units: u64,
-        words_max: u64,
-        entries: &[TrieEntry],
-        fallback: Option<&TrieShape>,
-    ) -> Result<TrieShape, EngineError> {
-        let census = Census::new(Self::BITS, entries.iter().map(|entry| (entry.key, entry.len)));
-        let fit = |plan: &StridePlan| {
-            TrieShape::fit(&census, plan, options.layout, options.headroom_percent, words_max)
-        };
-        let bytes =
-            |plan: &StridePlan| Some(plan_bytes(plan, options.layout)).filter(|bytes| bytes / 4 <= words_max);
-        let plan = StridePlan::choose(&census, levels.clone(), transaction_units, bytes);
-        let shape = fit(&plan);
-        match (shape, fallback) {
-            (Err(error), Some(shape)) => {
-                fit(&StridePlan::rate(&census, shape.strides.clone(), transaction_units)).map_err(|_| error)
-            }
-            (shape, _) => shape,
-        }
-    }
-
     /// All routes of at most [`Self::BITS`] bits.
     fn entries(&mut self) -> Vec<TrieEntry> {
         let count = self.route_count();
@@ -173,32 +162,52 @@ impl<K: Key> GamtTable<K> {
 
     fn plan_all(&mut self, entries: Vec<TrieEntry>) -> Result<(TrieShape, Vec<TrieEntry>), EngineError> {
         self.times.plan.time(|| {
-            let groups = self.deep.groups();
-            let groups = groups.iter().map(|(high, _)| TrieEntry { key: *high, len: Self::BITS, code: 0 });
-            let entries = merge::entries(entries, groups);
-            let (levels, units) = (&self.levels, self.transaction_units);
-            let shape =
-                Self::plan(&self.options, levels, units, self.words_max, &entries, Some(self.trie.shape()))?;
+            let entries = merge::entries(entries, paths::<K>(&self.deep));
+            let shape = self.planner.plan(&entries, Some(self.trie.shape()))?;
             Ok((shape, entries))
         })
     }
 
     fn build(&mut self, shape: TrieShape, entries: &[TrieEntry]) -> Result<(), EngineError> {
-        self.figures.collapsed_nodes += self
-            .times
-            .build
-            .time(|| build(shape, entries).map(|trie| std::mem::replace(&mut self.trie, trie).collapsed()))?;
-        self.figures.builds += 1;
+        let start = Instant::now();
+        let trie = build(shape, entries)?;
+        self.install(trie)?;
+        self.times.build.record(start.elapsed());
+        Ok(())
+    }
+
+    /// Replaces the trie by one with the same routes.
+    fn install(&mut self, mut trie: GamtTrie) -> Result<(), EngineError> {
         for (high, number) in self.deep.groups() {
-            // The path to each group is among the entries.
-            if let Some(place) = self.trie.find(high, Self::BITS) {
-                let cover = self.trie.mark_deep(high, place, number);
-                self.deep.set_cover(number, cover);
-            }
+            let place = trie.find_or_make(high, Self::BITS).ok_or_else(early::no_offset)?;
+            let cover = trie.mark_deep(high, place, number);
+            self.deep.set_cover(number, cover);
         }
-        self.trie.forget_bubbles();
+        trie.forget_bubbles();
+        self.figures.builds += 1;
+        self.figures.collapsed_nodes += self.trie.collapsed();
+        self.trie = trie;
+        self.early.restart();
         self.is_new = true;
         Ok(())
+    }
+
+    /// Installs a trie that was built in the background, unless it no longer fits.
+    fn adopt(&mut self, trie: Option<GamtTrie>) {
+        let Some(trie) = trie.filter(|trie| trie.shape().words <= self.planner.words_max) else { return };
+        let start = Instant::now();
+        self.figures.early_builds += u64::from(self.install(trie).is_ok());
+        self.times.adopt.record(start.elapsed());
+    }
+
+    /// Sets the code of a route; 0 removes it.
+    fn put(&mut self, (place, key, len): (TriePlace, u64, u8), code: u32) {
+        if code == 0 {
+            self.trie.remove(place);
+        } else {
+            self.trie.put(place, code);
+        }
+        self.early.note(TrieEntry { key, len, code });
     }
 
     fn set(&mut self, change: &Change<K>) -> Result<bool, EngineError> {
@@ -211,31 +220,31 @@ impl<K: Key> GamtTable<K> {
         let place =
             if next_hop.is_none() { self.trie.find(high, len) } else { self.find_or_make(high, len)? };
         let Some(place) = place else { return Ok(false) };
-        let code = self.trie.code(place);
+        let (code, route) = (self.trie.code(place), (place, high, len));
         if self.hops.next_hop(code) == next_hop {
             return Ok(false);
         }
         if next_hop.is_none() {
             self.hops.retire(code, self.update);
-            self.trie.remove(place);
+            self.put(route, 0);
             self.routes -= 1;
         } else if code == 0 {
             let code = self.hops.code(next_hop)?;
             let cover = self.trie.cover(place);
             self.hops.lose(cover, self.update);
-            self.trie.put(place, code);
+            self.put(route, code);
             self.routes += 1;
         } else if let Hops::Apart(entries) = &mut self.hops {
             entries.change(Changed { key: high, len, entry: super::code::inf(code) }, next_hop)?;
         } else {
-            self.trie.put(place, super::code::leaf(next_hop.get()));
+            self.put(route, super::code::leaf(next_hop.get()));
         }
         self.update_covers();
         Ok(true)
     }
 
     /// The place of a route. Rebuilds the table when a level has no offsets left.
-    fn find_or_make(&mut self, high: u64, len: u8) -> Result<Option<super::trie::TriePlace>, EngineError> {
+    fn find_or_make(&mut self, high: u64, len: u8) -> Result<Option<TriePlace>, EngineError> {
         if let Some(place) = self.trie.find_or_make(high, len) {
             return Ok(Some(place));
         }
@@ -351,7 +360,7 @@ impl<K: Key> GamtTable<K> {
         let Hops::Apart(entries) = &mut self.hops else { return };
         for (changed, code) in entries.settle(self.reclaimed, self.update) {
             if let Some(place) = self.trie.find(changed.key, changed.len) {
-                self.trie.put(place, code);
+                self.put((place, changed.key, changed.len), code);
             }
         }
         self.update_covers();
@@ -375,6 +384,12 @@ impl<K: Key> GamtTable<K> {
     }
 }
 
+/// The path to each /64 that has longer routes.
+fn paths<K: Key>(deep: &Deep) -> impl Iterator<Item = TrieEntry> + use<K> {
+    let path = |(key, _)| TrieEntry { key, len: GamtTable::<K>::BITS, code: 0 };
+    deep.groups().into_iter().map(path)
+}
+
 #[expect(clippy::cast_precision_loss, reason = "counts below 2^52")]
 fn float(count: u64) -> f64 {
     count as f64
@@ -387,18 +402,34 @@ const fn split(bits: u128) -> (u64, u64) {
 
 impl<K: Key> HostTable<K> for GamtTable<K> {
     fn limit(&mut self, words_max: usize) {
-        self.words_max = (words_max as u64).min(self.options.table_bytes_max / 4);
+        self.planner.words_max = (words_max as u64).min(self.options.table_bytes_max / 4);
+    }
+
+    fn put_off_rebuilds(&mut self, is_put_off: bool) {
+        self.puts_off = is_put_off;
     }
 
     fn apply(&mut self, changes: &[Change<K>], _: &RibTable<K>) -> Result<Due, EngineError> {
+        let is_bulk = self.is_bulk(changes);
+        if !is_bulk && !self.puts_off {
+            let ready = self.early.take_ready();
+            self.adopt(ready);
+        }
         let before = self.figures.updates;
-        let made = if self.is_bulk(changes) { self.apply_bulk(changes) } else { self.apply_each(changes) };
+        let made = if is_bulk { self.apply_bulk(changes) } else { self.apply_each(changes) };
         if self.figures.updates != before {
             self.settle();
-            self.trie.collapse(self.update);
+            // First nodes are reclaimed, then a build begins in the background.
+            let share = if self.options.builds_early { early::HEADROOM_SHARE } else { COLLAPSE_SHARE };
+            self.trie.collapse(self.update, share);
         }
+        self.early.send();
         made?;
         if !self.rebuild_due() {
+            if self.options.builds_early {
+                let trie = (&self.trie, self.route_count());
+                self.early.advance(trie, changes.len(), &self.planner, || paths::<K>(&self.deep).collect());
+            }
             return Ok(Due::Steps);
         }
         self.rebuild().map(|()| Due::Image)
@@ -416,8 +447,13 @@ impl<K: Key> HostTable<K> for GamtTable<K> {
         false
     }
 
-    /// Prepares an image, with a rebuild unless the trie is new.
+    /// Prepares an image, with a rebuild unless the trie is new. Waits for a trie that is being built in the background.
     fn rebuild(&mut self) -> Result<(), EngineError> {
+        if !self.is_new || self.trie.overflows() {
+            self.figures.early_waits += u64::from(self.early.is_following());
+            let early = self.early.finish();
+            self.adopt(early);
+        }
         if !self.is_new || self.trie.overflows() {
             let entries = self.entries();
             let (shape, entries) = self.plan_all(entries)?;
@@ -482,7 +518,7 @@ impl<K: Key> HostTable<K> for GamtTable<K> {
     }
 
     fn host_bytes(&self) -> u64 {
-        self.trie.bytes() + self.hops.bytes() + self.deep.bytes()
+        self.trie.bytes() + self.early.bytes() + self.hops.bytes() + self.deep.bytes()
     }
 
     fn details(&self) -> Details {
@@ -493,6 +529,7 @@ impl<K: Key> HostTable<K> for GamtTable<K> {
             array_width: shape.width,
             units: shape.words,
             units_used: self.units_used().into_iter().map(u64::from).sum(),
+            building: self.is_building_early().into(),
             bytes_per_prefix_paper: self.paper_bytes_per_prefix(),
             bytes_per_prefix_flat: self.flat_bytes_per_prefix(),
             work: self.figures(),

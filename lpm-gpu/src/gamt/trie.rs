@@ -14,6 +14,9 @@ use super::code::{DEEP, inf, is_leaf, jump};
 use super::level::{Brush, TrieLevel, mark_deep};
 use super::shape::TrieShape;
 
+/// Most bits of a key that number a slice of the routes.
+const SLICE_BITS_MAX: u8 = 10;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TrieEntry {
     pub(super) key: u64,
@@ -78,6 +81,11 @@ impl GamtTrie {
 
     pub(super) fn overflows(&self) -> bool {
         self.levels.iter().any(TrieLevel::overflows)
+    }
+
+    /// Whether a level has less than `1 / share` of its head room left, and a new build would help.
+    pub(super) fn wants_build(&self, share: u32) -> bool {
+        self.levels.iter().any(|level| level.wants_build(share))
     }
 
     pub(super) fn find(&self, key: u64, len: u8) -> Option<TriePlace> {
@@ -212,10 +220,10 @@ impl GamtTrie {
         level.count_down(place.node);
     }
 
-    /// Unlinks the empty nodes of levels that run short, deepest level first.
-    pub(super) fn collapse(&mut self, update: u64) {
+    /// Unlinks the empty nodes of levels with less than `1 / share` of their head room left, deepest level first.
+    pub(super) fn collapse(&mut self, update: u64, share: u32) {
         for l in (1..self.levels.len()).rev() {
-            if !self.levels[l].is_short() {
+            if !self.levels[l].is_short(share) {
                 continue;
             }
             for node in self.levels[l].take_empties() {
@@ -267,15 +275,41 @@ impl GamtTrie {
     /// All routes, sorted by key, then length.
     pub(super) fn entries(&self, routes: usize) -> Vec<TrieEntry> {
         let mut out = Vec::with_capacity(routes);
-        let code = self.levels[0].inherited(0);
-        if code != 0 {
-            out.push(TrieEntry { key: 0, len: 0, code });
-        }
-        self.collect(0, 0, 0, &mut out);
+        (0..self.slices()).for_each(|slice| self.collect_slice(slice, &mut out));
         out
     }
 
-    fn collect(&self, l: usize, node: u32, key: u64, out: &mut Vec<TrieEntry>) {
+    fn slice_bits(&self) -> u8 {
+        self.levels[0].stride.min(SLICE_BITS_MAX)
+    }
+
+    /// The number of slices of [`Self::collect_slice`].
+    pub(super) fn slices(&self) -> u32 {
+        1 << self.slice_bits()
+    }
+
+    /// Appends the routes of a slice. The slices in order are all routes, sorted by key, then length.
+    pub(super) fn collect_slice(&self, slice: u32, out: &mut Vec<TrieEntry>) {
+        let (root, bits) = (&self.levels[0], self.slice_bits());
+        let code = root.inherited(0);
+        if slice == 0 && code != 0 {
+            out.push(TrieEntry { key: 0, len: 0, code });
+        }
+        let place = 1 << bits | slice;
+        // Shorter routes are in the first slice that they cover.
+        for len in (1..bits).filter(|len| slice.trailing_zeros() >= u32::from(bits - len)) {
+            let above = place >> (bits - len);
+            let code = root.route(0, above);
+            if code != 0 {
+                let key = u64::from(above ^ 1 << len) << (64 - len);
+                out.push(TrieEntry { key, len, code });
+            }
+        }
+        self.collect((0, 0), 0, (place as usize, bits), out);
+    }
+
+    /// Appends the routes of a node at and below the heap place `top`, of as many bits of the level.
+    fn collect(&self, (l, node): (usize, u32), key: u64, top: (usize, u8), out: &mut Vec<TrieEntry>) {
         let level = &self.levels[l];
         let (size, first) = (level.node_units() as usize, node as usize);
         let routes = &level.routes[2 * first..2 * (first + size)];
@@ -284,7 +318,7 @@ impl GamtTrie {
             return;
         }
         // In-order walk over the heap: `place` has `bits` bits of this level.
-        let (mut place, mut bits) = (1, 0);
+        let (mut place, mut bits) = top;
         loop {
             let shift = 64 - u32::from(level.start + bits);
             let key = key | ((place as u64) ^ (1 << bits)).checked_shl(shift).unwrap_or(0);
@@ -297,13 +331,13 @@ impl GamtTrie {
             }
             let code = units[place - size];
             if jump(code) != 0 {
-                self.collect(l + 1, inf(code), key, out);
+                self.collect((l + 1, inf(code)), key, (1, 0), out);
             }
             // Up while this is a right child, then to the sibling.
-            while place & 1 == 1 && bits > 0 {
+            while place & 1 == 1 && bits > top.1 {
                 (place, bits) = (place >> 1, bits - 1);
             }
-            if bits == 0 {
+            if bits == top.1 {
                 return;
             }
             place += 1;

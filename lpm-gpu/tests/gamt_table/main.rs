@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails loudly")]
 
 mod churn;
+mod early;
 mod full_tables;
 mod random;
 mod rules;

@@ -247,9 +247,10 @@ fn a_delta_with_routes_beyond_64_bits_builds_the_trie_once() {
     for next_hops in [NextHops::Together, NextHops::Apart] {
         let mut rig = rig::<u128>(GamtOptions { next_hops, ..GamtOptions::default() }, 3);
         let route = |bits: u128, len| Route { prefix: Prefix6::truncating(bits, len), next_hop: id(1) };
-        let wide = (0..4000_u128).map(|n| route(0x2a00 << 112 | n << 84, 44));
+        let at = |n: u128| (0x2a00 << 112) | (n << 84);
+        let wide = (0..4000_u128).map(|n| route(at(n), 44));
         // Two in each /64, most of which need nodes that no shorter route has.
-        let deep = (0..4000_u128).map(|n| route(0x2a00 << 112 | n / 2 << 84 | 7 << 64 | n, 128));
+        let deep = (0..4000_u128).map(|n| route(at(n / 2) | (7 << 64) | n, 128));
         let mut all: Vec<_> = wide.chain(deep).collect();
         all.sort_by_key(|route| route.prefix);
         assert_eq!(rig.apply_to_host(&all), Due::Image);
