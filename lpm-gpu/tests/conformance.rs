@@ -99,6 +99,7 @@ macro_rules! modes {
 modes! {
     mapped_memory: "mapped";
     persistent_kernels: "persistent";
+    measured: "auto";
 }
 
 #[test]

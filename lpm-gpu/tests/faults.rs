@@ -341,6 +341,8 @@ fn in_every_operation(mock: Mock, name: &'static str, parameters: &'static [(&'s
     session(name, parameters).unwrap();
 }
 
+const COPY: (&str, &str) = ("mode", "copy");
+
 macro_rules! every_fault {
     ($($test:ident: $name:literal, $parameters:expr, $codes:expr;)*) => {
         $(
@@ -355,14 +357,14 @@ macro_rules! every_fault {
 }
 
 every_fault! {
-    gamt_by_copies: "gamt", [("mode", "copy"), ("streams", "2"), ("headroom", "5")], [&[1, 700], &[2, 719]];
+    gamt_by_copies: "gamt", [COPY, ("streams", "2"), ("headroom", "5")], [&[1, 700], &[2, 719]];
     gamt_by_mapped_memory: "gamt", [("mode", "mapped"), ("streams", "2"), ("headroom", "5")], [&[719], &[1]];
     gamt_resident: "gamt", [("mode", "persistent"), ("blocks", "2"), ("threads", "32"), ("headroom", "5")], [&[1, 719]];
     // The large direct table makes a session slow: one fault a call, alternately with a usable and a lost device. One warp runs operations:
     // more would not change the calls.
-    gale: "gale", [("streams", "2"), ("headroom", "5"), ("update-threads", "32")], [&[1], &[700]];
-    sail: "sail-gpu", [("streams", "2"), ("headroom", "5")], [&[700], &[1]];
-    gamt_apart_and_frozen: "gamt", [("next-hops", "apart"), ("frozen", "1"), ("streams", "1")], [&[1], &[700]];
+    gale: "gale", [COPY, ("streams", "2"), ("headroom", "5"), ("update-threads", "32")], [&[1], &[700]];
+    sail: "sail-gpu", [COPY, ("streams", "2"), ("headroom", "5")], [&[700], &[1]];
+    gamt_apart_and_frozen: "gamt", [COPY, ("next-hops", "apart"), ("frozen", "1"), ("streams", "1")], [&[1], &[700]];
 }
 
 #[test]

@@ -192,7 +192,7 @@ fn tables_built_anew_for_ever_take_no_more_memory_than_a_few() {
 fn a_device_without_memory_pools_serves_every_mode_but_persistent() {
     let Some((_one, mock)) = testing::exclusive_mock() else { return };
     mock.set_no_pools(1);
-    for mode in ["copy", "mapped"] {
+    for mode in ["copy", "mapped", "auto"] {
         let (first, last) = peak_of(mock, &[("mode", mode), ("frozen", "1"), ("headroom", "0")], 8);
         assert!(last < 2 * first, "mode {mode}: {first} bytes after two rounds, {last} after eight");
     }

@@ -234,19 +234,42 @@ fn figures_say_how_the_engine_runs() {
 }
 
 #[test]
-fn a_latency_is_kept_to_by_choosing_batch_and_streams() {
-    let Some(bench) = Pipeline::new("gamt", &[("latency-target-us", "3000")]) else { return };
-    let details = bench.writer.stats().details;
-    let figure = |name: &str| details.get(name).unwrap();
-    for name in ["batch", "batch_v6"] {
-        let batch = figure(name);
-        assert!(
-            (256.0..=1_048_576.0).contains(&batch) && (batch as u32).is_power_of_two(),
-            "{name} = {batch}"
-        );
+fn auto_measures_the_modes_for_each_size_of_readers_and_says_the_best() {
+    let Some(bench) = Pipeline::new("gamt", &[("mode", "auto")]) else { return };
+    let figure = |name: &str| bench.writer.stats().details.get(name);
+    assert_eq!(
+        (figure("mode"), figure("mode_3_slots_of_4096")),
+        (Some(3.0), None),
+        "nothing is measured yet"
+    );
+    bench.sizes(3, 4096, &SIZES, "auto");
+    bench.sizes(1, 100, &[100, 7], "auto");
+    for name in ["mode_3_slots_of_4096", "mode_1_slots_of_100"] {
+        assert!(figure(name).is_some_and(|mode| mode < 3.0), "{name}: {:?}", figure(name));
     }
-    assert!((1.0..=24.0).contains(&figure("streams")));
-    bench.sizes(3, 4096, &SIZES, "calibrated");
+}
+
+#[test]
+fn a_latency_is_kept_to_by_choosing_batch_and_streams() {
+    for mode in ["copy", "auto"] {
+        let parameters = [("latency-target-us", "3000"), ("mode", mode)];
+        let Some(bench) = Pipeline::new("gamt", &parameters) else { return };
+        let details = bench.writer.stats().details;
+        let figure = |name: &str| details.get(name).unwrap();
+        for name in ["batch", "batch_v6"] {
+            let batch = figure(name);
+            assert!(
+                (256.0..=1_048_576.0).contains(&batch) && (batch as u32).is_power_of_two(),
+                "{name} = {batch}"
+            );
+        }
+        assert!((1.0..=24.0).contains(&figure("streams")));
+        assert!(
+            if mode == "copy" { figure("mode") == 0.0 } else { figure("mode") < 3.0 },
+            "a mode is chosen"
+        );
+        bench.sizes(3, 4096, &SIZES, "calibrated");
+    }
     let fixed = Pipeline::new("gamt", &[("latency-target-us", "3000"), ("streams", "2")]).unwrap();
     let details = fixed.writer.stats().details;
     assert_eq!(details.get("streams"), Some(2.0), "what was given is not chosen: {details:?}");

@@ -83,6 +83,33 @@ fn readers_beyond_the_connections_to_the_device_are_refused() {
 }
 
 #[test]
+fn auto_measures_once_and_readers_without_room_for_a_persistent_kernel_have_another_mode() {
+    let Some((_one, mock)) = testing::exclusive_mock() else { return };
+    mock.set_connections(6);
+    let mut loaded = LoadedEngine::new("gamt", &[("mode", "auto")]);
+    let launches = |size: usize, readers: &mut Vec<_>| {
+        let calls = mock.calls_of(|| readers.push(loaded.writer.reader(2, size).unwrap()));
+        calls.iter().find(|(call, _)| call == "cuLaunchKernel").map_or(0, |(_, count)| *count)
+    };
+    let mut readers = Vec::new();
+    assert!(launches(64, &mut readers) > 6, "three modes and two families are measured");
+    assert_eq!(launches(64, &mut readers), 0, "known");
+    assert!(launches(200, &mut readers) > 4, "another size");
+    (0..5).for_each(|_| assert_eq!(launches(200, &mut readers), 0));
+    for reader in &mut readers {
+        loaded.check(reader.as_mut());
+    }
+    // Not even one persistent kernel has a connection.
+    drop((readers, loaded));
+    mock.set_connections(3);
+    let mut few = LoadedEngine::new("gamt", &[("mode", "auto")]);
+    let mut reader = few.reader(2).unwrap();
+    few.check(reader.as_mut());
+    let chosen = few.writer.stats().details.get("mode_2_slots_of_64").unwrap();
+    assert!(chosen < 2.0, "mode {chosen}");
+}
+
+#[test]
 fn blocks_of_all_readers_fit_the_device_at_once_or_the_reader_is_refused() {
     let Some((_one, _mock)) = testing::exclusive_mock() else { return };
     // Two blocks of 1,024 threads fit on each of the mock's 132 multiprocessors: half of that stays free, so 132 blocks may stay.

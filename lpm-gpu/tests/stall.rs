@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-fn engine(mode: &str, stall_us: u64) -> Box<dyn EngineWriter> {
+fn engine(name: &'static str, mode: &str, stall_us: u64) -> Box<dyn EngineWriter> {
     let options =
         EngineOptions { stall_us: Some(stall_us), ..EngineOptions::with_parameters(&[("mode", mode)]) };
-    Box::new(GpuEngine::new("gamt", &options).unwrap())
+    Box::new(GpuEngine::new(name, &options).unwrap())
 }
 
 /// Runs a lookup that the stalled device does not answer; returns the time until its error.
@@ -34,7 +34,7 @@ fn a_lookup_waits_as_long_as_the_user_says_and_the_next_ones_do_not_wait_again()
     for mode in ["copy", "mapped", "persistent"] {
         let mut dice = Seeded::new(0, 5);
         let mut rib = random_rib(300, &mut dice);
-        let mut writer = engine(mode, 200_000);
+        let mut writer = engine("gamt", mode, 200_000);
         rib.commit_to(writer.as_mut()).unwrap();
         let [keys, _] = draw_keys(&rib, 500, &mut dice);
         let right = right(&keys, &OraclePair::from(&rib));
@@ -86,8 +86,7 @@ fn a_lookup_waits_as_long_as_the_user_says_and_the_next_ones_do_not_wait_again()
 #[test]
 fn a_batch_that_was_given_up_holds_its_pin_until_it_is_over() {
     let Some((_one, mock)) = testing::exclusive_mock() else { return };
-    let options = EngineOptions { stall_us: Some(1000), ..EngineOptions::default() };
-    let mut writer = GpuEngine::new("sail-gpu", &options).unwrap();
+    let mut writer = engine("sail-gpu", "copy", 1000);
     let mut reader = writer.reader(1, 100).unwrap();
     // Adds and removes a route that needs two chunks; returns the number of chunks that wait for a batch.
     let mut rib = fib::Rib::new();
@@ -98,14 +97,28 @@ fn a_batch_that_was_given_up_holds_its_pin_until_it_is_over() {
         }
         writer.stats().details.get("sail_chunks_waiting").unwrap()
     };
-    assert_eq!(flicker(&mut writer), 0.0);
+    assert_eq!(flicker(writer.as_mut()), 0.0);
     mock.set_stalled(1);
     stalls(reader.as_mut(), Keys::V4(&[1, 2, 3]));
     mock.set_stalled(0);
-    assert_eq!(flicker(&mut writer), 2.0, "the batch may still be under way");
+    assert_eq!(flicker(writer.as_mut()), 2.0, "the batch may still be under way");
     let start = Instant::now();
     while reader.lookup(Keys::V4(&[1, 2, 3]), &mut [NextHopId::NONE; 3]).is_err() {
         assert!(start.elapsed() < LIMIT, "the slot never comes back");
     }
-    assert_eq!(flicker(&mut writer), 0.0, "the batch is over");
+    assert_eq!(flicker(writer.as_mut()), 0.0, "the batch is over");
+}
+
+#[test]
+fn a_device_that_hangs_while_modes_are_measured_is_given_up() {
+    let Some((_one, mock)) = testing::exclusive_mock() else { return };
+    let writer = engine("gamt", "auto", 1000);
+    mock.set_stalled(1);
+    let start = Instant::now();
+    let refused = writer.reader(2, 100).err();
+    assert!(matches!(refused, Some(EngineError::Device { lost: true, .. })), "{refused:?}");
+    assert!(start.elapsed() < LIMIT, "{:?}", start.elapsed());
+    drop(writer);
+    mock.set_stalled(0);
+    mock.reset_device(0);
 }

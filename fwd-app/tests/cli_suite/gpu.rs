@@ -206,9 +206,11 @@ fn whichever_driver_call_fails_the_answers_are_right() {
     for (i, at) in (0..40).chain((40..400).step_by(11)).chain([u32::MAX]).enumerate() {
         let fault = format!("{at}:{}", [700, 2, 1][i % 3]);
         let engine = ENGINES[i % 3];
-        let args =
-            ["lookup", "--fib", &fib, "--updates", &updates, "--engine", engine, "--fallback", "bloom"];
-        let out = mocked(&[("MOCKCUDA_FAIL_AT", &fault)], &args, &input);
+        let copy = ["--engine-arg", "mode=copy"];
+        let args = ["lookup", "--fib", &fib, "--updates", &updates, "--engine", engine];
+        let args = [&args[..], &copy].concat();
+        let with_fallback = [&args[..], &["--fallback", "bloom"]].concat();
+        let out = mocked(&[("MOCKCUDA_FAIL_AT", &fault)], &with_fallback, &input);
         if switched(&out) {
             moved += 1;
         } else {
@@ -216,7 +218,7 @@ fn whichever_driver_call_fails_the_answers_are_right() {
         }
         check_answers(&out.ok(), &probes, &model, &format!("{engine}, call {fault} fails"));
         // Without a fallback: a typed error in one line, or correct answers if the fault had no effect.
-        let out = mocked(&[("MOCKCUDA_FAIL_AT", &fault)], &args[..7], &input);
+        let out = mocked(&[("MOCKCUDA_FAIL_AT", &fault)], &args, &input);
         if out.code == 0 {
             check_answers(
                 &out.stdout,
@@ -242,6 +244,7 @@ fn a_device_that_is_too_slow_or_hangs_is_given_up() {
     let probes = random_addresses(200_000, 4);
     let input = lines(&probes);
     let args = ["lookup", "--fib", &fib, "--engine", "gamt", "--fallback", "oracle", "--stall-us", "1000"];
+    let args = [&args[..], &["--engine-arg", "mode=copy"]].concat();
     for switch in [("MOCKCUDA_DELAY_US", "300000"), ("MOCKCUDA_STALL_AT", "60")] {
         let out = mocked(&[switch], &args, &input);
         assert!(

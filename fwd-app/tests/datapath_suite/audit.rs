@@ -64,7 +64,7 @@ fn a_wrong_word_on_a_device_is_found_and_the_device_is_left() {
             let mut command = mix_command();
             command.env("LD_PRELOAD", library().unwrap()).env("MOCKCUDA_PLANT", plant);
             command.args(["--engine", "gamt", "--batch", "64", "--loops", "40", "--stall-us", "60000000"]);
-            command.args(["--audit", "4", "--topology", topology]).args(more);
+            command.args(["--audit", "4", "--topology", topology, "--engine-arg", "mode=copy"]).args(more);
             command
         };
         let Some((summary, said)) = report(command(&[]), 1) else { return };

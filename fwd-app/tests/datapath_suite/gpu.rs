@@ -11,6 +11,8 @@ use std::path::Path;
 use std::time::Duration;
 
 const ENGINES: [&str; 3] = ["gamt", "gale", "sail-gpu"];
+/// Where a fault comes at a certain call or operation of the driver, and thus may not hit the measurement of `mode=auto`.
+const COPY: [&str; 2] = ["--engine-arg", "mode=copy"];
 /// Far longer than a batch takes on a busy host.
 const PATIENT: [&str; 2] = ["--stall-us", "60000000"];
 
@@ -137,7 +139,7 @@ fn a_full_table_under_a_real_update_stream() {
 fn with_fault(switches: &[(&str, &str)], engine: &str, topology: &str) -> Option<(bool, u64)> {
     let extra =
         ["--engine", engine, "--fallback", "bloom", "--batch", "64", "--loops", "3", "--topology", topology];
-    let (summary, said) = mix(switches, &[&extra[..], &PATIENT].concat())?;
+    let (summary, said) = mix(switches, &[&extra[..], &COPY, &PATIENT].concat())?;
     let fallback = &summary["engine"]["fallback"];
     let in_service = fallback["in_service"].as_bool().unwrap();
     let times = said.matches("answers from now on").count();
@@ -186,7 +188,7 @@ fn a_device_that_stalls_costs_no_packet() {
         let extra =
             ["--engine", "gamt", "--fallback", "oracle", "--stall-us", "2000", "--topology", topology];
         let switches = [("MOCKCUDA_DELAY_US", "200000"), ("MOCKCUDA_SEED", "3")];
-        let extra = [&extra[..], &["--loops", "3", "--batch", "128"]].concat();
+        let extra = [&extra[..], &COPY, &["--loops", "3", "--batch", "128"]].concat();
         let Some((summary, said)) = mix(&switches, &extra) else { return };
         assert_eq!(summary["engine"]["name"], "oracle", "{said}");
         assert!(said.contains("took more than 2000 us"), "{said}");
@@ -219,6 +221,7 @@ fn without_a_fallback_a_lost_device_costs_packets_and_says_so() {
     let switches = [("MOCKCUDA_FAIL_CALL", "cuLaunchKernel:20:700")];
     for topology in ["pipeline", "run-to-completion"] {
         let extra = ["--loops", "20", "--batch", "32", "--engine", "gamt", "--topology", topology];
+        let extra = [&extra[..], &COPY].concat();
         // A packet dropped because of the device is no mismatch.
         let Some((summary, said)) = replay_to(1, &trace, &routes, &switches, &extra) else { return };
         assert!(number(&summary, "/packets/drops/engine_stall") > 0, "{said}");

@@ -3,7 +3,7 @@
 //! root finds the reachable words. Words reachable only in generations that are over are free.
 
 use crate::cu::testing::{self, Mock, TestDriver};
-use crate::engine::{GAMT, GpuEngine, HostTables, LaunchPlan};
+use crate::engine::{GAMT, GpuEngine, HostTables, LaunchPlan, Modes};
 use crate::host::{Answers, Due, HostTable, Image, KernelNames, UpdateStep};
 use crate::testing::LoadedTable;
 use fib::random::SplitMix64;
@@ -151,7 +151,8 @@ impl FreedRig {
         };
         let gpu = crate::engine::Gpu::open(GAMT, 0).unwrap();
         let plan = LaunchPlan::new(&params, gpu.device.facts().multiprocessors);
-        let engine = GpuEngine::assemble(GAMT, params, host, gpu, plan).unwrap();
+        let engine =
+            GpuEngine::assemble(GAMT, params, host, gpu, (plan, Modes::in_order(&[plan.mode]))).unwrap();
         Some(Self { engine, rib: Rib::new(), watches, mock })
     }
 

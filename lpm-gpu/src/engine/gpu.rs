@@ -19,7 +19,7 @@ const BLOCKS_A_MULTIPROCESSOR: u32 = 8;
 const STREAMS: u16 = 4;
 
 /// Default keys of a batch: 256 Ki, the paper's choice for controlled latency (section 5.4.4).
-const BATCH: usize = 1 << 18;
+pub(super) const BATCH: usize = 1 << 18;
 
 /// Longest wait for a batch, beyond any parameter; then the device is given up.
 pub(super) const STALL_MAX: Duration = Duration::from_secs(30);
@@ -40,6 +40,7 @@ impl DeviceKey for u64 {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LaunchPlan {
+    /// With `mode=auto` replaced for each reader.
     pub(super) mode: Mode,
     pub(super) streams: u16,
     pub(super) blocks: u32,

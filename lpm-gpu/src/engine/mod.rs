@@ -19,12 +19,14 @@ mod freed_test;
 mod gpu;
 mod grace;
 mod lane;
+mod modes;
 pub mod params;
 mod reader;
 mod residence;
 mod side;
 mod slot;
 mod tables;
+mod trial;
 
 use crate::cu::{GpuError, Kernel, ResidentRoom};
 use crate::gale::{GaleOptions, GaleTable};
@@ -39,7 +41,9 @@ use fib::{
 };
 use gpu::{Gpu, LaunchPlan, STALL_MAX, persistent_entry};
 use grace::GracePeriods;
+use modes::Modes;
 use params::{GpuParams, Mode};
+use reader::GpuReader;
 use serde::Serialize;
 use side::{Limits, Side};
 use slot::PersistentKernels;
@@ -52,7 +56,7 @@ pub use params::GALE;
 /// Name of SAIL_L on the GPU.
 pub const SAIL: &str = "sail-gpu";
 struct EngineShared {
-    /// In mode persistent: room for update kernels.
+    /// Room for update kernels, if readers may have persistent ones.
     _update_rooms: Vec<ResidentRoom>,
     gpu: Gpu,
     plan: LaunchPlan,
@@ -99,6 +103,7 @@ pub struct GpuEngine {
     v4: Side<u32>,
     v6: Side<u128>,
     bubbles: Bubbles,
+    modes: Modes,
     shared: Arc<EngineShared>,
     generation: Generation,
     /// Number of the last update on the device, failed ones included.
@@ -118,20 +123,15 @@ impl GpuEngine {
         let host = HostTables::new(name, &params)?;
         let gpu = Gpu::open(name, params.device).map_err(|error| error.into_engine(name))?;
         let mut plan = LaunchPlan::new(&params, gpu.device.facts().multiprocessors);
-        if plan.mode == Mode::Persistent && !gpu.device.facts().memory_pools {
-            return Err(EngineError::Parameter {
-                parameter: "mode",
-                value: "persistent".to_owned(),
-                wanted: "wanted copy or mapped: this device has no memory pools, so it could not free replaced tables \
-                         while a persistent kernel runs",
-            });
-        }
+        let mut modes = Modes::new(&params, gpu.device.facts().memory_pools)?;
         if let Some(target_us) = params.latency_target_us {
             // In the calibration a slow batch is a measurement, not a stall.
             let trial = LaunchPlan { stall: STALL_MAX, ..plan };
-            plan = LaunchPlan { stall: plan.stall, ..calibrate::plan(name, &params, trial, target_us)? };
+            let (chosen, best_first) = calibrate::plan(name, &params, modes.all(), trial, target_us)?;
+            plan = LaunchPlan { stall: plan.stall, ..chosen };
+            modes = Modes::in_order(&best_first);
         }
-        Self::assemble(name, params, host, gpu, plan)
+        Self::assemble(name, params, host, gpu, (plan, modes))
     }
 
     fn assemble(
@@ -139,20 +139,25 @@ impl GpuEngine {
         params: GpuParams,
         host: HostTables,
         gpu: Gpu,
-        plan: LaunchPlan,
+        (plan, modes): (LaunchPlan, Modes),
     ) -> Result<Self, EngineError> {
         let (names_v4, names_v6) = (host.v4.kernels(), host.v6.kernels());
         check_threads(&gpu, &plan, &params, &[names_v4, names_v6])?;
         let ops_threads =
             names_v4.ops.map(|_| params.update_threads.unwrap_or(GaleOptions::default().update_threads));
         let mut bubbles = Bubbles::new(&gpu, ops_threads).map_err(|error| gpu.fault(error))?;
-        let persistent = persistent_kernels(&gpu, &plan, &names_v4, &names_v6)?;
+        let persistent = if modes.have(Mode::Persistent) {
+            persistent_kernels(&gpu, &names_v4, &names_v6)?
+        } else {
+            PersistentKernels::default()
+        };
         let limits = |others_bytes| Limits { table_bytes_max: params.gamt.table_bytes_max, others_bytes };
         let v4 = Side::new(&gpu, &mut bubbles, host.v4, params.frozen, limits(0))?;
         let v6 = Side::new(&gpu, &mut bubbles, host.v6, params.frozen, limits(v4.current.allocated_bytes()))?;
-        let update_rooms = match plan.mode {
-            Mode::Persistent => bubbles.rooms(&[v4.ops.as_ref(), v6.ops.as_ref()]),
-            Mode::Copy | Mode::Mapped => Ok(Vec::new()),
+        let update_rooms = if modes.have(Mode::Persistent) {
+            bubbles.rooms(&[v4.ops.as_ref(), v6.ops.as_ref()])
+        } else {
+            Ok(Vec::new())
         };
         let shared = EngineShared {
             _update_rooms: update_rooms.map_err(|error| gpu.fault(error))?,
@@ -169,6 +174,7 @@ impl GpuEngine {
             v4,
             v6,
             bubbles,
+            modes,
             shared: Arc::new(shared),
             generation: Generation::default(),
             update: 0,
@@ -189,6 +195,12 @@ impl GpuEngine {
             self.finish();
         }
         done
+    }
+
+    fn open_reader(&self, plan: LaunchPlan, slots: u16, batch_max: usize) -> Result<GpuReader, EngineError> {
+        let answers = (self.v4.host.answers(), self.v6.host.answers());
+        let reader = GpuReader::new(&self.shared, plan, answers, slots, batch_max);
+        reader.map_err(|error| self.shared.gpu.fault(error))
     }
 
     fn limits(&self, others_bytes: u64) -> Limits {
@@ -253,7 +265,6 @@ impl GpuEngine {
     fn details(&self) -> Details {
         #[derive(Serialize)]
         struct GpuFigures {
-            mode: u8,
             streams: u16,
             blocks: u32,
             threads: u32,
@@ -271,7 +282,6 @@ impl GpuEngine {
         }
         let (plan, done) = (&self.shared.plan, self.bubbles.done);
         let figures = GpuFigures {
-            mode: plan.mode as u8,
             streams: plan.streams,
             blocks: plan.blocks,
             threads: plan.threads,
@@ -286,8 +296,13 @@ impl GpuEngine {
             v4_table_bytes: self.v4.current.bytes(),
             v6_table_bytes: self.v6.current.bytes(),
         };
-        let times = self.v4.times().and(self.v6.times());
-        Details::new(&figures).and(times).and(self.v4.host.details()).and(self.v6.host.details())
+        self.modes
+            .details()
+            .and(Details::new(&figures))
+            .and(self.v4.times())
+            .and(self.v6.times())
+            .and(self.v4.host.details())
+            .and(self.v6.host.details())
     }
 }
 
@@ -313,13 +328,9 @@ fn check_threads(
 
 fn persistent_kernels(
     gpu: &Gpu,
-    plan: &LaunchPlan,
     v4: &KernelNames,
     v6: &KernelNames,
 ) -> Result<PersistentKernels, EngineError> {
-    if plan.mode != Mode::Persistent {
-        return Ok(PersistentKernels::default());
-    }
     let kernel = |names: &KernelNames| -> Result<Option<Kernel>, EngineError> {
         let missing = || GpuError::Kernel {
             module: names.module.to_owned(),
@@ -382,11 +393,17 @@ impl EngineWriter for GpuEngine {
         }
     }
 
+    /// A reader in the best mode for it that has room on the device.
     fn reader(&self, slots: u16, batch_max: usize) -> Result<Box<dyn EngineReader>, EngineError> {
-        let answers = (self.v4.host.answers(), self.v6.host.answers());
-        let reader = reader::GpuReader::new(&self.shared, self.shared.plan, answers, slots, batch_max);
-        reader
-            .map(|reader| Box::new(reader) as Box<dyn EngineReader>)
-            .map_err(|error| self.shared.gpu.fault(error))
+        let best_first = modes::best_first(self, slots, batch_max)?;
+        let open = |mode| self.open_reader(LaunchPlan { mode, ..self.shared.plan }, slots, batch_max);
+        let mut opened = open(best_first[0]);
+        for &mode in &best_first[1..] {
+            if !matches!(opened, Err(EngineError::Reader { .. } | EngineError::Memory { .. })) {
+                break;
+            }
+            opened = open(mode);
+        }
+        opened.map(|reader| Box::new(reader) as Box<dyn EngineReader>)
     }
 }

@@ -42,7 +42,7 @@ pub struct GpuParams {
     pub levels6: Option<u8>,
     /// Streams of a reader, `1..=STREAMS_MAX`.
     pub streams: Option<u16>,
-    /// Transport of batches.
+    /// Transport of batches. `None`, `auto`: measured for each size of readers.
     pub mode: Option<Mode>,
     /// Blocks of a lookup kernel.
     pub blocks: Option<u32>,
@@ -135,8 +135,11 @@ impl GpuParams {
                     Some(parameter.within("streams", &(1..=STREAMS_MAX), "wanted 1 to 24 streams")?);
             }
             "mode" => {
-                let wanted = "wanted copy, mapped or persistent";
-                self.mode = Some(choice(parameter, "mode", wanted, &Mode::ALL)?);
+                let wanted = "wanted auto, copy, mapped or persistent";
+                self.mode = match parameter.value {
+                    "auto" => None,
+                    _ => Some(choice(parameter, "mode", wanted, &Mode::ALL)?),
+                };
             }
             "blocks" => {
                 self.blocks = Some(parameter.within("blocks", &(1..=65_535), "wanted 1 to 65535 blocks")?);
@@ -202,6 +205,7 @@ mod tests {
         assert_eq!(with("update-threads", "64").unwrap().update_threads, Some(64));
         assert_eq!(with("latency-target-us", "100").unwrap().latency_target_us, Some(100));
         assert!(with("frozen", "1").unwrap().frozen);
+        assert_eq!(with("mode", "auto").unwrap().mode, None);
         for (mode, name) in Mode::ALL {
             assert_eq!(with("mode", name).unwrap().mode, Some(mode));
             assert_eq!(Mode::ALL[mode as usize].0, mode);

@@ -2,6 +2,7 @@
 
 use super::gpu::{LaunchPlan, STALL_MAX};
 use super::lane::BatchLane;
+use super::params::Mode;
 use super::residence::{Residence, Row};
 use super::tables::DeviceTable;
 use crate::cu::{Device, Event, GpuError, Kernel, Stream, as_next_hops};
@@ -41,6 +42,9 @@ impl Residences {
         slots: u16,
         batch_max: usize,
     ) -> Result<Self, GpuError> {
+        if plan.mode != Mode::Persistent {
+            return Ok(Self::default());
+        }
         let (v4, v6) = (kernels.v4.as_ref(), kernels.v6.as_ref());
         let families = u32::from(v6.is_some());
         Ok(Self {

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) type Parameters<'a> = &'a [(&'a str, &'a str)];
 
+/// Engine `name`, with `mode=copy` if `parameters` name none: the choice of `auto` depends on time.
 pub(crate) fn engine(name: &str, parameters: Parameters<'_>) -> Result<Box<dyn EngineWriter>, EngineError> {
     engine_within(name, parameters, EngineOptions::default().table_bytes_max)
 }
@@ -26,7 +27,10 @@ pub(crate) fn engine_within(
     table_bytes_max: u64,
 ) -> Result<Box<dyn EngineWriter>, EngineError> {
     let _mock = lpm_gpu::cu::testing::driver(); // without one, making the engine tells why
-    let options = EngineOptions { table_bytes_max, ..EngineOptions::with_parameters(parameters) };
+    let default =
+        [("mode", "copy")].into_iter().filter(|_| parameters.iter().all(|(name, _)| *name != "mode"));
+    let parameters: Vec<_> = default.chain(parameters.iter().copied()).collect();
+    let options = EngineOptions { table_bytes_max, ..EngineOptions::with_parameters(&parameters) };
     Registry::new(&[lpm_gpu::ENGINES]).make(name, &options)
 }
 

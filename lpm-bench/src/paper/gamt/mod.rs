@@ -73,7 +73,9 @@ impl Bench {
             ENGINES.is_device(name) && parameters.iter().all(|(own, _)| *own != name_given)
         };
         let inherited = self.args.parameters.iter().filter(|(name, _)| is_inherited(name));
-        let parameters = inherited.cloned().chain(own).collect();
+        // Batches are copied, as in the papers, unless another mode is given.
+        let copy = is_inherited("mode").then(|| ("mode".to_owned(), "copy".to_owned()));
+        let parameters = copy.into_iter().chain(inherited.cloned()).chain(own).collect();
         let options = EngineOptions { isa, parameters, ..EngineOptions::default() };
         ENGINES.make(name, &options).map_err(Fault::refused_by(name))
     }
