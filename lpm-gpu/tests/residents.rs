@@ -140,6 +140,46 @@ fn blocks_of_all_readers_fit_the_device_at_once_or_the_reader_is_refused() {
 }
 
 #[test]
+fn kernels_that_end_find_room_beside_persistent_ones_or_are_refused() {
+    let Some((_one, mock)) = testing::exclusive_mock() else { return };
+    mock.set_connections(32);
+    // Eight blocks of 256 threads fit on each of 132 multiprocessors; 7 readers take 2 * 16 * 4 of them each, 112 multiprocessors in all.
+    let mut loaded = LoadedEngine::new("gamt", &[PERSISTENT]);
+    let mut readers: Vec<_> = (0..7).map(|_| loaded.reader(16).unwrap()).collect();
+    loaded.check(readers[0].as_mut());
+    // Blocks of 1,024 threads need half a multiprocessor, which may be left on none.
+    let mut large = LoadedEngine::new("gamt", &[("mode", "copy"), ("threads", "1024")]);
+    let refusal = large.refusal(2);
+    assert_eq!(
+        refusal,
+        "engine gamt can have no more readers: persistent kernels leave no room for a block of 1024 threads of \
+         gamt_lookup_v4_flat_live: use fewer readers with persistent kernels, or smaller blocks"
+    );
+    let updates = engine("gale", &[("update-threads", "1024")]).err();
+    assert!(matches!(updates, Some(EngineError::Reader { .. })), "{updates:?}");
+    let mut small = LoadedEngine::new("gamt", &[("mode", "mapped")]);
+    let mut beside = small.reader(2).unwrap();
+    small.check(beside.as_mut());
+    // Half of each of 132 multiprocessors is left beside 4 * 128 blocks.
+    readers.truncate(4);
+    let mut copying = large.reader(2).unwrap();
+    large.check(copying.as_mut());
+    // The room stays free as long as the engine may launch: 528 blocks may stay.
+    assert!(
+        loaded.refusal(16).contains("need 32 blocks of 256 threads at once, 16 of 924"),
+        "{}",
+        loaded.refusal(16)
+    );
+    drop(copying);
+    loaded.refusal(16);
+    drop(large);
+    readers.push(loaded.reader(16).unwrap());
+    for reader in &mut readers {
+        loaded.check(reader.as_mut());
+    }
+}
+
+#[test]
 fn blocks_have_no_more_threads_than_registers_allow() {
     let Some((_one, mock)) = testing::exclusive_mock() else { return };
     mock.set_threads_block_max(512);

@@ -127,6 +127,16 @@ pub enum GpuError {
         /// Blocks of this kernel that fit without other persistent kernels.
         limit: u64,
     },
+    /// Persistent kernels leave no room for a block of another kernel, which would wait for ever.
+    #[error(
+        "persistent kernels leave no room for a block of {threads} threads of {entry}: use fewer readers with persistent kernels, or smaller blocks"
+    )]
+    NoPlace {
+        /// Entry name of the kernel.
+        entry: String,
+        /// Threads of a block.
+        threads: u32,
+    },
     /// More streams that must not wait for each other than connections to the device.
     #[error(
         "persistent kernels need {wanted} connections to the device, {limit} are available: set CUDA_DEVICE_MAX_CONNECTIONS in the environment (8 if unset, 32 at most), or use fewer readers"
@@ -201,16 +211,17 @@ impl GpuError {
     }
 
     /// Converts to an error of `engine`: an absent GPU to [`EngineError::NoDevice`], a failed allocation to
-    /// [`EngineError::Memory`], no room for persistent kernels to [`EngineError::Reader`], others to [`EngineError::Device`].
+    /// [`EngineError::Memory`], no room for a kernel to [`EngineError::Reader`], others to [`EngineError::Device`].
     #[must_use]
     pub fn into_engine(self, engine: &'static str) -> EngineError {
         let reason = self.to_string();
         match self {
             _ if self.is_absent() => EngineError::NoDevice { engine, device: "GPU", reason },
             Self::OutOfMemory { bytes, .. } => EngineError::Memory { bytes, reason },
-            Self::NoRoom { .. } | Self::NoConnection { .. } | Self::NoStream { .. } => {
-                EngineError::Reader { engine, reason }
-            }
+            Self::NoRoom { .. }
+            | Self::NoPlace { .. }
+            | Self::NoConnection { .. }
+            | Self::NoStream { .. } => EngineError::Reader { engine, reason },
             _ => EngineError::Device { engine, reason, lost: self.is_lost() },
         }
     }

@@ -142,18 +142,18 @@ impl ResidentRoom {
         })
     }
 
-    /// Room for one block of `threads` of an update kernel at any time, among persistent kernels.
+    /// Room for one block of `threads` of an update or lookup kernel at any time, among persistent kernels: its blocks may
+    /// run one after the other, but none waits for ever.
     ///
     /// # Errors
-    /// [`GpuError::NoRoom`] if persistent kernels leave none; [`GpuError::Threads`], [`GpuError::Call`].
+    /// [`GpuError::NoPlace`] if persistent kernels leave none; [`GpuError::Threads`], [`GpuError::Call`].
     pub fn for_one_block(kernel: &Kernel, threads: u32) -> Result<Self, GpuError> {
         let device = kernel.device();
         let share = share(kernel, threads)?;
         let multiprocessors = u64::from(device.facts().multiprocessors.max(1));
         device.with_admitted(|admitted, _| {
             if !admitted.is_open_to(share, multiprocessors) {
-                let limit = Admitted::default().left(share, multiprocessors);
-                return Err(GpuError::NoRoom { wanted: 1, threads, left: 0, limit });
+                return Err(GpuError::NoPlace { entry: kernel.entry().to_owned(), threads });
             }
             Ok(Self { device: device.clone(), id: admitted.admit(share, 0), parts: 0, threads })
         })

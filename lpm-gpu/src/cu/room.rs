@@ -8,7 +8,8 @@
 //!   has `s` free, so each block finds a place in any order;
 //! - there are more multiprocessors than blocks, so one is empty.
 //!
-//! Update kernels count as one block that is not there yet ([`ResidentRoom::for_one_block`](super::ResidentRoom::for_one_block)).
+//! Kernels that end, of updates and of lookups in other modes, count as one block that is not there yet
+//! ([`ResidentRoom::for_one_block`](super::ResidentRoom::for_one_block)).
 
 /// Parts of a multiprocessor: the least common multiple of 1 to 32, the possible occupancies of any device.
 pub(super) const MULTIPROCESSOR: u64 = 144_403_552_893_600;
@@ -24,7 +25,7 @@ struct AdmittedKernel {
     id: u64,
     /// Share of a block, in [`MULTIPROCESSOR`] parts.
     share: u64,
-    /// Blocks that stay; 0 for an update kernel.
+    /// Blocks that stay; 0 for a kernel that ends.
     blocks: u64,
 }
 

@@ -47,7 +47,7 @@ use reader::GpuReader;
 use serde::Serialize;
 use side::{Limits, Side};
 use slot::PersistentKernels;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use tables::DeviceTable;
 
 /// Name of the GAMT paper's engine.
@@ -56,14 +56,29 @@ pub use params::GALE;
 /// Name of SAIL_L on the GPU.
 pub const SAIL: &str = "sail-gpu";
 struct EngineShared {
-    /// Room for update kernels, if readers may have persistent ones.
+    // Room for kernels that end, beside persistent ones of any engine of the process.
     _update_rooms: Vec<ResidentRoom>,
+    /// Reserved with the first reader that launches lookup kernels.
+    lookup_rooms: Mutex<Vec<ResidentRoom>>,
     gpu: Gpu,
     plan: LaunchPlan,
     persistent: PersistentKernels,
     grace: Arc<GracePeriods>,
     v4: ArcSwap<DeviceTable>,
     v6: ArcSwap<DeviceTable>,
+}
+
+impl EngineShared {
+    /// Reserves room for a block of `threads` of each family's lookup kernel, once.
+    fn reserve_lookup_rooms(&self, threads: u32) -> Result<(), GpuError> {
+        let mut rooms = self.lookup_rooms.lock().unwrap_or_else(PoisonError::into_inner);
+        if rooms.iter().all(|room| room.threads() < threads) {
+            let kernels = [&self.v4, &self.v6].map(|table| table.load().kernel.clone());
+            let reserved = kernels.iter().map(|kernel| ResidentRoom::for_one_block(kernel, threads));
+            *rooms = reserved.collect::<Result<_, _>>()?;
+        }
+        Ok(())
+    }
 }
 
 struct HostTables {
@@ -154,13 +169,10 @@ impl GpuEngine {
         let limits = |others_bytes| Limits { table_bytes_max: params.gamt.table_bytes_max, others_bytes };
         let v4 = Side::new(&gpu, &mut bubbles, host.v4, params.frozen, limits(0))?;
         let v6 = Side::new(&gpu, &mut bubbles, host.v6, params.frozen, limits(v4.current.allocated_bytes()))?;
-        let update_rooms = if modes.have(Mode::Persistent) {
-            bubbles.rooms(&[v4.ops.as_ref(), v6.ops.as_ref()])
-        } else {
-            Ok(Vec::new())
-        };
+        let update_rooms = bubbles.rooms(&[v4.ops.as_ref(), v6.ops.as_ref()]);
         let shared = EngineShared {
             _update_rooms: update_rooms.map_err(|error| gpu.fault(error))?,
+            lookup_rooms: Mutex::default(),
             plan,
             persistent,
             grace: Arc::default(),
@@ -198,8 +210,12 @@ impl GpuEngine {
     }
 
     fn open_reader(&self, plan: LaunchPlan, slots: u16, batch_max: usize) -> Result<GpuReader, EngineError> {
+        let room = match plan.mode {
+            Mode::Persistent => Ok(()),
+            Mode::Copy | Mode::Mapped => self.shared.reserve_lookup_rooms(plan.threads),
+        };
         let answers = (self.v4.host.answers(), self.v6.host.answers());
-        let reader = GpuReader::new(&self.shared, plan, answers, slots, batch_max);
+        let reader = room.and_then(|()| GpuReader::new(&self.shared, plan, answers, slots, batch_max));
         reader.map_err(|error| self.shared.gpu.fault(error))
     }
 
