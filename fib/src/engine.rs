@@ -71,6 +71,8 @@ pub struct EngineInfo {
     pub wants_fewer_routes: bool,
     /// Whether a call may never return because it waits for a device. Callers may run such a writer on its own thread.
     pub may_hang: bool,
+    /// The NUMA node of the device that looks up. `None` without a device, or if the kernel does not say.
+    pub numa_node: Option<u32>,
 }
 
 impl EngineInfo {
@@ -86,6 +88,7 @@ impl EngineInfo {
             families: Family::ALL.to_vec(),
             wants_fewer_routes: false,
             may_hang: false,
+            numa_node: None,
         }
     }
 

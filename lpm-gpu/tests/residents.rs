@@ -160,7 +160,7 @@ fn kernels_that_end_find_room_beside_persistent_ones_or_are_refused() {
     let mut small = LoadedEngine::new("gamt", &[("mode", "mapped")]);
     let mut beside = small.reader(2).unwrap();
     small.check(beside.as_mut());
-    // Half of each of 132 multiprocessors is left beside 4 * 128 blocks.
+    // 4 * 128 blocks leave half of each of 132 multiprocessors.
     readers.truncate(4);
     let mut copying = large.reader(2).unwrap();
     large.check(copying.as_mut());
@@ -380,6 +380,7 @@ fn a_property_that_only_informs_may_be_unknown() {
                     [facts.copy_engines, facts.clock_khz, facts.memory_clock_khz, facts.memory_bus_bits];
                 let sizes = [facts.l2_bytes, facts.l2_persisting_bytes_max];
                 let unknown = numbers.iter().filter(|number| number.is_none()).count()
+                    + usize::from(facts.pci_address.is_none())
                     + sizes.iter().filter(|size| size.is_none()).count();
                 assert_eq!(unknown, 1, "attribute {index}: {facts:?}");
             }
@@ -390,6 +391,7 @@ fn a_property_that_only_informs_may_be_unknown() {
     assert_eq!(fatal, 4, "capability, in two parts, multiprocessors and memory pools");
     mock.fail_call("cuDeviceGetName", 0, 1);
     assert_eq!(Device::open(0).unwrap().facts().name, "unnamed device 0");
+    assert_eq!(Device::open(0).unwrap().facts().pci_address.as_deref(), Some("10ff:c1:1f.0"));
     mock.fail_call("cuDeviceTotalMem_v2", 0, 1);
     assert_eq!(Device::open(0).unwrap().facts().memory_bytes, None);
 }

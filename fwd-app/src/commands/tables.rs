@@ -7,7 +7,7 @@ use crate::report::progress::Bar;
 use crate::routes::spec::{self, LoadProgress, TableSpec, VrfSpec};
 use fib::digest::{table_hash, tables_hash};
 use fib::feed::Loaded;
-use fib::{NextHopTable, Rib};
+use fib::{EngineInfo, NextHopTable, Rib};
 use lpm_core::memory::{self, Mapped};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -93,5 +93,43 @@ pub(super) fn warn_of_neighbours(forwarder: &Forwarder) {
                 gateways.len()
             ));
         }
+    }
+}
+
+/// Warnings about lcores that look up on a device of another NUMA node, one for each engine and node. `lcores`: those that look up, each
+/// with its node.
+pub(super) fn far_from_devices(
+    engines: impl Iterator<Item = EngineInfo>,
+    lcores: &[(u32, u32)],
+) -> BTreeSet<String> {
+    let of_engine = |engine: EngineInfo| {
+        let node = engine.numa_node?;
+        let far = lcores.iter().filter(|(_, of_lcore)| *of_lcore != node).map(|(lcore, _)| lcore.to_string());
+        let far = far.collect::<Vec<_>>().join(", ");
+        (!far.is_empty()).then(|| {
+            let name = engine.name;
+            format!(
+                "the device of engine {name} is on NUMA node {node}, but lcores of other nodes use it: {far}"
+            )
+        })
+    };
+    engines.filter_map(of_engine).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fib::Isa;
+
+    #[test]
+    fn lcores_of_another_node_than_the_device_are_named_once() {
+        let engine = |numa_node| EngineInfo { numa_node, ..EngineInfo::new("gamt", Isa::Scalar) };
+        let lcores = [(1, 0), (2, 1), (3, 0)];
+        let warnings =
+            |nodes: &[Option<u32>]| far_from_devices(nodes.iter().map(|node| engine(*node)), &lcores);
+        let far = "the device of engine gamt is on NUMA node 1, but lcores of other nodes use it: 1, 3";
+        assert_eq!(warnings(&[Some(1), Some(1), None]), BTreeSet::from([far.to_owned()]));
+        assert_eq!(warnings(&[None]), BTreeSet::new());
+        assert!(far_from_devices([engine(Some(0))].into_iter(), &[(1, 0)]).is_empty());
     }
 }

@@ -70,6 +70,12 @@ pub(crate) enum PlanError {
 }
 
 impl LcorePlan {
+    /// The lcores that look up.
+    pub(crate) fn lookup_lcores(&self) -> impl Iterator<Item = u32> {
+        let looks_up = |job: &Job| matches!(job, Job::Worker { .. } | Job::Engine { .. });
+        self.lcores.iter().filter(move |(_, jobs)| jobs.iter().any(looks_up)).map(|(lcore, _)| *lcore)
+    }
+
     /// Without `config`, queue 0 of every port. The main lcore gets jobs only if the config names it or it is the only one. A pipeline has
     /// at most `host.tx_queues_max` senders.
     ///
@@ -253,6 +259,7 @@ mod tests {
         assert_eq!(plan.senders, 2);
         let worker = |inputs: &[usize], tx| vec![Job::Worker { inputs: inputs.to_vec(), tx }];
         assert_eq!(plan.lcores, [(1, worker(&[0, 2], 0)), (2, worker(&[1], 1))]);
+        assert_eq!(plan.lookup_lcores().collect::<Vec<_>>(), [1, 2]);
         let plan =
             LcorePlan::new(RunToCompletion, Some(&self::config(&[(0, 0, 1)])), host(2, &[1], 1)).unwrap();
         assert_eq!(plan.lcores, [(1, worker(&[0], 0))]);
@@ -292,6 +299,7 @@ mod tests {
         let four = plan(&[0, 1, 2, 3, 4]);
         let wanted = [(1, vec![rx]), (2, vec![engine(2)]), (3, vec![tx(0)]), (4, vec![tx(1)])];
         assert_eq!((four.lcores.as_slice(), four.senders), (&wanted[..], 2));
+        assert_eq!(four.lookup_lcores().collect::<Vec<_>>(), [2]);
     }
 
     #[test]

@@ -3,11 +3,13 @@
 use super::driver::{Driver, NOT_READY, OUT_OF_MEMORY, RawHandle, SUCCESS, call};
 use super::error::GpuError;
 use super::loader::{self, LoadedModule};
+use super::node::node_of;
 use super::probe;
 use super::progress::StreamProgress;
 use super::reclaim::{Book, DriverMemory, Failed, HostMemory, OpenStream, STREAMS_MAX};
 use super::room::Admitted;
 use cudarc::driver::sys;
+use fib::host::Host;
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -46,6 +48,10 @@ pub struct Facts {
     pub l2_persisting_bytes_max: Option<u64>,
     /// Whether device memory can be allocated and freed while persistent kernels run ([`Resident`](super::Resident)).
     pub memory_pools: bool,
+    /// Address on the PCI bus, as the kernel writes it: `0000:8a:00.0`.
+    pub pci_address: Option<String>,
+    /// NUMA node of the host that the device is attached to. `None` if the kernel does not say.
+    pub numa_node: Option<u32>,
 }
 
 /// A GPU with its context. Clones share it; the last clone or object made from it releases the context.
@@ -465,6 +471,10 @@ fn facts(
         Ok(u32::try_from(value).unwrap_or(0))
     };
     let optional = |attribute| needed(attribute).ok();
+    let address = optional(A::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)
+        .zip(optional(A::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID))
+        .zip(optional(A::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID))
+        .map(|((domain, bus), device)| format!("{domain:04x}:{bus:02x}:{device:02x}.0")); // GPUs are function 0
     Ok(Facts {
         index,
         name: if named.is_ok() { name } else { format!("unnamed device {index}") },
@@ -482,5 +492,7 @@ fn facts(
         l2_bytes: optional(A::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE).map(u64::from),
         l2_persisting_bytes_max: optional(A::CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE).map(u64::from),
         memory_pools: needed(A::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? != 0,
+        numa_node: address.as_deref().and_then(|address| node_of(&Host::here(), address)),
+        pci_address: address,
     })
 }

@@ -30,6 +30,7 @@ mod error;
 mod kernel;
 mod loader;
 mod memory;
+mod node;
 mod pinned;
 mod probe;
 mod progress;

@@ -4,6 +4,7 @@ use super::device::{Device, memory_error, on};
 use super::driver::RawHandle;
 use super::error::GpuError;
 use super::memory::{Plain, within};
+use super::node::PreferredNode;
 use super::progress::{StreamProgress, Uses};
 use super::reclaim::{DriverMemory, HostMemory};
 use cudarc::driver::sys;
@@ -118,10 +119,11 @@ impl<T: Plain> Pinned<T> {
     }
 }
 
-/// Allocates `len` zeroed elements of page-locked memory, usable from every context and mapped for the device.
+/// Allocates `len` zeroed elements of page-locked memory, usable from every context and mapped for the device, on its node.
 pub(super) fn allocate<T: Plain>(device: &Device, len: usize, flags: u32) -> Result<HostMemory, GpuError> {
     let bytes = len.max(1).saturating_mul(size_of::<T>());
     let flags = flags | sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
+    let _node = PreferredNode::new(device.facts().numa_node);
     let memory = match device.reuse_host_memory(bytes, flags) {
         Some(memory) => memory,
         None => allocate_new(device, bytes, flags)?,

@@ -142,8 +142,8 @@ impl ResidentRoom {
         })
     }
 
-    /// Room for one block of `threads` of an update or lookup kernel at any time, among persistent kernels: its blocks may
-    /// run one after the other, but none waits for ever.
+    /// Room for one block of `threads` of an update or lookup kernel at any time, among persistent kernels. Other blocks may
+    /// wait for it; each of them ends.
     ///
     /// # Errors
     /// [`GpuError::NoPlace`] if persistent kernels leave none; [`GpuError::Threads`], [`GpuError::Call`].

@@ -71,7 +71,7 @@ impl Bubbles {
         self.tables.write(&mut self.stream, table, image)
     }
 
-    /// Room for the update kernels beside persistent kernels of any engine: the kernel of writes, and those in `ops`.
+    /// Room for the update kernels while persistent kernels of any engine run: the kernel of writes, and those in `ops`.
     pub(super) fn rooms(&self, ops: &[Option<&Kernel>]) -> Result<Vec<ResidentRoom>, GpuError> {
         let ops = ops.iter().flatten().map(|kernel| (*kernel, fitting(self.ops_threads, kernel)));
         let kernels = ops.chain([(&self.write_words, WRITE_THREADS)]);

@@ -56,9 +56,9 @@ pub use params::GALE;
 /// Name of SAIL_L on the GPU.
 pub const SAIL: &str = "sail-gpu";
 struct EngineShared {
-    // Room for kernels that end, beside persistent ones of any engine of the process.
+    /// Room for update kernels while persistent kernels of any engine of the process run.
     _update_rooms: Vec<ResidentRoom>,
-    /// Reserved with the first reader that launches lookup kernels.
+    /// The same for lookup kernels; reserved with the first reader that launches them.
     lookup_rooms: Mutex<Vec<ResidentRoom>>,
     gpu: Gpu,
     plan: LaunchPlan,
@@ -369,6 +369,7 @@ impl EngineWriter for GpuEngine {
                 ..Capacity::of_bytes(self.params.gamt.table_bytes_max)
             },
             may_hang: true,
+            numa_node: self.shared.gpu.device.facts().numa_node,
             ..EngineInfo::new(self.name, Isa::Scalar)
         }
     }

@@ -9,7 +9,7 @@ use fib::{Details, EngineError, Family};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Effort for a mode and a family: a batch of 1,024 keys takes 7 to 25 us on an H200.
+/// Effort for a mode and a family, at least: a batch of 1,024 keys takes 7 to 25 us on an H200.
 const EFFORT: Effort = Effort { runs: 3, batches: 64, limit: Duration::from_millis(4) };
 
 /// No further mode is measured after this time.
@@ -128,11 +128,12 @@ struct ModeTimes {
 
 fn measure_mode(engine: &GpuEngine, mode: Mode, slots: u16, batch: usize) -> Result<ModeTimes, EngineError> {
     let mut reader = engine.open_reader(LaunchPlan { mode, ..engine.shared.plan }, slots, batch)?;
+    let effort = Effort { batches: EFFORT.batches.max(4 * usize::from(slots)), ..EFFORT };
     let has_v6 = engine.v6.host.routes() > 0;
     let families = [Family::V4].into_iter().chain(has_v6.then_some(Family::V6));
     families.into_iter().try_fold(ModeTimes::default(), |sum, family| {
         let Measured { latency, keys_per_s } =
-            measure(&engine.shared.gpu, &mut reader, (family, batch), EFFORT)?;
+            measure(&engine.shared.gpu, &mut reader, (family, batch), effort)?;
         Ok(ModeTimes { s_per_key: sum.s_per_key + keys_per_s.recip(), latency: sum.latency + latency })
     })
 }

@@ -339,6 +339,8 @@ mod tests {
             l2_bytes: Some(62_914_560),
             l2_persisting_bytes_max: None,
             memory_pools: true,
+            pci_address: Some("0000:8a:00.0".into()),
+            numa_node: None,
         };
         let wanted =
             "NVIDIA H200, sm_90, 132 multiprocessors, 150.0 GB, L2 63 MB; driver 550.54.14 for CUDA 12.4";

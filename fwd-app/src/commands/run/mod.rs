@@ -126,6 +126,15 @@ fn serve_metrics(address: SocketAddr) -> Result<MetricsServer, ConfigError> {
         .map_err(|error| ConfigError::Invalid(format!("--metrics: cannot listen on {address}: {error}")))
 }
 
+/// Warns of lcores that are on another NUMA node than their port, or than the device of an engine.
+fn warn_of_nodes(eal: &Eal, plan: &LcorePlan, ports: &Ports, forwarder: &Forwarder) {
+    ports.warn_of_sockets(eal, plan);
+    let node = |lcore: u32| u32::try_from(eal.lcore_socket(LcoreId(lcore)).ok()?.0).ok();
+    let lcores: Vec<_> = plan.lookup_lcores().filter_map(|lcore| Some((lcore, node(lcore)?))).collect();
+    let engines = forwarder.vrfs().iter().map(|vrf| vrf.engine().info());
+    tables::far_from_devices(engines, &lcores).into_iter().for_each(notice::warn);
+}
+
 #[derive(Default)]
 struct Control {
     ran: Option<Ran>,
@@ -163,7 +172,7 @@ fn forward(
     forwarder.commit()?;
     let taps = Taps::open(&spec.taps, &table)?;
     tables::warn_of_neighbours(&forwarder);
-    ports.warn_of_sockets(eal, &plan);
+    warn_of_nodes(eal, &plan, &ports, &forwarder);
     text::banner(&forwarder, settings, &plan).into_iter().for_each(|text| line(LogLevel::Info, text));
     metrics.iter().for_each(|at| line(LogLevel::Info, format_args!("metrics  http://{}/", at.address())));
     line(LogLevel::Info, "forwarding; Ctrl-C stops");

@@ -18,6 +18,10 @@ fn attribute(number: u32) -> CallResult<u32> {
     Ok(match number {
         13 => 1_980_000,
         16 => 132,
+        // Bus, device and domain of its PCI address, which no host has.
+        33 => 0xc1,
+        34 => 0x1f,
+        50 => 0x10ff,
         // Memory clock in kHz, bus width in bits.
         36 => 3_201_000,
         37 => 6_144,
