@@ -41,7 +41,7 @@ use fib::{
 };
 use gpu::{Gpu, LaunchPlan, STALL_MAX, persistent_entry};
 use grace::GracePeriods;
-use modes::Modes;
+use modes::{Modes, measure_mode};
 use params::{GpuParams, Mode};
 use reader::GpuReader;
 use serde::Serialize;
@@ -412,14 +412,17 @@ impl EngineWriter for GpuEngine {
 
     /// A reader in the best mode for it that has room on the device.
     fn reader(&self, slots: u16, batch_max: usize) -> Result<Box<dyn EngineReader>, EngineError> {
-        let best_first = modes::best_first(self, slots, batch_max)?;
-        let open = |mode| self.open_reader(LaunchPlan { mode, ..self.shared.plan }, slots, batch_max);
-        let mut opened = open(best_first[0]);
+        let open = |mode, slots, keys| self.open_reader(LaunchPlan { mode, ..self.shared.plan }, slots, keys);
+        let best_first = self.modes.best_first(slots, batch_max, |mode, slots, batch| {
+            let has_v6 = self.v6.host.routes() > 0;
+            measure_mode(&self.shared.gpu, &mut open(mode, slots, batch)?, has_v6, batch)
+        })?;
+        let mut opened = open(best_first[0], slots, batch_max);
         for &mode in &best_first[1..] {
             if !matches!(opened, Err(EngineError::Reader { .. } | EngineError::Memory { .. })) {
                 break;
             }
-            opened = open(mode);
+            opened = open(mode, slots, batch_max);
         }
         opened.map(|reader| Box::new(reader) as Box<dyn EngineReader>)
     }

@@ -1,11 +1,10 @@
 //! The mode of a reader: the user's, or with `mode=auto` the mode that is the fastest for readers of its slots and batch size,
 //! measured on the current tables when the first such reader is made.
 
-use super::GpuEngine;
-use super::gpu::{BATCH, LaunchPlan};
+use super::gpu::{BATCH, Gpu};
 use super::params::{GpuParams, Mode};
 use super::trial::{Effort, Measured, measure};
-use fib::{Details, EngineError, Family};
+use fib::{Details, EngineError, EngineReader, Family};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -70,6 +69,44 @@ impl Modes {
         self.all.contains(&mode)
     }
 
+    /// The modes for a reader of `slots` slots of `batch_max` keys, best first; at least one. Calls `measure` once for a mode, slots
+    /// and keys.
+    ///
+    /// # Errors
+    /// An error of `measure` that says that the device is lost.
+    pub(super) fn best_first(
+        &self,
+        slots: u16,
+        batch_max: usize,
+        measure: impl Fn(Mode, u16, usize) -> Result<ModeTimes, EngineError>,
+    ) -> Result<Vec<Mode>, EngineError> {
+        let Choices::Measured(choices) = &self.choices else { return Ok(self.all.clone()) };
+        // Larger batches are bound by the same bus.
+        let (slots, batch) = (slots.max(1), batch_max.clamp(1, BATCH));
+        let mut choices = choices.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = choices.iter().find(|known| (known.slots, known.batch) == (slots, batch)) {
+            return Ok(known.best_first.clone());
+        }
+        let start = Instant::now();
+        let mut found = Vec::new();
+        let mut rest = Vec::new();
+        for &mode in &self.all {
+            if start.elapsed() > LIMIT {
+                rest.push(mode);
+                continue;
+            }
+            match measure(mode, slots, batch) {
+                Ok(times) => found.push((mode, times)),
+                Err(error @ EngineError::Device { lost: true, .. }) => return Err(error),
+                // The device cannot do it now; a reader may try it last.
+                Err(_refused) => rest.push(mode),
+            }
+        }
+        let best_first: Vec<_> = sort(found).chain(rest).collect();
+        choices.push(ModeChoice { slots, batch, best_first: best_first.clone() });
+        Ok(best_first)
+    }
+
     /// `mode`: its number, or 3 for `auto`. `mode_8_slots_of_1024`: the best mode for such readers, if measured.
     pub(super) fn details(&self) -> Details {
         let Choices::Measured(choices) = &self.choices else {
@@ -83,57 +120,24 @@ impl Modes {
     }
 }
 
-/// The modes of `engine` for a reader of `slots` slots of `batch_max` keys, best first; at least one. Measures them once.
-///
-/// # Errors
-/// [`EngineError::Device`] of a device that is lost during the measurement, or takes seconds for a batch.
-pub(super) fn best_first(engine: &GpuEngine, slots: u16, batch_max: usize) -> Result<Vec<Mode>, EngineError> {
-    let Choices::Measured(choices) = &engine.modes.choices else { return Ok(engine.modes.all.clone()) };
-    // Larger batches are bound by the same bus.
-    let (slots, batch) = (slots.max(1), batch_max.clamp(1, BATCH));
-    let mut choices = choices.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(known) = choices.iter().find(|known| (known.slots, known.batch) == (slots, batch)) {
-        return Ok(known.best_first.clone());
-    }
-    let best_first = measure_all(engine, slots, batch)?;
-    choices.push(ModeChoice { slots, batch, best_first: best_first.clone() });
-    Ok(best_first)
-}
-
-fn measure_all(engine: &GpuEngine, slots: u16, batch: usize) -> Result<Vec<Mode>, EngineError> {
-    let start = Instant::now();
-    let mut found = Vec::new();
-    let mut rest = Vec::new();
-    for &mode in &engine.modes.all {
-        if start.elapsed() > LIMIT {
-            rest.push(mode);
-            continue;
-        }
-        match measure_mode(engine, mode, slots, batch) {
-            Ok(measured) => found.push((mode, measured)),
-            Err(error) if engine.shared.gpu.device.is_lost() => return Err(error),
-            // The device cannot do it now; a reader may try it last.
-            Err(_refused) => rest.push(mode),
-        }
-    }
-    Ok(sort(found).chain(rest).collect())
-}
-
 /// The time of a key of each family, and the latencies, together.
 #[derive(Clone, Copy, Debug, Default)]
-struct ModeTimes {
+pub(super) struct ModeTimes {
     s_per_key: f64,
     latency: Duration,
 }
 
-fn measure_mode(engine: &GpuEngine, mode: Mode, slots: u16, batch: usize) -> Result<ModeTimes, EngineError> {
-    let mut reader = engine.open_reader(LaunchPlan { mode, ..engine.shared.plan }, slots, batch)?;
-    let effort = Effort { batches: EFFORT.batches.max(4 * usize::from(slots)), ..EFFORT };
-    let has_v6 = engine.v6.host.routes() > 0;
+/// Measures batches of `batch` keys of IPv4, and with `has_v6` of IPv6.
+pub(super) fn measure_mode(
+    gpu: &Gpu,
+    reader: &mut dyn EngineReader,
+    has_v6: bool,
+    batch: usize,
+) -> Result<ModeTimes, EngineError> {
+    let effort = Effort { batches: EFFORT.batches.max(4 * usize::from(reader.slots())), ..EFFORT };
     let families = [Family::V4].into_iter().chain(has_v6.then_some(Family::V6));
     families.into_iter().try_fold(ModeTimes::default(), |sum, family| {
-        let Measured { latency, keys_per_s } =
-            measure(&engine.shared.gpu, &mut reader, (family, batch), effort)?;
+        let Measured { latency, keys_per_s } = measure(gpu, reader, (family, batch), effort)?;
         Ok(ModeTimes { s_per_key: sum.s_per_key + keys_per_s.recip(), latency: sum.latency + latency })
     })
 }
@@ -152,8 +156,8 @@ fn sort(mut found: Vec<(Mode, ModeTimes)>) -> impl Iterator<Item = Mode> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::gpu::Gpu;
-    use crate::engine::{GAMT, HostTables};
+    use crate::engine::gpu::LaunchPlan;
+    use crate::engine::{GAMT, GpuEngine, HostTables};
     use Mode::{Copy, Mapped, Persistent};
     use fib::{EngineWriter, Keys, NextHopId};
 

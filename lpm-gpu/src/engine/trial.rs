@@ -2,7 +2,6 @@
 //! `submit` to the answers of `collect`.
 
 use super::gpu::Gpu;
-use super::reader::GpuReader;
 use fib::{EngineError, EngineReader, Family, KeyBuffer, Keys, NextHopId, SlotId};
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -34,7 +33,7 @@ pub(super) struct Effort {
 /// [`EngineError::Device`], for a batch that takes longer than [`BATCH_LIMIT`], too.
 pub(super) fn measure(
     gpu: &Gpu,
-    reader: &mut GpuReader,
+    reader: &mut dyn EngineReader,
     (family, batch): (Family, usize),
     effort: Effort,
 ) -> Result<Measured, EngineError> {
@@ -69,7 +68,7 @@ pub(super) fn measure(
 /// Runs up to `batches` batches, and no new one after `limit`. Adds their latencies to `latencies`; returns batches a second.
 fn run(
     gpu: &Gpu,
-    reader: &mut GpuReader,
+    reader: &mut dyn EngineReader,
     keys: Keys<'_>,
     (mut batches, limit): (usize, Duration),
     latencies: &mut Vec<Duration>,
@@ -101,7 +100,7 @@ fn run(
 
 fn await_answers(
     gpu: &Gpu,
-    reader: &mut GpuReader,
+    reader: &mut dyn EngineReader,
     slot: SlotId,
     submitted: Instant,
 ) -> Result<(), EngineError> {
