@@ -12,6 +12,8 @@
 use crate::{
     Details, EngineError, Family, FibDelta, FibId, Fibs, Generation, Isa, Keys, NextHopId, Rib, SlotId,
 };
+use std::ops::Range;
+use std::sync::Arc;
 use std::task::Poll;
 
 /// The limits of an engine.
@@ -194,13 +196,30 @@ pub trait EngineWriter: Send {
     fn reader(&self, slots: u16, batch_max: usize) -> Result<Box<dyn EngineReader>, EngineError>;
 }
 
-/// The reading side, one per lcore. No method may allocate or take a lock; `submit` and `collect` must not wait for a device.
+/// Memory in which callers keep the keys of batches. It stays mapped as long as the value lives. Batches outlive an engine that is replaced,
+/// and several engines read them: so readers [adopt](EngineReader::adopt) the callers' memory, instead of callers that use an engine's.
+pub trait KeyMemory: Send + Sync {
+    /// The addresses of the memory, always the same.
+    fn addresses(&self) -> Range<usize>;
+}
+
+/// The reading side, one per lcore. No method may allocate or take a lock, except `adopt`; `submit` and `collect` must not wait for a device.
 pub trait EngineReader: Send {
     /// The number of slots.
     fn slots(&self) -> u16;
 
     /// The maximum number of keys of a slot.
     fn batch_max(&self) -> usize;
+
+    /// From now on, keys that lie in `memory` are read where they lie by a device that can, and not copied. They must stay unchanged until
+    /// `collect` has returned the answers of the slot, or those answers are arbitrary. A device never writes to `memory`. Not for the hot
+    /// path. The default is for engines that use no device.
+    ///
+    /// # Errors
+    /// The device's. If only the memory is refused, keys are copied.
+    fn adopt(&mut self, _memory: &Arc<dyn KeyMemory>) -> Result<(), EngineError> {
+        Ok(())
+    }
 
     /// Hands `keys` to `slot` and discards its earlier answers.
     ///
@@ -217,8 +236,8 @@ pub trait EngineReader: Send {
         self.submit(slot, keys)
     }
 
-    /// The answers of `slot`, in the order of its `keys`; `Pending` while a device works on them. `keys` are those of the last `submit` to
-    /// the slot: with others of that number and family the answers are arbitrary.
+    /// The answers of `slot`, in the order of its `keys`; `Pending` while a device works on them. `keys` equal the keys of the slot's last
+    /// `submit`: the answers to other keys of the same number and family are arbitrary.
     ///
     /// # Errors
     /// [`EngineError::Batch`] for keys of another number or family than submitted: nothing is collected. Other errors are the device's.

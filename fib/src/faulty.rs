@@ -16,7 +16,7 @@
 use crate::oracle::OracleEngine;
 use crate::{
     Capacity, EngineError, EngineInfo, EngineOptions, EngineReader, EngineStats, EngineWriter, FibDelta,
-    FibId, Fibs, Generation, IpPrefix, Key, Keys, NextHopId, Rib, SlotId,
+    FibId, Fibs, Generation, IpPrefix, Key, KeyMemory, Keys, NextHopId, Rib, SlotId,
 };
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -74,6 +74,8 @@ pub struct Faults {
     pub refused: Mutex<Vec<IpPrefix>>,
     /// The reader, numbered from 0 in the order made, whose submits panic, block or fail; `u64::MAX`: all readers.
     pub reader: AtomicU64,
+    /// Calls of [`EngineReader::adopt`].
+    pub adopted: AtomicU64,
     /// Batches submitted to a slot whose answers were not collected before.
     pub early_submits: AtomicU64,
 }
@@ -93,6 +95,7 @@ impl Default for Faults {
             hang_from: AtomicU64::new(0),
             refused: Mutex::default(),
             reader: AtomicU64::new(u64::MAX),
+            adopted: AtomicU64::new(0),
             early_submits: AtomicU64::new(0),
         }
     }
@@ -235,6 +238,11 @@ impl EngineReader for FaultyReader {
 
     fn batch_max(&self) -> usize {
         self.reader.batch_max()
+    }
+
+    fn adopt(&mut self, memory: &Arc<dyn KeyMemory>) -> Result<(), EngineError> {
+        self.faults.adopted.fetch_add(1, SeqCst);
+        self.reader.adopt(memory)
     }
 
     fn submit(&mut self, slot: SlotId, keys: Keys<'_>) -> Result<(), EngineError> {

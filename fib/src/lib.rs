@@ -76,7 +76,7 @@ pub mod units;
 
 pub use delta::{Change, FibDelta, Generation, Route, Routes};
 pub use details::Details;
-pub use engine::{Capacity, EngineInfo, EngineOptions, EngineReader, EngineStats, EngineWriter};
+pub use engine::{Capacity, EngineInfo, EngineOptions, EngineReader, EngineStats, EngineWriter, KeyMemory};
 pub use engine_error::EngineError;
 pub use fibs::Fibs;
 pub use group::{Group, GroupPath};

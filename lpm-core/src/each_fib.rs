@@ -5,7 +5,7 @@
 
 use fib::{
     EngineError, EngineInfo, EngineReader, EngineStats, EngineWriter, FibDelta, FibId, Fibs, Generation,
-    Keys, NextHopId, Rib, SlotId,
+    KeyMemory, Keys, NextHopId, Rib, SlotId,
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
@@ -93,6 +93,10 @@ impl EngineReader for FibReader {
 
     fn batch_max(&self) -> usize {
         self.reader.batch_max()
+    }
+
+    fn adopt(&mut self, memory: &Arc<dyn KeyMemory>) -> Result<(), EngineError> {
+        self.reader.adopt(memory)
     }
 
     fn submit(&mut self, slot: SlotId, keys: Keys<'_>) -> Result<(), EngineError> {

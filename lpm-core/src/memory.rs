@@ -1,4 +1,4 @@
-//! Table memory: zeroed arrays of atomics in huge pages, on a chosen NUMA node.
+//! Table memory: zeroed arrays of atomics in huge pages, on a chosen NUMA node. Also memory for the keys of batches ([`KeyArena`]).
 //!
 //! In 4 KB pages, each load from a table of tens of megabytes is a TLB miss. An [`Array`] uses reserved 2 MB pages if the host has enough,
 //! else transparent huge pages, else 4 KB pages; [`mapped`] reports the result. With [`Placement::numa_node`] the pages are bound to the
@@ -7,21 +7,22 @@
 //! Reserved pages are populated at once: the kernel may not supply pages that it promised when they were mapped (too few on the node, or a
 //! control group's limit), and the first store would raise SIGBUS. Here it is an error, and other pages are used ([`refused_bytes`]).
 
-use fib::EngineError;
 use fib::host::{Host, list_holds};
+use fib::{EngineError, KeyMemory};
 use std::fmt;
 use std::fs::File;
 use std::marker::PhantomData;
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut, Range};
 use std::os::fd::AsRawFd as _;
 use std::ptr::NonNull;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 const HUGE_BYTES: usize = 2 << 20;
 /// An array smaller than half a huge page stays in ordinary pages: a huge page would waste more than it gains.
 const HUGE_MIN_BYTES: usize = HUGE_BYTES / 2;
 const SMALL_BYTES: usize = 4096;
+const LINE_BYTES: usize = 64;
 
 /// A type for which all-zero bytes are a valid value, and which may be read and written through a shared reference.
 pub trait Word: sealed::AtomicWord + Sync + Send + 'static {}
@@ -30,9 +31,20 @@ mod sealed {
     pub trait AtomicWord {}
     impl AtomicWord for super::AtomicU32 {}
     impl AtomicWord for super::AtomicU64 {}
+
+    /// A number for which all-zero bytes are a valid value.
+    pub trait PlainWord: Copy + Send + Sync + 'static {}
+    impl PlainWord for u32 {}
+    impl PlainWord for u64 {}
 }
 impl Word for AtomicU32 {}
 impl Word for AtomicU64 {}
+
+/// An element of a [`KeyArray`].
+pub trait KeyWord: sealed::PlainWord {}
+
+impl KeyWord for u32 {}
+impl KeyWord for u64 {}
 
 /// The requested placement of table memory.
 #[derive(Clone, Copy, Debug, Default)]
@@ -133,11 +145,7 @@ impl<T: Word> Array<T> {
                 wanted: "wanted a NUMA node of this host that has memory",
             })?;
         }
-        let bytes = len.max(1).saturating_mul(size_of::<T>());
-        let mapping = Mapping::new(bytes, placement).map_err(|error| {
-            let node = placement.numa_node.map_or_else(String::new, |node| format!("NUMA node {node}: "));
-            EngineError::Memory { bytes: bytes as u64, reason: format!("{node}{error}") }
-        })?;
+        let mapping = Mapping::of(len.max(1).saturating_mul(size_of::<T>()), placement)?;
         Ok(Self { mapping, len, owns: PhantomData })
     }
 
@@ -148,6 +156,103 @@ impl<T: Word> Array<T> {
     }
 }
 
+/// Memory for the keys of batches: one mapping, of which arrays are taken when the batches are made.
+pub struct KeyArena {
+    memory: Arc<KeyMapping>,
+    taken: usize,
+}
+
+struct KeyMapping(Mapping);
+
+// SAFETY: a `KeyMapping` owns its mapping; only the arrays of a `KeyArena`, which are disjoint, give access to it.
+unsafe impl Send for KeyMapping {}
+// SAFETY: through a shared reference only the addresses can be read.
+unsafe impl Sync for KeyMapping {}
+
+impl KeyMemory for KeyMapping {
+    fn addresses(&self) -> Range<usize> {
+        // Exposed: drivers get the addresses as numbers.
+        let start = self.0.start.as_ptr().expose_provenance();
+        start..start + self.0.bytes
+    }
+}
+
+impl KeyArena {
+    /// Memory for arrays of `bytes` bytes, as [`Self::bytes_of`] counts them.
+    ///
+    /// # Errors
+    /// [`EngineError::Memory`] when memory cannot be mapped or bound.
+    pub fn new(bytes: usize, placement: Placement) -> Result<Self, EngineError> {
+        Ok(Self { memory: Arc::new(KeyMapping(Mapping::of(bytes.max(1), placement)?)), taken: 0 })
+    }
+
+    /// The bytes that an array of `len` elements takes: whole cache lines.
+    #[must_use]
+    pub const fn bytes_of<T: KeyWord>(len: usize) -> usize {
+        (len * size_of::<T>()).next_multiple_of(LINE_BYTES)
+    }
+
+    /// The memory of all arrays, for readers to adopt.
+    #[must_use]
+    pub fn memory(&self) -> Arc<dyn KeyMemory> {
+        Arc::clone(&self.memory) as Arc<dyn KeyMemory>
+    }
+
+    /// A new array of `len` zeros, aligned to a cache line.
+    ///
+    /// # Errors
+    /// [`EngineError::Full`] when too little memory is left.
+    pub fn take<T: KeyWord>(&mut self, len: usize) -> Result<KeyArray<T>, EngineError> {
+        let (mapping, end) = (&self.memory.0, self.taken.saturating_add(Self::bytes_of::<T>(len)));
+        if end > mapping.bytes {
+            let (used, limit) = (end as u64, mapping.bytes as u64);
+            return Err(EngineError::Full { what: "bytes of key memory", used, limit });
+        }
+        // SAFETY: `taken` is at most `end`, which is within the mapping.
+        let start = unsafe { mapping.start.byte_add(self.taken) }.cast();
+        self.taken = end;
+        Ok(KeyArray { start, len, memory: Arc::clone(&self.memory) })
+    }
+}
+
+/// An array in the memory of a [`KeyArena`], which it keeps mapped.
+pub struct KeyArray<T: KeyWord> {
+    start: NonNull<T>,
+    len: usize,
+    memory: Arc<KeyMapping>,
+}
+
+// SAFETY: the array owns its part of the mapping, and `KeyWord` types are `Send`.
+unsafe impl<T: KeyWord> Send for KeyArray<T> {}
+// SAFETY: through a shared reference the elements, which are `Sync`, can only be read.
+unsafe impl<T: KeyWord> Sync for KeyArray<T> {}
+
+impl<T: KeyWord> Deref for KeyArray<T> {
+    type Target = [T];
+
+    #[inline]
+    fn deref(&self) -> &[T] {
+        // SAFETY: `KeyArena::take` gave `len` elements to this array alone, aligned to a cache line and zero, which is a value of a `KeyWord`;
+        // `memory` keeps them mapped.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl<T: KeyWord> DerefMut for KeyArray<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as in `deref`; `&mut self` excludes every other reference. A device that still reads the keys of an abandoned batch gets
+        // arbitrary values, and never writes.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl<T: KeyWord> fmt::Debug for KeyArray<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "KeyArray({} x {} bytes of {})", self.len, size_of::<T>(), self.memory.0.bytes)
+    }
+}
+
 struct Mapping {
     start: NonNull<libc::c_void>,
     bytes: usize,
@@ -155,6 +260,14 @@ struct Mapping {
 }
 
 impl Mapping {
+    /// As [`Self::new`], with the error of an engine.
+    fn of(bytes: usize, placement: Placement) -> Result<Self, EngineError> {
+        Self::new(bytes, placement).map_err(|error| {
+            let node = placement.numa_node.map_or_else(String::new, |node| format!("NUMA node {node}: "));
+            EngineError::Memory { bytes: bytes as u64, reason: format!("{node}{error}") }
+        })
+    }
+
     fn new(bytes: usize, placement: Placement) -> std::io::Result<Self> {
         if !placement.huge_pages || bytes < HUGE_MIN_BYTES {
             let pages = if bytes < HUGE_MIN_BYTES { Pages::Few } else { Pages::Small };
@@ -336,6 +449,28 @@ mod tests {
             array[MB - 1].store(7, Relaxed);
             assert_eq!(array[MB - 1].load(Relaxed), 7);
         }
+    }
+
+    #[test]
+    fn arrays_of_keys_are_disjoint_and_keep_their_memory() {
+        let bytes =
+            KeyArena::bytes_of::<u32>(17) + KeyArena::bytes_of::<u64>(9) + KeyArena::bytes_of::<u64>(500);
+        let mut arena = KeyArena::new(bytes, Placement::default()).unwrap();
+        let (mut v4, mut hi) = (arena.take::<u32>(17).unwrap(), arena.take::<u64>(9).unwrap());
+        let lo = arena.take::<u64>(500).unwrap();
+        assert!(matches!(arena.take::<u32>(SMALL_BYTES), Err(EngineError::Full { .. })), "no room is left");
+        let memory = arena.memory();
+        let addresses = memory.addresses();
+        drop((arena, memory));
+        for (start, bytes) in
+            [(v4.as_ptr().addr(), 17 * 4), (hi.as_ptr().addr(), 9 * 8), (lo.as_ptr().addr(), 500 * 8)]
+        {
+            assert!(start.is_multiple_of(64) && addresses.contains(&start));
+            assert!(start + bytes <= addresses.end);
+        }
+        v4.fill(u32::MAX);
+        hi.fill(7);
+        assert!(v4.iter().all(|key| *key == u32::MAX) && hi[..] == [7; 9] && lo.iter().all(|key| *key == 0));
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use super::group::HelperGroup;
 use super::why::{Why, complete};
-use fib::{EngineError, EngineReader, Keys, NextHopId, SlotId};
+use fib::{EngineError, EngineReader, KeyMemory, Keys, NextHopId, SlotId};
+use std::sync::Arc;
 use std::task::Poll;
 
 /// How the reader of a half is called.
@@ -33,6 +34,19 @@ impl ReaderLane {
     #[inline]
     pub(super) const fn is_asynchronous(&self) -> bool {
         !matches!(self, Self::Inline(_))
+    }
+
+    /// As [`EngineReader::adopt`]. Helper threads copy the keys of their jobs.
+    ///
+    /// # Errors
+    /// Why the engine failed.
+    pub(super) fn adopt(&mut self, memory: &Arc<dyn KeyMemory>) -> Result<(), Why> {
+        match self {
+            Self::Inline(reader) | Self::Slots(reader) => {
+                reader.adopt(memory).map_err(|error| Why::Failed { during: "adopt", error })
+            }
+            Self::Threads(_) | Self::Absent => Ok(()),
+        }
     }
 
     /// Submits `keys`; `Ok(true)` when the answers are already in `out`.

@@ -13,7 +13,7 @@ use super::lane::ReaderLane;
 use super::{BOTH, BatchOutcome, FIRST, HALVES, SECOND, Service, Wait, Why};
 use crate::lend::LOAN_MAX;
 use crate::sync::{Arc, LOOKS_A_YIELD, hint, thread};
-use fib::{EngineError, EngineReader, Family, Keys, NextHopId, SlotId};
+use fib::{EngineError, EngineReader, Family, KeyMemory, Keys, NextHopId, SlotId};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -119,16 +119,15 @@ impl<S: Split> Halves<S> {
         Poll::Ready(Ok(()))
     }
 
-    /// Ready once no half works on flight `at`. Lost pieces are not looked up again.
+    /// Ready once no half works on flight `at`, which has no keys then. Lost pieces are not looked up again.
     #[cold]
     fn discard(&mut self, at: usize) -> Poll<Result<(), EngineError>> {
         let Self { lanes, service, flights, stall, .. } = self;
-        let PairFlight { pieces, wait, judged, .. } = &mut flights[at];
-        *judged = true;
+        let flight = &mut flights[at];
         let mut discarded = Poll::Ready(Ok(()));
-        for Piece { place, .. } in pieces {
+        for Piece { place, .. } in &mut flight.pieces {
             if let PiecePlace::Flying(half) = *place {
-                match service.outcome(half, wait, *stall, || lanes[half].discard(at)) {
+                match service.outcome(half, &mut flight.wait, *stall, || lanes[half].discard(at)) {
                     Ok(BatchOutcome::InFlight) => {
                         discarded = Poll::Pending;
                         continue;
@@ -139,6 +138,10 @@ impl<S: Split> Halves<S> {
             }
             *place = PiecePlace::Done;
         }
+        if discarded.is_ready() {
+            flight.begin(flight.family, 0, 0);
+        }
+        flight.judged = true;
         discarded
     }
 
@@ -319,6 +322,17 @@ impl<S: Split> EngineReader for PairReader<S> {
 
     fn batch_max(&self) -> usize {
         self.batch_max
+    }
+
+    /// A half that fails goes out of service.
+    fn adopt(&mut self, memory: &std::sync::Arc<dyn KeyMemory>) -> Result<(), EngineError> {
+        let Halves { lanes, service, .. } = &mut self.halves;
+        for (half, lane) in lanes.iter_mut().enumerate() {
+            if service.has(half) {
+                lane.adopt(memory).or_else(|why| service.fail(half, why))?;
+            }
+        }
+        Ok(())
     }
 
     fn submit(&mut self, slot: SlotId, keys: Keys<'_>) -> Result<(), EngineError> {

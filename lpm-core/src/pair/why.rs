@@ -13,7 +13,7 @@ pub enum Why {
     Absent(EngineError),
     /// It returned an error.
     Failed {
-        /// The call: `submit`, `collect`, `apply` or `reader`.
+        /// The call: `submit`, `collect`, `apply`, `adopt` or `reader`.
         during: &'static str,
         /// Its error.
         error: EngineError,

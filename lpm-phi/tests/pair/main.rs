@@ -363,6 +363,40 @@ fn late_answers_are_waited_for_and_answers_that_never_come_are_not() {
     }
 }
 
+#[test]
+fn a_discarded_batch_is_waited_for_and_not_answered() {
+    for role in Role::ALL {
+        let faults = Arc::new(Faults::default());
+        let mut pair = role.pair(&faults, PATIENT, Some("0.5"));
+        let (keyed, mut reader) = pair.loaded();
+        for pending in [0, 5] {
+            faults.pending_polls.store(pending, SeqCst);
+            let keys = keyed.keys(true, 0, 100);
+            reader.submit(SlotId(1), keys).unwrap();
+            while reader.discard(SlotId(1)).map(Result::unwrap).is_pending() {
+                std::thread::yield_now();
+            }
+            let none = reader.collect(SlotId(1), keys).map_ok(<[_]>::to_vec);
+            let refused = Poll::Ready(Err(EngineError::Batch { keys: 100, limit: 0 }));
+            assert_eq!(none, refused, "{role:?}");
+            let keys = keyed.keys(false, 7, 64);
+            reader.submit(SlotId(1), keys).unwrap();
+            keyed.check(false, 7, &collect(reader.as_mut(), 1, keys).unwrap(), "after a discarded batch");
+        }
+        // A half that fails while its batch is discarded goes out of service; its keys are not looked up again.
+        let again = pair.service.looked_up_again();
+        reader.submit(SlotId(1), keyed.keys(false, 0, 100)).unwrap();
+        faults.fail_from(Call::Collect, 0, How::Device);
+        while reader.discard(SlotId(1)).map(Result::unwrap).is_pending() {
+            std::thread::yield_now();
+        }
+        assert_eq!(pair.service.looked_up_again(), again, "{role:?}");
+        let keys = keyed.keys(false, 3, 64);
+        reader.submit(SlotId(1), keys).unwrap();
+        keyed.check(false, 3, &collect(reader.as_mut(), 1, keys).unwrap(), "the other half");
+    }
+}
+
 /// The half that wakes up later with stale answers is not used.
 #[test]
 fn a_stall_is_met_once_and_late_answers_are_not_taken() {
