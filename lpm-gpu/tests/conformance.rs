@@ -6,8 +6,9 @@
 
 mod common;
 
-use common::{engine, engine_within, is_full};
+use common::{InPlaceEngine, engine, engine_within, is_full};
 use fib::conformance::{self, MakeEngine, Options};
+use fib::{EngineError, EngineWriter};
 
 fib::conformance_tests!(gamt, || engine("gamt", &[]));
 fib::conformance_tests!(gamt_paper_apart, || {
@@ -100,6 +101,22 @@ modes! {
     mapped_memory: "mapped";
     persistent_kernels: "persistent";
     measured: "auto";
+}
+
+/// Keys that the device reads where they lie, in each mode.
+#[test]
+fn keys_in_place() {
+    for mode in ["copy", "mapped", "persistent"] {
+        let make = || -> Result<Box<dyn EngineWriter>, EngineError> {
+            Ok(Box::new(InPlaceEngine(engine("gamt", &[("mode", mode), ("streams", "3")])?)))
+        };
+        if conformance::skipped(&make) {
+            return;
+        }
+        for group in [conformance::batches, conformance::concurrent, conformance::refusals] {
+            group(&make, Options::from_env());
+        }
+    }
 }
 
 #[test]

@@ -381,6 +381,7 @@ fn a_property_that_only_informs_may_be_unknown() {
                 let sizes = [facts.l2_bytes, facts.l2_persisting_bytes_max];
                 let unknown = numbers.iter().filter(|number| number.is_none()).count()
                     + usize::from(facts.pci_address.is_none())
+                    + usize::from(facts.registers_read_only.is_none())
                     + sizes.iter().filter(|size| size.is_none()).count();
                 assert_eq!(unknown, 1, "attribute {index}: {facts:?}");
             }

@@ -355,6 +355,12 @@ pub extern "C" fn mockcuda_host_used() -> u64 {
     memory().map_or(0, |m| m.used(MemoryKind::Pinned))
 }
 
+/// Registered host memory, bytes.
+#[unsafe(no_mangle)]
+pub extern "C" fn mockcuda_registered() -> u64 {
+    memory().map_or(0, crate::memory::MockMemory::registered_bytes)
+}
+
 /// 32-bit words that kernels wrote to global memory, including mapped host memory.
 #[unsafe(no_mangle)]
 pub extern "C" fn mockcuda_words_written() -> u64 {

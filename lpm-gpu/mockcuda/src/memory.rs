@@ -3,7 +3,8 @@
 //! Each kind has an arena: a reserved address range cut into slots. An allocation takes consecutive slots and leaves a gap in the last
 //! one. A table has the live bytes of each slot, so a kernel's access is checked with a subtraction, a load and a comparison. Device
 //! addresses differ from host addresses by a constant, so a host that dereferences one crashes. Pinned memory has one address for both
-//! sides, as with unified addressing.
+//! sides, as with unified addressing. Registered memory is the program's own. Its device addresses differ from the host's, and are no
+//! addresses of any process; they end with the registration.
 //!
 //! The unsafe code is sound because an arena is never unmapped: an access that races with a free stays within the arena. That is an
 //! error of the tested program, which the next checked access finds. Slots are reused only when all have been used, oldest first, so a
@@ -11,10 +12,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 /// The first device address, unmapped in any Linux process.
 const DEVICE_FIRST: u64 = 0x0d00_0000_0000;
+/// Device addresses of registered memory are host addresses plus this: no process has memory there.
+const REGISTERED_FIRST: u64 = 1 << 47;
 const SLOT_SHIFT: u32 = 28;
 const SLOT_BYTES: u64 = 1 << SLOT_SHIFT;
 const SLOTS: usize = 1 << 16;
@@ -110,10 +113,24 @@ struct Book {
 }
 
 #[derive(Clone, Copy, Debug)]
+struct Registered {
+    host: u64,
+    bytes: u64,
+    read_only: bool,
+}
+
+impl Registered {
+    const fn overlaps(&self, host: u64, bytes: u64) -> bool {
+        host < self.host + self.bytes && self.host < host + bytes
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
     first: u64,
     live: u64,
     host: usize,
+    pub(crate) read_only: bool,
 }
 
 impl Window {
@@ -137,6 +154,7 @@ pub(crate) struct MockMemory {
     marks: usize,
     marked: AtomicUsize,
     book: Mutex<Book>,
+    registered: RwLock<Vec<Registered>>,
     pub(crate) bad_reads: AtomicU64,
 }
 
@@ -153,6 +171,7 @@ impl MockMemory {
             marks: reserve(ARENA_BYTES / 4)?,
             marked: AtomicUsize::new(0),
             book: Mutex::default(),
+            registered: RwLock::default(),
             bad_reads: AtomicU64::new(0),
         })
     }
@@ -168,6 +187,10 @@ impl MockMemory {
         if offset < ARENA_BYTES {
             return self.device.holds(offset, bytes).then_some(self.device.base + offset as usize);
         }
+        if address >= REGISTERED_FIRST {
+            let window = self.window(address);
+            return window.holds(address, bytes).then_some(window.host(address));
+        }
         let offset = address.wrapping_sub(self.pinned.base as u64);
         (offset < ARENA_BYTES && self.pinned.holds(offset, bytes)).then_some(address as usize)
     }
@@ -175,6 +198,9 @@ impl MockMemory {
     /// The window around `address`, in which a warp's accesses need no further table lookup.
     #[inline(always)]
     pub(crate) fn window(&self, address: u64) -> Window {
+        if address >= REGISTERED_FIRST {
+            return self.registered_window(address);
+        }
         let offset = address.wrapping_sub(DEVICE_FIRST);
         let (arena, first) = if offset < ARENA_BYTES {
             (&self.device, DEVICE_FIRST)
@@ -183,7 +209,47 @@ impl MockMemory {
         };
         let slot = (address.wrapping_sub(first) >> SLOT_SHIFT) as usize;
         let live = arena.live.get(slot).map_or(0, |live| live.load(Relaxed));
-        Window { first: first.wrapping_add((slot as u64) << SLOT_SHIFT), live, host: arena.slot(slot) }
+        let first = first.wrapping_add((slot as u64) << SLOT_SHIFT);
+        Window { first, live, host: arena.slot(slot), read_only: false }
+    }
+
+    fn registered_window(&self, address: u64) -> Window {
+        let host = address - REGISTERED_FIRST;
+        let known = self.registered.read().unwrap_or_else(PoisonError::into_inner);
+        match known.iter().find(|known| known.overlaps(host, 1)) {
+            Some(&Registered { host, bytes, read_only }) => {
+                Window { first: REGISTERED_FIRST + host, live: bytes, host: host as usize, read_only }
+            }
+            None => Window { first: address, live: 0, host: 0, read_only: true },
+        }
+    }
+
+    /// Device address of the registered host memory at `host`.
+    pub(crate) fn registered(&self, host: u64) -> Option<u64> {
+        let known = self.registered.read().unwrap_or_else(PoisonError::into_inner);
+        known.iter().any(|known| known.overlaps(host, 1)).then_some(REGISTERED_FIRST + host)
+    }
+
+    /// Bytes of registered host memory.
+    pub(crate) fn registered_bytes(&self) -> u64 {
+        self.registered.read().unwrap_or_else(PoisonError::into_inner).iter().map(|known| known.bytes).sum()
+    }
+
+    /// False if a part of the memory is registered or allocated already.
+    pub(crate) fn register(&self, host: u64, bytes: u64, read_only: bool) -> bool {
+        let mut known = self.registered.write().unwrap_or_else(PoisonError::into_inner);
+        let is_new = self.find(host).is_none() && !known.iter().any(|known| known.overlaps(host, bytes));
+        if is_new {
+            known.push(Registered { host, bytes, read_only });
+        }
+        is_new
+    }
+
+    /// False if nothing that starts at `host` is registered.
+    pub(crate) fn unregister(&self, host: u64) -> bool {
+        let mut known = self.registered.write().unwrap_or_else(PoisonError::into_inner);
+        let at = known.iter().position(|known| known.host == host);
+        at.map(|at| known.swap_remove(at)).is_some()
     }
 
     /// Host address of `bytes` from `address` within one live allocation; for copies.
@@ -270,6 +336,7 @@ impl MockMemory {
     }
 
     pub(crate) fn free_all(&self) {
+        self.registered.write().unwrap_or_else(PoisonError::into_inner).clear();
         let all: Vec<_> = self.book().live.values().copied().collect();
         for found in all {
             self.free(found.address, found.kind);

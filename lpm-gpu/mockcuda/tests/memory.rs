@@ -200,3 +200,52 @@ fn a_thread_without_a_context_has_none() {
     // SAFETY: takes a number.
     assert_eq!(unsafe { device::cuDevicePrimaryCtxRelease_v2(0) }, 201);
 }
+
+#[test]
+fn registered_memory_is_the_devices_to_read_until_it_is_unregistered() {
+    let mut driver = MockSession::open();
+    let mut words = vec![5_u32; 4096];
+    let (host, bytes) = (words.as_mut_ptr(), words.len() * 4);
+    // SAFETY: `words` outlives its registration; null and empty ranges are refused.
+    let register =
+        |at: *mut u32, bytes, flags| check(unsafe { memory::cuMemHostRegister_v2(at.cast(), bytes, flags) });
+    // SAFETY: no work is left that reads it.
+    let unregister = |at: *mut u32| check(unsafe { memory::cuMemHostUnregister(at.cast()) });
+    let mapped = |at: *mut u32| {
+        let mut address = 0;
+        // SAFETY: an out pointer.
+        check(unsafe { memory::cuMemHostGetDevicePointer_v2(&raw mut address, at.cast(), 0) })
+            .map(|()| address)
+    };
+    assert_eq!(register(std::ptr::null_mut(), 4, 3), Err(1));
+    assert_eq!((register(host, 0, 3), register(host, bytes, 16), mapped(host)), (Err(1), Err(1), Err(1)));
+    register(host, bytes, 0b1011).unwrap();
+    assert_eq!(control::mockcuda_registered(), bytes as u64);
+    let last = host.wrapping_add(4095);
+    assert_eq!(
+        [register(host, bytes, 3), register(last, 4, 3)],
+        [Err(712), Err(712)],
+        "a part is registered"
+    );
+    assert_eq!(unregister(last), Err(713), "no registration starts here");
+    let (first, second) = (mapped(host).unwrap(), mapped(last).unwrap());
+    assert!(first != host.addr() as u64 && second == first + 4 * 4095);
+    let to = driver.device(&[0_u32]);
+    copy_word(&driver, second, to).unwrap();
+    assert_eq!(driver.download::<u32>(to, 1).unwrap(), [5]);
+    unregister(host).unwrap();
+    assert_eq!((unregister(host), control::mockcuda_registered()), (Err(713), 0));
+    for (what, from, into) in
+        [("after its end", second, to), ("behind it", second + 4, to), ("a write", to, second)]
+    {
+        driver = again(driver);
+        let to = driver.device(&[0_u32]);
+        if what != "after its end" {
+            register(host, bytes, 0b1011).unwrap();
+        }
+        let place = |at| if at == second || at == second + 4 { at } else { to };
+        assert_eq!(copy_word(&driver, place(from), place(into)), Err(700), "{what}");
+    }
+    drop(driver);
+    assert_eq!(control::mockcuda_registered(), 0, "a context's registrations end with it");
+}

@@ -9,9 +9,11 @@ use super::progress::StreamProgress;
 use super::reclaim::{Book, DriverMemory, Failed, HostMemory, OpenStream, STREAMS_MAX};
 use super::room::Admitted;
 use cudarc::driver::sys;
+use fib::KeyMemory;
 use fib::host::Host;
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -52,6 +54,8 @@ pub struct Facts {
     pub pci_address: Option<String>,
     /// NUMA node of the host that the device is attached to. `None` if the kernel does not say.
     pub numa_node: Option<u32>,
+    /// Whether memory can be registered for reading only ([`RegisteredMemory`](super::RegisteredMemory)).
+    pub registers_read_only: Option<bool>,
 }
 
 /// A GPU with its context. Clones share it; the last clone or object made from it releases the context.
@@ -357,6 +361,23 @@ impl Device {
         self.sweep(&mut book);
         book.reuse_host_memory(bytes, flags)
     }
+
+    /// Registers `memory` for this device to read; returns its device address.
+    pub(super) fn register(&self, memory: &Arc<dyn KeyMemory>) -> Result<sys::CUdeviceptr, GpuError> {
+        let driver = self.bind("cuMemHostRegister_v2")?;
+        let is_read_only = self.facts().registers_read_only == Some(true);
+        let read_only = if is_read_only { sys::CU_MEMHOSTREGISTER_READ_ONLY } else { 0 };
+        let flags = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP | read_only;
+        let mut book = self.book();
+        self.sweep(&mut book);
+        book.register(driver, memory, flags).map_err(|failed| self.failed(failed))
+    }
+
+    pub(super) fn unregister(&self, host: &Range<usize>) {
+        let mut book = self.book();
+        book.unregister(host);
+        self.sweep(&mut book);
+    }
 }
 
 /// The book of device `index`, shared by its owners: to the driver their contexts are one, with the same persistent kernels.
@@ -410,6 +431,7 @@ impl Drop for Context {
     fn drop(&mut self) {
         let lost = *self.lost.get_mut();
         if lost == STALLED || (lost == 0 && !self.finish()) {
+            self.book.lock().unwrap_or_else(PoisonError::into_inner).keep_registered();
             return; // the driver would wait for work that never ends
         }
         // SAFETY: retained once by `open`; all objects of the context hold the `Device`, so they are gone.
@@ -494,5 +516,7 @@ fn facts(
         memory_pools: needed(A::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? != 0,
         numa_node: address.as_deref().and_then(|address| node_of(&Host::here(), address)),
         pci_address: address,
+        registers_read_only: optional(A::CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED)
+            .map(|yes| yes != 0),
     })
 }

@@ -8,6 +8,7 @@ use super::memory::{DeviceBuffer, Plain};
 use super::pinned::Pinned;
 use super::progress::{StreamProgress, Uses};
 use super::ptx::ARGUMENTS_MAX;
+use super::registered::InPlace;
 use super::shared::{Element, Shared};
 use cudarc::driver::sys;
 use std::ffi::c_void;
@@ -195,6 +196,13 @@ impl<'a> Arg<'a> {
     pub fn pinned<T: Plain>(memory: &'a mut Pinned<T>) -> Self {
         let (device, pointer, uses) = memory.mapped();
         Self(ArgValue::Pinned(device, pointer, uses))
+    }
+
+    /// Elements in registered memory, which the kernel reads across the bus.
+    #[must_use]
+    #[inline]
+    pub const fn in_place<T: Plain>(elements: &InPlace<'a, T>) -> Self {
+        Self(ArgValue::Memory(elements.device(), elements.address()))
     }
 
     /// Memory that the host may use at the same time.

@@ -5,6 +5,7 @@
 //! | find and open a GPU, its properties | [`probe`], [`Device::open`], [`Facts`] | |
 //! | device memory | [`DeviceBuffer`], [`DeviceWords`] | a [`Device`] |
 //! | page-locked host memory | [`Pinned`] (host and device in turn), [`Shared`] (both at once, by atomics) | a [`Device`] |
+//! | a caller's memory, read in place | [`RegisteredMemory`], [`InPlace`] | a [`Device`] |
 //! | ordered work | [`Stream`], [`Event`] | a [`Device`] |
 //! | code and its launch | [`Module`], [`Kernel`], [`Shape`], [`Arg`] | a [`Device`] |
 //! | a persistent kernel, and its room on the device | [`Resident`], [`ResidentRoom`] | a [`Stream`], a [`Device`] |
@@ -36,6 +37,7 @@ mod probe;
 mod progress;
 mod ptx;
 mod reclaim;
+mod registered;
 mod resident;
 mod room;
 mod shared;
@@ -51,6 +53,7 @@ pub use loader::KernelFacts;
 pub use memory::{DeviceBuffer, DeviceWords, Plain, as_next_hops};
 pub use pinned::{HostSide, Pinned};
 pub use probe::{Probe, probe};
+pub use registered::{InPlace, RegisteredMemory};
 pub use resident::{Resident, ResidentRoom};
 pub use shared::{Element, Shared};
 pub use stream::{Event, Priority, Stream};

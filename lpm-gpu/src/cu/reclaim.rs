@@ -7,6 +7,9 @@
 //!   comes from the device's memory pool.
 //! - Page-locked memory has no such call. It is freed when no persistent kernel runs and all streams are idle, checked under
 //!   the lock that a persistent kernel's launch takes, too. Until then it is reused for requests of the same size.
+//! - Callers' memory that is registered with the driver ([`RegisteredMemory`](super::RegisteredMemory)) is unregistered by the same rule:
+//!   without users, when no persistent kernel runs and all streams are idle. Until then the book keeps it mapped, and a new user takes it
+//!   over. On a device that was given up it stays mapped for good.
 //! - Loading or unloading a module waits for the whole device: modules are loaded when the device is opened, and go with its
 //!   context. So does creating streams beyond the driver's stock: all are created before the first persistent kernel.
 //! - A device without memory pools (some virtual ones) frees device memory like page-locked memory, without persistent kernels.
@@ -21,7 +24,9 @@ use super::loader::LoadedModule;
 use super::progress::StreamProgress;
 use super::room::Admitted;
 use cudarc::driver::sys;
+use fib::KeyMemory;
 use std::ffi::c_void;
+use std::ops::Range;
 use std::sync::Arc;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -82,6 +87,12 @@ struct Grave {
     uses: Vec<(Arc<StreamProgress>, u64)>,
 }
 
+struct Registration {
+    memory: Arc<dyn KeyMemory>,
+    mapped: sys::CUdeviceptr,
+    users: usize,
+}
+
 pub(super) type Failed = (&'static str, u32);
 
 /// A device's streams and buried resources, shared by its contexts in this process, which are one context to the driver.
@@ -90,6 +101,7 @@ pub(super) struct Book {
     lines: Vec<BookedStream>,
     pub(super) admitted: Admitted,
     graves: Vec<Grave>,
+    registered: Vec<Registration>,
     pub(super) modules: Vec<LoadedModule>,
     pool: Option<RawHandle<sys::CUstream>>,
     /// Whether the driver can give [`STREAMS_MAX`] streams without waiting.
@@ -207,7 +219,7 @@ impl Book {
     /// Frees resources no longer in use; with `pools`, device memory returns to the pool. The context must be bound. Waits only
     /// if all streams were idle at the check, and then for work enqueued since.
     pub(super) fn sweep(&mut self, driver: &Driver, pools: bool) -> Result<(), Failed> {
-        if self.graves.is_empty() && self.lines.iter().all(|line| !line.orphan) {
+        if self.is_settled() {
             return Ok(());
         }
         let idle = self.lines.iter().map(|line| line.is_idle(driver)).collect::<Result<Vec<_>, _>>()?;
@@ -241,7 +253,65 @@ impl Book {
                 at += 1;
             }
         }
+        if quiet {
+            for unused in self.registered.extract_if(.., |registration| registration.users == 0) {
+                let host = std::ptr::with_exposed_provenance_mut(unused.memory.addresses().start);
+                // SAFETY: registered by `register`, and no work that may read it is left; `unused` keeps it mapped. A second call, in case
+                // of a stray error, unregisters it or is refused.
+                let unregister = || unsafe { (driver.cuMemHostUnregister)(host) };
+                let code = if unregister() == SUCCESS { SUCCESS } else { unregister() };
+                if code != SUCCESS {
+                    std::mem::forget(unused); // still registered, so it stays mapped
+                    return Err(("cuMemHostUnregister", code));
+                }
+            }
+        }
         Ok(())
+    }
+
+    /// One more user of `memory`, registered if it has none. Returns the device address. The context must be bound.
+    pub(super) fn register(
+        &mut self,
+        driver: &Driver,
+        memory: &Arc<dyn KeyMemory>,
+        flags: u32,
+    ) -> Result<sys::CUdeviceptr, Failed> {
+        let host = memory.addresses();
+        // The book keeps memory mapped, so no other memory has the same addresses.
+        if let Some(known) = self.registered.iter_mut().find(|known| known.memory.addresses() == host) {
+            known.users += 1;
+            return Ok(known.mapped);
+        }
+        let start = std::ptr::with_exposed_provenance_mut::<c_void>(host.start);
+        // SAFETY: the driver refuses a range that is not mapped; the book keeps it mapped until it is unregistered. The device only reads it.
+        match unsafe { (driver.cuMemHostRegister_v2)(start, host.len(), flags) } {
+            SUCCESS => {}
+            code => return Err(("cuMemHostRegister_v2", code)),
+        }
+        let mut mapped = 0;
+        // SAFETY: an out pointer, registered memory, and 0.
+        match unsafe { (driver.cuMemHostGetDevicePointer_v2)(&raw mut mapped, start, 0) } {
+            SUCCESS => {
+                self.registered.push(Registration { memory: Arc::clone(memory), mapped, users: 1 });
+                Ok(mapped)
+            }
+            code => {
+                // No work can read it: a sweep unregisters it.
+                self.registered.push(Registration { memory: Arc::clone(memory), mapped: 0, users: 0 });
+                Err(("cuMemHostGetDevicePointer_v2", code))
+            }
+        }
+    }
+
+    /// One user less of the memory at `host`.
+    pub(super) fn unregister(&mut self, host: &Range<usize>) {
+        let known = self.registered.iter_mut().find(|known| known.memory.addresses() == *host);
+        known.into_iter().for_each(|known| known.users -= 1);
+    }
+
+    /// The device was given up, and may still read registered memory: it stays mapped for good.
+    pub(super) fn keep_registered(&self) {
+        self.registered.iter().for_each(|known| std::mem::forget(Arc::clone(&known.memory)));
     }
 
     fn release(&mut self, driver: &Driver, memory: DriverMemory, pools: bool) -> Result<(), Failed> {
@@ -260,7 +330,10 @@ impl Book {
     }
 
     pub(super) fn is_settled(&self) -> bool {
-        self.graves.is_empty() && self.lines.iter().all(|line| !line.orphan)
+        let is_used = |registration: &Registration| registration.users > 0;
+        self.graves.is_empty()
+            && self.lines.iter().all(|line| !line.orphan)
+            && self.registered.iter().all(is_used)
     }
 
     pub(super) fn close(&mut self, driver: &Driver) {

@@ -7,6 +7,7 @@ use super::kernel::{Arg, Kernel, Shape, with_parameters};
 use super::memory::{DeviceBuffer, DeviceWords, Plain};
 use super::pinned::Pinned;
 use super::progress::StreamProgress;
+use super::registered::InPlace;
 use cudarc::driver::sys;
 use std::ops::Range;
 use std::sync::Arc;
@@ -116,6 +117,31 @@ impl Stream {
         unsafe {
             on!(&self.device, cuMemcpyHtoDAsync_v2(target, source.cast(), count * size_of::<T>(), self.raw.0))
         }
+    }
+
+    /// Copies `from`, where it lies, to `to` from element `at` on.
+    ///
+    /// # Errors
+    /// [`GpuError::Range`], [`GpuError::Foreign`], [`GpuError::Call`].
+    #[inline]
+    pub fn upload_in_place<T: Plain>(
+        &mut self,
+        to: &DeviceBuffer<T>,
+        at: usize,
+        from: &InPlace<'_, T>,
+    ) -> Result<(), GpuError> {
+        self.own(to.device(), "device memory")?;
+        self.own(from.device(), "registered memory")?;
+        let source = from.elements();
+        let target = to.range(&(at..at.saturating_add(source.len())))?;
+        self.progress.issue();
+        if source.is_empty() {
+            return Ok(());
+        }
+        let bytes = size_of_val(source);
+        // SAFETY: both ranges are valid (checked); the target is freed, and the source unregistered and unmapped, only when the copy is done
+        // (`reclaim`). If the host overwrites the source before, the copy has arbitrary elements, and every bit pattern is a `T`.
+        unsafe { on!(&self.device, cuMemcpyHtoDAsync_v2(target, source.as_ptr().cast(), bytes, self.raw.0)) }
     }
 
     /// Copies `from`, from element `at` on, to `to[range]`.

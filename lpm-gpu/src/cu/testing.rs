@@ -187,6 +187,8 @@ controls! {
     memory_used() -> u64 = c"mockcuda_memory_used";
     /// Allocated page-locked host memory, bytes.
     host_used() -> u64 = c"mockcuda_host_used";
+    /// Registered host memory, bytes.
+    registered() -> u64 = c"mockcuda_registered";
     /// Starts counting memory transactions of loads from `bytes` bytes at device address `address`; 0 bytes: none.
     watch_loads(address: u64, bytes: u64) = c"mockcuda_watch_loads";
     /// Transactions of `bytes` bytes, 32 or 128: for each load of a warp, the aligned blocks of watched memory that it accesses.

@@ -1,11 +1,14 @@
 //! One family's path of a batch to the device and back, by mode. A lane owns the memory of a slot's batches, allocated with
-//! the reader. The slot keeps track of the batch in flight.
+//! the reader; keys in registered memory are read where they lie. The slot keeps track of the batch in flight.
 
 use super::gpu::{DeviceKey, LaunchPlan};
 use super::params::Mode;
 use super::residence::Row;
 use super::tables::DeviceTable;
-use crate::cu::{Arg, Device, DeviceBuffer, DeviceWords, Event, GpuError, HostSide, Pinned, Stream};
+use crate::cu::{
+    Arg, Device, DeviceBuffer, DeviceWords, Event, GpuError, HostSide, InPlace, Pinned, RegisteredMemory,
+    Stream,
+};
 
 pub(super) enum BatchLane<K: DeviceKey> {
     /// [`Mode::Copy`].
@@ -38,37 +41,48 @@ impl<K: DeviceKey> BatchLane<K> {
         })
     }
 
-    /// Copies `keys` to the lane's memory. The previous batch must be over.
+    /// Finds `from` in `registered` memory, or else copies it to the lane's memory. The previous batch must be over.
     #[inline]
-    pub(super) fn write(&mut self, from: &[K]) -> Result<(), GpuError> {
-        let to = match self {
-            Self::Copy { keys, .. } | Self::Mapped { keys, .. } => keys.slice_mut()?,
-            Self::Persistent(row) => return row.write(from),
-        };
-        to[..from.len()].copy_from_slice(from);
-        Ok(())
+    pub(super) fn place<'a>(
+        &mut self,
+        from: &'a [K],
+        registered: &'a [RegisteredMemory],
+    ) -> Result<Option<InPlace<'a, K>>, GpuError> {
+        if let Some(in_place) = registered.iter().find_map(|memory| memory.find(from)) {
+            return Ok(Some(in_place));
+        }
+        match self {
+            Self::Copy { keys, .. } | Self::Mapped { keys, .. } => {
+                keys.slice_mut()?[..from.len()].copy_from_slice(from);
+            }
+            Self::Persistent(row) => row.write(from)?,
+        }
+        Ok(None)
     }
 
-    /// Looks up the first `count` keys written, at least one. `on`: stream and completion event, except for a persistent kernel.
+    /// Looks up `count` keys, at least one, `in_place` or as copied. `on`: stream and completion event, except for a persistent kernel.
     #[inline]
     pub(super) fn launch(
         &mut self,
         on: Option<(&mut Stream, &mut Event)>,
         table: &DeviceTable,
         plan: &LaunchPlan,
-        count: u32,
+        (in_place, count): (Option<InPlace<'_, K>>, u32),
     ) -> Result<(), GpuError> {
         let shape = plan.shape(count, K::A_THREAD_LOG2);
         let whole = 0..count as usize;
         let Some((stream, event)) = on else {
             return match self {
-                Self::Persistent(row) => row.ring(table, count),
+                Self::Persistent(row) => row.ring(table, in_place.as_ref(), count),
                 _ => Err(GpuError::Foreign("a batch without a stream")),
             };
         };
         match self {
             Self::Copy { keys, raw, device_keys, device_raw } => {
-                stream.upload(device_keys, 0, keys, whole.clone())?;
+                match in_place {
+                    Some(from) => stream.upload_in_place(device_keys, 0, &from)?,
+                    None => stream.upload(device_keys, 0, keys, whole.clone())?,
+                }
                 stream.launch(
                     &table.kernel,
                     shape,
@@ -88,12 +102,12 @@ impl<K: DeviceKey> BatchLane<K> {
                 &mut [
                     Arg::buffer(&table.words),
                     Arg::buffer(&table.header),
-                    Arg::pinned(keys),
+                    in_place.as_ref().map_or_else(|| Arg::pinned(keys), Arg::in_place),
                     Arg::pinned(raw),
                     Arg::u32(count),
                 ],
             )?,
-            Self::Persistent(row) => return row.ring(table, count),
+            Self::Persistent(row) => return row.ring(table, in_place.as_ref(), count),
         }
         stream.record(event)
     }

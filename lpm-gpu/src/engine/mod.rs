@@ -47,6 +47,7 @@ use reader::GpuReader;
 use serde::Serialize;
 use side::{Limits, Side};
 use slot::PersistentKernels;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tables::DeviceTable;
 
@@ -64,6 +65,8 @@ struct EngineShared {
     plan: LaunchPlan,
     persistent: PersistentKernels,
     grace: Arc<GracePeriods>,
+    /// Key memory that the driver refused to register, once a reader: its keys are copied.
+    refused: AtomicU64,
     v4: ArcSwap<DeviceTable>,
     v6: ArcSwap<DeviceTable>,
 }
@@ -176,6 +179,7 @@ impl GpuEngine {
             plan,
             persistent,
             grace: Arc::default(),
+            refused: AtomicU64::new(0),
             v4: ArcSwap::new(Arc::clone(&v4.current)),
             v6: ArcSwap::new(Arc::clone(&v6.current)),
             gpu,
@@ -293,6 +297,7 @@ impl GpuEngine {
             rebuilds: u64,
             swaps: u64,
             spare_bytes: u64,
+            key_memory_refused: u64,
             v4_table_bytes: u64,
             v6_table_bytes: u64,
         }
@@ -309,6 +314,7 @@ impl GpuEngine {
             rebuilds: self.v4.rebuilds + self.v6.rebuilds,
             swaps: self.v4.swaps + self.v6.swaps,
             spare_bytes: self.v4.spare_bytes() + self.v6.spare_bytes(),
+            key_memory_refused: self.shared.refused.load(Ordering::Relaxed),
             v4_table_bytes: self.v4.current.bytes(),
             v6_table_bytes: self.v6.current.bytes(),
         };

@@ -10,10 +10,11 @@ use super::gpu::LaunchPlan;
 use super::grace::Pins;
 use super::params::Mode;
 use super::slot::{GpuSlot, Residences, SlotState};
-use crate::cu::{Device, GpuError, Priority, Stream};
+use crate::cu::{Device, GpuError, Priority, RegisteredMemory, Stream};
 use crate::host::Answers;
-use fib::{EngineError, EngineReader, Family, Keys, NextHopId, SlotId};
+use fib::{EngineError, EngineReader, Family, KeyMemory, Keys, NextHopId, SlotId};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -27,6 +28,8 @@ pub(super) struct GpuReader {
     slots: Vec<GpuSlot>,
     /// None with persistent kernels: each stream uses up a connection to the device.
     streams: Vec<Stream>,
+    /// The callers' memory in which keys are read in place.
+    registered: Vec<RegisteredMemory>,
     stream_of: Vec<u8>,
     /// Slots of the current lookup, in turn; has capacity for all.
     lookup_slots: Vec<usize>,
@@ -67,6 +70,7 @@ impl GpuReader {
         Ok(Self {
             slots,
             streams,
+            registered: Vec::new(),
             stream_of,
             lookup_slots: Vec::with_capacity(slot_count.into()),
             answers_v4: answers.0,
@@ -96,17 +100,13 @@ impl GpuReader {
             slot.set_empty();
             return Ok(());
         }
-        match keys {
-            Keys::V4(keys) => slot.write_v4(keys)?,
-            Keys::V6 { hi, .. } => slot.write_v6(hi)?,
-        }
         self.pins.pin(at); // before the table is read
         let table = match keys.family() {
             Family::V4 => self.shared.v4.load_full(),
             Family::V6 => self.shared.v6.load_full(),
         };
         let stream = self.streams.get_mut(usize::from(self.stream_of[at]));
-        slot.launch(keys.family(), stream, &self.plan, table)
+        slot.launch(keys, &self.registered, stream, &self.plan, table)
     }
 
     /// Unpins slot `at` after a failed or empty launch. If a part of the batch is still running, usually a copy, the pin stays.
@@ -234,6 +234,18 @@ impl EngineReader for GpuReader {
 
     fn batch_max(&self) -> usize {
         self.batch_max
+    }
+
+    fn adopt(&mut self, memory: &Arc<dyn KeyMemory>) -> Result<(), EngineError> {
+        if self.registered.iter().any(|registered| registered.is(memory.as_ref())) {
+            return Ok(());
+        }
+        match RegisteredMemory::new(&self.shared.gpu.device, memory) {
+            Ok(Some(registered)) => self.registered.push(registered),
+            Ok(None) => _ = self.shared.refused.fetch_add(1, Ordering::Relaxed),
+            Err(error) => return Err(self.shared.gpu.fault(error)),
+        }
+        Ok(())
     }
 
     fn submit(&mut self, slot: SlotId, keys: Keys<'_>) -> Result<(), EngineError> {

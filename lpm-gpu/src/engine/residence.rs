@@ -5,7 +5,7 @@
 use super::doorbell::{BatchNumber, Doorbells, Request};
 use super::gpu::{DeviceKey, LaunchPlan};
 use super::tables::DeviceTable;
-use crate::cu::{Arg, GpuError, Kernel, Priority, Resident, ResidentRoom, Shape, Shared, Stream};
+use crate::cu::{Arg, GpuError, InPlace, Kernel, Priority, Resident, ResidentRoom, Shape, Shared, Stream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -133,7 +133,12 @@ impl<K: DeviceKey> Row<K> {
     }
 
     #[inline]
-    pub(super) fn ring(&mut self, table: &DeviceTable, count: u32) -> Result<(), GpuError> {
+    pub(super) fn ring(
+        &mut self,
+        table: &DeviceTable,
+        in_place: Option<&InPlace<'_, K>>,
+        count: u32,
+    ) -> Result<(), GpuError> {
         let residence = &*self.residence;
         if !self.started {
             residence.start()?;
@@ -143,7 +148,8 @@ impl<K: DeviceKey> Row<K> {
             residence.check_running()?; // no later driver call would report the loss
         }
         let at = (self.row * residence.pitch) as u64;
-        let keys = residence.keys.address() + at * size_of::<K>() as u64;
+        let copied = residence.keys.address() + at * size_of::<K>() as u64;
+        let keys = in_place.map_or(copied, InPlace::address);
         let raw = residence.raw.address() + at * size_of::<u32>() as u64;
         let table = [table.words.address(), table.header.address()];
         residence.doorbells.ring(self.row, &mut self.batch, Request { table, batch: [keys, raw], count })

@@ -5,7 +5,7 @@ use super::lane::BatchLane;
 use super::params::Mode;
 use super::residence::{Residence, Row};
 use super::tables::DeviceTable;
-use crate::cu::{Device, Event, GpuError, Kernel, Stream, as_next_hops};
+use crate::cu::{Device, Event, GpuError, Kernel, RegisteredMemory, Stream, as_next_hops};
 use crate::host::Answers;
 use fib::{EngineError, Family, Keys, NextHopId};
 use std::sync::Arc;
@@ -18,7 +18,8 @@ const LIMIT: Duration = Duration::from_secs(10);
 pub(super) enum SlotState {
     Free,
     Flying(Family),
-    /// A late batch, or one enqueued in part: its answers are unwanted, but the device may still use the slot's memory.
+    /// A late batch, or one enqueued in part: the device may still use the slot's memory. Its answers are never given out, since the caller
+    /// may have overwritten keys that the device reads in place.
     Abandoned(Family),
     Ready(Family),
 }
@@ -133,52 +134,45 @@ impl GpuSlot {
         Ok(())
     }
 
-    /// Stores IPv4 keys, at most `batch_max`, for [`Self::launch`].
-    #[inline]
-    pub(super) fn write_v4(&mut self, keys: &[u32]) -> Result<(), GpuError> {
-        self.lane_v4.write(keys)?;
-        self.len = keys.len();
-        Ok(())
-    }
-
-    /// Stores the first 64 bits of IPv6 keys for [`Self::launch`]. The last 64 bits are needed only by [`Self::resolve`].
-    #[inline]
-    pub(super) fn write_v6(&mut self, hi: &[u64]) -> Result<(), GpuError> {
-        self.lane_v6.write(hi)?;
-        self.len = hi.len();
-        Ok(())
-    }
-
     #[inline]
     pub(super) fn set_empty(&mut self) {
         self.len = 0;
         self.state = SlotState::Ready(Family::V4);
     }
 
-    /// Enqueues the stored keys, at least one, for lookup in `table`.
+    /// Enqueues `keys`, at least one and at most `batch_max`, for lookup in `table`; not the last 64 bits of IPv6 keys, which only
+    /// [`Self::resolve`] needs. Keys in `registered` memory are not copied.
     #[inline]
     pub(super) fn launch(
         &mut self,
-        family: Family,
+        keys: Keys<'_>,
+        registered: &[RegisteredMemory],
         mut stream: Option<&mut Stream>,
         plan: &LaunchPlan,
         table: Arc<DeviceTable>,
     ) -> Result<(), GpuError> {
+        self.len = keys.len();
         let count = u32::try_from(self.len).unwrap_or(u32::MAX);
-        let table = self.table.insert(table);
         self.since = None;
-        let on = stream.as_deref_mut().zip(self.event.as_mut());
-        let launched = match family {
-            Family::V4 => self.lane_v4.launch(on, table, plan, count),
-            Family::V6 => self.lane_v6.launch(on, table, plan, count),
+        let launched = match keys {
+            Keys::V4(keys) => {
+                let keys = self.lane_v4.place(keys, registered)?;
+                let on = stream.as_deref_mut().zip(self.event.as_mut());
+                self.lane_v4.launch(on, self.table.insert(table), plan, (keys, count))
+            }
+            Keys::V6 { hi, .. } => {
+                let keys = self.lane_v6.place(hi, registered)?;
+                let on = stream.as_deref_mut().zip(self.event.as_mut());
+                self.lane_v6.launch(on, self.table.insert(table), plan, (keys, count))
+            }
         };
         match launched {
             Ok(()) => {
-                self.state = SlotState::Flying(family);
+                self.state = SlotState::Flying(keys.family());
                 Ok(())
             }
             Err(error) => {
-                self.withdraw(family, stream)?;
+                self.withdraw(keys.family(), stream)?;
                 Err(error)
             }
         }
@@ -215,7 +209,7 @@ impl GpuSlot {
         }
     }
 
-    /// Checks that `keys` can be those of the slot's batch. Answers of an abandoned batch are nobody's.
+    /// Checks that `keys` have the number and family of the slot's batch. Any keys will do for an abandoned batch, which is not answered.
     #[inline]
     pub(super) fn check(&self, keys: Keys<'_>) -> Result<(), EngineError> {
         match self.state {
@@ -225,7 +219,7 @@ impl GpuSlot {
         }
     }
 
-    /// Gives up the batch in flight, if any. Returns whether the slot is free.
+    /// Gives up a batch in flight. Returns whether the slot is free.
     #[cold]
     pub(super) fn discard(&mut self) -> Result<bool, GpuError> {
         if let SlotState::Flying(family) = self.state {

@@ -8,9 +8,11 @@
 use fib::oracle::OraclePair;
 use fib::random::Seeded;
 use fib::{
-    EngineError, EngineOptions, EngineReader, EngineWriter, IpPrefix, Key, KeyBuffer, Keys, NextHopId,
-    Prefix, Registry, Rib, SlotId,
+    EngineError, EngineInfo, EngineOptions, EngineReader, EngineStats, EngineWriter, FibDelta, Generation,
+    IpPrefix, Key, KeyBuffer, KeyMemory, Keys, NextHopId, Prefix, Registry, Rib, SlotId,
 };
+use lpm_core::memory::{KeyArena, KeyArray, Placement};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -90,4 +92,109 @@ pub(crate) fn random_rib(routes: usize, dice: &mut Seeded) -> Rib {
 
 pub(crate) fn id(dice: &mut Seeded) -> NextHopId {
     NextHopId::new(1 + dice.below(5000) as u32).unwrap()
+}
+
+/// Keys in memory that a reader has adopted.
+pub(crate) struct KeysInPlace {
+    pub(crate) v4: KeyArray<u32>,
+    pub(crate) hi: KeyArray<u64>,
+    pub(crate) lo: KeyArray<u64>,
+}
+
+impl KeysInPlace {
+    /// Arrays of `len` zeros, in memory of `arrays` such arrays of each kind.
+    pub(crate) fn new(len: usize, arrays: usize) -> (Vec<Self>, Arc<dyn KeyMemory>) {
+        let bytes = KeyArena::bytes_of::<u32>(len) + 2 * KeyArena::bytes_of::<u64>(len);
+        let mut arena = KeyArena::new(bytes * arrays, Placement::default()).unwrap();
+        let arrays = (0..arrays).map(|_| Self {
+            v4: arena.take(len).unwrap(),
+            hi: arena.take(len).unwrap(),
+            lo: arena.take(len).unwrap(),
+        });
+        (arrays.collect(), arena.memory())
+    }
+
+    pub(crate) fn put(&mut self, keys: Keys<'_>) -> Keys<'_> {
+        match keys {
+            Keys::V4(keys) => {
+                self.v4[..keys.len()].copy_from_slice(keys);
+                Keys::V4(&self.v4[..keys.len()])
+            }
+            Keys::V6 { hi, lo } => {
+                self.hi[..hi.len()].copy_from_slice(hi);
+                self.lo[..hi.len()].copy_from_slice(lo);
+                Keys::V6 { hi: &self.hi[..hi.len()], lo: &self.lo[..hi.len()] }
+            }
+        }
+    }
+}
+
+/// An engine whose readers have all keys in adopted memory.
+pub(crate) struct InPlaceEngine(pub(crate) Box<dyn EngineWriter>);
+
+struct InPlaceReader {
+    reader: Box<dyn EngineReader>,
+    /// One for each slot, then one for lookups.
+    keys: Vec<KeysInPlace>,
+}
+
+/// Room for the longest lookup of the suite.
+const LOOKUP_MAX: usize = 3 * 4096;
+
+impl EngineWriter for InPlaceEngine {
+    fn info(&self) -> EngineInfo {
+        self.0.info()
+    }
+
+    fn apply(&mut self, delta: &FibDelta, rib: &Rib) -> Result<Generation, EngineError> {
+        self.0.apply(delta, rib)
+    }
+
+    fn free_retired(&mut self) {
+        self.0.free_retired();
+    }
+
+    fn generation(&self) -> Generation {
+        self.0.generation()
+    }
+
+    fn stats(&self) -> EngineStats {
+        self.0.stats()
+    }
+
+    fn reader(&self, slots: u16, batch_max: usize) -> Result<Box<dyn EngineReader>, EngineError> {
+        let mut reader = self.0.reader(slots, batch_max)?;
+        let (keys, memory) = KeysInPlace::new(LOOKUP_MAX.max(batch_max), usize::from(slots) + 1);
+        reader.adopt(&memory)?;
+        Ok(Box::new(InPlaceReader { reader, keys }))
+    }
+}
+
+impl EngineReader for InPlaceReader {
+    fn slots(&self) -> u16 {
+        self.reader.slots()
+    }
+
+    fn batch_max(&self) -> usize {
+        self.reader.batch_max()
+    }
+
+    fn submit(&mut self, slot: SlotId, keys: Keys<'_>) -> Result<(), EngineError> {
+        keys.check(self.reader.batch_max())?;
+        self.reader.submit(slot, self.keys[usize::from(slot.0)].put(keys))
+    }
+
+    fn collect(&mut self, slot: SlotId, keys: Keys<'_>) -> Poll<Result<&[NextHopId], EngineError>> {
+        self.reader.collect(slot, keys)
+    }
+
+    fn discard(&mut self, slot: SlotId) -> Poll<Result<(), EngineError>> {
+        self.reader.discard(slot)
+    }
+
+    fn lookup(&mut self, keys: Keys<'_>, out: &mut [NextHopId]) -> Result<(), EngineError> {
+        keys.check_answers(out)?;
+        let place = self.keys.last_mut().unwrap();
+        self.reader.lookup(place.put(keys), out)
+    }
 }

@@ -341,6 +341,7 @@ mod tests {
             memory_pools: true,
             pci_address: Some("0000:8a:00.0".into()),
             numa_node: None,
+            registers_read_only: Some(true),
         };
         let wanted =
             "NVIDIA H200, sm_90, 132 multiprocessors, 150.0 GB, L2 63 MB; driver 550.54.14 for CUDA 12.4";

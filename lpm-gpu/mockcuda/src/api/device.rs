@@ -31,6 +31,7 @@ fn attribute(number: u32) -> CallResult<u32> {
         40 => 3,
         75 => 9,
         76 => 0,
+        113 => 1,
         115 => u32::from(!control().no_pools()),
         _ => return unsupported(&format!("attribute {number} of the device")),
     })

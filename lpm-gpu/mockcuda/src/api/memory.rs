@@ -2,7 +2,9 @@
 
 use super::{api, out};
 use crate::control::control;
-use crate::error::{CallResult, INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY};
+use crate::error::{
+    ALREADY_REGISTERED, CallResult, INVALID_VALUE, NOT_REGISTERED, NOT_SUPPORTED, OUT_OF_MEMORY,
+};
 use crate::memory::MemoryKind;
 use crate::state::{Context, driver};
 use crate::stream::{Copy, CopyPlace, Operation, lock};
@@ -24,9 +26,11 @@ fn address_of(pointer: *const c_void) -> usize {
     pointer.expose_provenance()
 }
 
-/// Whether host memory is pinned: then copies are asynchronous.
+/// Whether host memory is pinned or registered: then copies are asynchronous.
 fn is_pinned(address: usize) -> CallResult<bool> {
-    Ok(driver().memory()?.find(address as u64).is_some_and(|a| a.kind == MemoryKind::Pinned))
+    let memory = driver().memory()?;
+    let is_allocated = memory.find(address as u64).is_some_and(|a| a.kind == MemoryKind::Pinned);
+    Ok(is_allocated || memory.registered(address as u64).is_some())
 }
 
 fn check_device_range(address: u64, bytes: usize) -> CallResult {
@@ -112,8 +116,26 @@ api! {
         if flags != 0 || !is_pinned(at)? {
             return Err(INVALID_VALUE);
         }
+        let mapped = driver().memory()?.registered(at as u64).unwrap_or(at as u64);
         // SAFETY: an out pointer of the caller.
-        unsafe { out(address, at as u64) }
+        unsafe { out(address, mapped) }
+    }
+
+    /// Devices can only read memory registered with flag 8. The real driver rounds to pages, which overlap then, too.
+    fn cuMemHostRegister_v2(pointer: *mut c_void, bytes: usize, flags: c_uint) {
+        driver().current()?;
+        if pointer.is_null() || bytes == 0 || flags & !0b1011 != 0 {
+            return Err(INVALID_VALUE);
+        }
+        let added = driver().memory()?.register(address_of(pointer) as u64, bytes as u64, flags & 8 != 0);
+        if added { Ok(()) } else { Err(ALREADY_REGISTERED) }
+    }
+
+    /// Waits for all submitted operations of the context, as [`cuMemFreeHost`] does.
+    fn cuMemHostUnregister(pointer: *mut c_void) {
+        settle(&*driver().current()?, "cuMemHostUnregister")?;
+        let removed = driver().memory()?.unregister(address_of(pointer) as u64);
+        if removed { Ok(()) } else { Err(NOT_REGISTERED) }
     }
 
     /// From pageable memory the driver stages small copies and waits for large ones.

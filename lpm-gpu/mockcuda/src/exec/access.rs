@@ -159,7 +159,8 @@ fn load_each(files: &mut Files, ins: &Ins, at: &Surroundings<'_>, run: u32, acce
 
 #[inline(always)]
 fn store(files: &Files, ins: &Ins, at: &mut Surroundings<'_>, run: u32, access: Access) -> Result {
-    let Some((window, addresses)) = window_of(files, ins, at.memory, run, access) else {
+    let window = window_of(files, ins, at.memory, run, access).filter(|(window, _)| !window.read_only);
+    let Some((window, addresses)) = window else {
         return store_each(files, ins, at, run, access);
     };
     for (i, row) in ins.elements().into_iter().enumerate().take(access.count.into()) {
@@ -213,6 +214,9 @@ fn place_of(
     if access.space == Space::Shared {
         let end = address.checked_add(bytes).filter(|&end| end <= 4 * at.shared.len() as u64);
         return end.map(|_| Located::Shared((address / 4) as usize)).ok_or_else(|| bad(ILLEGAL));
+    }
+    if write && at.memory.window(address).read_only {
+        return Err(bad(ILLEGAL));
     }
     let place = at.memory.locate(address, bytes).ok_or_else(|| bad(ILLEGAL))?;
     if at.memory.has_marks()
