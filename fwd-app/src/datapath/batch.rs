@@ -1,7 +1,7 @@
 //! A batch: packets of one RX queue and their parsed fields, as arrays.
 //!
 //! Rx fills `packets`, parse the lanes, lookup their next hops, verdict the egress entries and ports; rewrite changes the headers, and tx
-//! empties the batch. All arrays are allocated once, with padding for the vector kernels, and reused. The lanes hold packets by family; all
+//! empties the batch. All arrays are allocated once, with padding for the vector kernels, and reused; the keys in memory that readers adopt. The lanes hold packets by family; all
 //! other arrays are indexed by a packet's place in `packets`. Invariant: packets are in order of arrival; every parsed packet is in a lane,
 //! or its index is [`NO_ENTRY`] and it is counted in `drops` or marked as a punt.
 
@@ -9,7 +9,8 @@ use super::packet_state::PacketState;
 use super::{DropReason, Drops, Egress, PuntMarker};
 use dpdk_ffi::Burst;
 use dpdk_ffi::simd::{AlignedArray, Kind, LengthOrMark, PAD};
-use fib::{Family, Keys, NextHopId};
+use fib::{EngineError, Family, Keys, NextHopId};
+use lpm_core::memory::{KeyArena, KeyArray};
 
 pub(crate) const NO_ENTRY: u32 = u32::MAX;
 
@@ -54,9 +55,9 @@ pub(crate) struct Batch {
     pub(crate) vrf: usize,
     pub(crate) parsed: usize,
     /// IPv4 destinations, in the order of `v4`.
-    pub(crate) keys4: AlignedArray<u32>,
+    pub(crate) keys4: KeyArray<u32>,
     /// IPv6 destinations, first and last 64 bits, in the order of `v6`.
-    pub(crate) keys6: (AlignedArray<u64>, AlignedArray<u64>),
+    pub(crate) keys6: (KeyArray<u64>, KeyArray<u64>),
     pub(crate) v4: KeyLane,
     pub(crate) v6: KeyLane,
     pub(crate) kinds: AlignedArray<Kind>,
@@ -85,17 +86,26 @@ fn array<T: Copy + Default>(entries: usize) -> AlignedArray<T> {
 }
 
 impl Batch {
-    /// The burst has room for at most 65,536 packets.
-    pub(crate) fn new(packets: Burst) -> Self {
+    /// Bytes of the keys of a batch of `packets_max` packets.
+    pub(crate) const fn key_bytes(packets_max: usize) -> usize {
+        let entries = packets_max + PAD;
+        KeyArena::bytes_of::<u32>(entries) + 2 * KeyArena::bytes_of::<u64>(entries)
+    }
+
+    /// The burst has room for at most 65,536 packets. The keys take [`Self::key_bytes`] of `keys`.
+    ///
+    /// # Errors
+    /// [`EngineError::Full`] when `keys` has less left.
+    pub(crate) fn new(packets: Burst, keys: &mut KeyArena) -> Result<Self, EngineError> {
         let packets_max = packets.capacity();
         let entries = packets_max + PAD;
-        Self {
+        Ok(Self {
             packets,
             input: 0,
             vrf: 0,
             parsed: 0,
-            keys4: array(entries),
-            keys6: (array(entries), array(entries)),
+            keys4: keys.take(entries)?,
+            keys6: (keys.take(entries)?, keys.take(entries)?),
             v4: KeyLane::new(entries),
             v6: KeyLane::new(entries),
             kinds: array(entries),
@@ -110,7 +120,16 @@ impl Batch {
             punting: None,
             stamps: array(packets_max),
             stamps_len: 0,
-        }
+        })
+    }
+
+    /// A batch whose keys are in separate memory.
+    #[cfg(any(test, feature = "testing"))]
+    #[expect(clippy::unwrap_used, reason = "a test without memory fails")]
+    pub(crate) fn alone(packets: Burst) -> Self {
+        let bytes = Self::key_bytes(packets.capacity());
+        Self::new(packets, &mut KeyArena::new(bytes, lpm_core::memory::Placement::default()).unwrap())
+            .unwrap()
     }
 
     pub(crate) fn keys_v4(&self) -> Keys<'_> {

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 /// A batch of these frames, with room for 128 packets; `None` where EAL does not start.
 pub(crate) fn batch(frames: &[Vec<u8>]) -> Option<Batch> {
-    let mut batch = Batch::new(Burst::with_capacity(testing::eal()?, 128));
+    let mut batch = Batch::alone(Burst::with_capacity(testing::eal()?, 128));
     add(&mut batch, frames);
     Some(batch)
 }

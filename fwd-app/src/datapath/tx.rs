@@ -441,7 +441,7 @@ mod tests {
             let pool = Mempool::new(eal, "packets", &MempoolConfig::default()).unwrap();
             let (port, _wire) = port_over_rings(eal, &pool);
             let mut tx = tx_over(eal, &port, HoldLimit::default());
-            let (mut batch, mut counters) = (Batch::new(Burst::with_capacity(eal, 8)), Counters::default());
+            let (mut batch, mut counters) = (Batch::alone(Burst::with_capacity(eal, 8)), Counters::default());
             // First one stamp per batch, then two.
             for bursts in [1, 2] {
                 for place in 0..bursts {
@@ -463,7 +463,7 @@ mod tests {
             let pool = Mempool::new(eal, "packets", &MempoolConfig::default()).unwrap();
             let (port, wire) = port_over_rings(eal, &pool);
             let mut tx = tx_over(eal, &port, HoldLimit { packets: 6, cycles: u64::MAX });
-            let (mut batch, mut counters) = (Batch::new(Burst::with_capacity(eal, 8)), Counters::default());
+            let (mut batch, mut counters) = (Batch::alone(Burst::with_capacity(eal, 8)), Counters::default());
             let (mut number, mut left) = (0, Vec::new());
             let mut send = |tx: &mut Tx, counters: &mut Counters| {
                 for place in 0..8 {

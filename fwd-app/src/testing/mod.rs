@@ -79,7 +79,7 @@ pub fn config_shown(is_replay: bool, text: &str) -> Result<String, String> {
 }
 
 fn batch(eal: &Eal, packets_max: usize, level: Level) -> Batch {
-    Batch::new(Burst::with_capacity(eal, packets_max).with_level(level))
+    Batch::alone(Burst::with_capacity(eal, packets_max).with_level(level))
 }
 
 fn checked(frame: &Frame) -> Result<Checked, DropReason> {

@@ -10,7 +10,7 @@ use crate::datapath::swap::{ReaderSwap, Swap, VrfReader};
 use crate::datapath::watch::Watch;
 use crate::threads::Heartbeat;
 use dpdk_ffi::{DpdkError, Port, QueueId};
-use fib::{EngineError, EngineWriter};
+use fib::{EngineError, EngineReader, EngineWriter, KeyMemory};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -107,7 +107,18 @@ pub(crate) struct Readers {
     pub(super) slots: u16,
     /// The largest batch, keys.
     pub(super) batch_max: usize,
+    /// The keys of all batches that the stage looks up. Held here, too, so that no lcore unmaps it.
+    pub(super) keys: Vec<Arc<dyn KeyMemory>>,
     pub(super) audit: Arc<AuditRing>,
+}
+
+impl Readers {
+    /// A reader of `engine` for this stage.
+    pub(super) fn make(&self, engine: &dyn EngineWriter) -> Result<Box<dyn EngineReader>, EngineError> {
+        let mut reader = engine.reader(self.slots, self.batch_max)?;
+        self.keys.iter().try_for_each(|memory| reader.adopt(memory))?;
+        Ok(reader)
+    }
 }
 
 #[derive(Clone, Default)]
@@ -277,7 +288,7 @@ impl Handle {
     /// batch.
     pub(crate) fn move_to(&self, vrf: usize, engine: &dyn EngineWriter) -> anyhow::Result<()> {
         self.all_have_readers()?;
-        let reader = |stage: &Readers| engine.reader(stage.slots, stage.batch_max);
+        let reader = |stage: &Readers| stage.make(engine);
         let readers = self.readers.iter().map(reader).collect::<Result<Vec<_>, EngineError>>()?;
         for (stage, reader) in self.readers.iter().zip(readers) {
             stage.swap.offer(VrfReader { vrf, reader });
@@ -383,6 +394,8 @@ impl Handle {
 mod tests {
     use super::*;
     use fib::faulty::{Call, Faults, FaultyEngine};
+    use lpm_core::memory::{KeyArena, Placement};
+    use std::sync::atomic::Ordering::SeqCst;
 
     #[test]
     fn of_an_lcore_that_does_not_answer_the_published_counters_are_seen_with_their_age() {
@@ -432,7 +445,14 @@ mod tests {
     }
 
     fn reads(lcore: u32) -> Readers {
-        Readers { lcore, swap: Arc::default(), slots: 1, batch_max: 1, audit: Arc::default() }
+        Readers {
+            lcore,
+            swap: Arc::default(),
+            slots: 1,
+            batch_max: 1,
+            keys: vec![KeyArena::new(1, Placement::default()).unwrap().memory()],
+            audit: Arc::default(),
+        }
     }
 
     fn own() -> VrfReader {
@@ -474,7 +494,9 @@ mod tests {
                     stage.swap.exchange(|_| own());
                 }
             });
-            handle.move_to(0, &FaultyEngine::new(&Arc::default())).unwrap();
+            let faults = Arc::new(Faults::default());
+            handle.move_to(0, &FaultyEngine::new(&faults)).unwrap();
+            assert_eq!(faults.adopted.load(SeqCst), 2, "each reader reads the stage's keys in place");
         });
     }
 

@@ -6,7 +6,7 @@ use super::plan::{Job, LcorePlan};
 use super::punts::PuntRings;
 use super::run_to_completion::{InputPath, VlanBatches, VrfTables, WorkerInput, WorkerStage};
 use super::{Settings, StageControl, Stages};
-use crate::datapath::audit::{AuditRing, AuditSampler, AuditState};
+use crate::datapath::audit::{AuditSampler, AuditState};
 use crate::datapath::counters::{BusyClock, QueueCount, VrfCount};
 use crate::datapath::lookup::{EngineFault, InFlight, Lookup};
 use crate::datapath::punt::Limit;
@@ -19,8 +19,9 @@ use crate::datapath::{Batch, Counters, EgressTable, Latency, Published};
 use arc_swap::{ArcSwap, Cache};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use dpdk_ffi::simd::Level;
-use dpdk_ffi::{Burst, DpdkError, Eal, Port, QueueId};
+use dpdk_ffi::{Burst, DpdkError, Eal, LcoreId, Port, QueueId};
 use fib::{EngineError, EngineReader, EngineWriter, Isa};
+use lpm_core::memory::{KeyArena, Placement};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -76,6 +77,7 @@ impl Parts<'_> {
             control: Arc::default(),
             published: Vec::new(),
             readers: Vec::new(),
+            keys: Vec::new(),
             queues: Vec::new(),
             vrf_counts: Vec::new(),
             lcore: 0,
@@ -93,6 +95,8 @@ struct Builder<'a> {
     control: Arc<StageControl>,
     published: Vec<Arc<Published>>,
     readers: Vec<Readers>,
+    /// By input, for the keys of its batches.
+    keys: Vec<KeyArena>,
     queues: Vec<QueueUse>,
     /// Packets of each VRF by lookup stage; empty with a single VRF.
     vrf_counts: Vec<Vec<Arc<VrfCount>>>,
@@ -107,7 +111,8 @@ impl Builder<'_> {
     fn build(mut self) -> Result<BuiltStages, BuildError> {
         let plan = self.plan;
         self.parts.watch.set_ports(plan.inputs.iter().map(|input| input.port));
-        let channels = Channels::new(&self);
+        self.keys = (0..plan.inputs.len()).map(|input| self.key_memory(input)).collect::<Result<_, _>>()?;
+        let channels = Channels::new(&mut self)?;
         let (mut lcores, mut handles) = (Vec::with_capacity(plan.lcores.len()), Vec::new());
         for (lcore, jobs) in &plan.lcores {
             (self.lcore, self.clock) = (*lcore, BusyClock::default());
@@ -151,15 +156,17 @@ impl Builder<'_> {
     fn worker(&mut self, inputs: &[usize], tx: u16) -> Result<WorkerStage, BuildError> {
         let input = |i: &usize| -> Result<WorkerInput, BuildError> {
             let vlans = self.vlan_sort(*i).map(|sort| {
-                let mut others: Vec<_> = (0..sort.others()).map(|_| self.batch(*i)).collect();
+                let others = (0..sort.others()).map(|_| self.batch(*i));
+                let mut others = others.collect::<Result<Vec<_>, EngineError>>()?;
                 let punting = others.iter_mut().filter_map(|batch| batch.punting.as_mut());
                 punting.for_each(|punting| punting.is_elsewhere = true);
-                Box::new(VlanBatches { sort, others })
+                Ok::<_, EngineError>(Box::new(VlanBatches { sort, others }))
             });
-            Ok(WorkerInput { rx: self.rx(*i)?, batch: self.batch(*i), vlans })
+            let vlans = vlans.transpose()?;
+            Ok(WorkerInput { rx: self.rx(*i)?, batch: self.batch(*i)?, vlans })
         };
-        let inputs = inputs.iter().map(input).collect::<Result<_, _>>()?;
-        let (readers, swap) = self.readers(1)?;
+        let worker_inputs = inputs.iter().map(input).collect::<Result<_, _>>()?;
+        let (readers, swap) = self.readers(1, inputs)?;
         let counts = self.count_vrfs();
         let tables = |(((reader, sampler), vrf), count): ((_, &VrfParts<'_>), _)| VrfTables {
             lookup: Lookup::new(reader, Arc::clone(&self.parts.fault), sampler),
@@ -171,7 +178,7 @@ impl Builder<'_> {
         let (tx, published) = (self.tx(tx, HoldLimit::default())?, self.publish());
         let lane = self.readers.len() - 1;
         let path = InputPath { vrfs, tx, counters: Counters::default(), published, watch, lane };
-        Ok(WorkerStage::new(inputs, path, Arc::clone(&self.control), swap))
+        Ok(WorkerStage::new(worker_inputs, path, Arc::clone(&self.control), swap))
     }
 
     fn rx_stage(&mut self, input: usize, engine: usize, channels: &Channels) -> Result<RxStage, BuildError> {
@@ -200,7 +207,7 @@ impl Builder<'_> {
         // Two slots per batch, one per family. A device engine is kept busy by the batches of all inputs, up to the limit of its streams.
         let batches = (inputs * BATCHES_PER_INPUT).clamp(1, IN_FLIGHT_MAX);
         let slots = u16::try_from(batches * 2).unwrap_or(u16::MAX);
-        let (readers, swap) = self.readers(slots)?;
+        let (readers, swap) = self.readers(slots, &self.plan.inputs_of(engine))?;
         let counts = self.count_vrfs();
         let tables = |(((reader, sampler), vrf), count): ((_, &VrfParts<'_>), _)| {
             let stall_cycles = self.tsc_hz.saturating_mul(vrf.stall_us) / 1_000_000;
@@ -236,15 +243,23 @@ impl Builder<'_> {
         })
     }
 
-    fn readers(&mut self, slots: u16) -> Result<VrfReaders, EngineError> {
-        let batch_max = self.limits.batch;
-        let (swap, audit) = (Arc::new(ReaderSwap::default()), Arc::new(AuditRing::default()));
+    /// Readers for a stage that looks up the batches of `inputs`.
+    fn readers(&mut self, slots: u16, inputs: &[usize]) -> Result<VrfReaders, EngineError> {
+        let swap = Arc::new(ReaderSwap::default());
+        let stage = Readers {
+            lcore: self.lcore,
+            swap: Arc::clone(&swap),
+            slots,
+            batch_max: self.limits.batch,
+            keys: inputs.iter().map(|input| self.keys[*input].memory()).collect(),
+            audit: Arc::default(),
+        };
         let reader = |vrf: &VrfParts<'_>| {
-            let sampler = AuditSampler::new(Arc::clone(&vrf.audit), Arc::clone(&audit));
-            Ok((vrf.engine.reader(slots, batch_max)?, sampler))
+            let sampler = AuditSampler::new(Arc::clone(&vrf.audit), Arc::clone(&stage.audit));
+            Ok((stage.make(vrf.engine)?, sampler))
         };
         let readers = self.parts.vrfs.iter().map(reader).collect::<Result<_, EngineError>>()?;
-        self.readers.push(Readers { lcore: self.lcore, swap: Arc::clone(&swap), slots, batch_max, audit });
+        self.readers.push(stage);
         Ok((readers, swap))
     }
 
@@ -300,7 +315,22 @@ impl Builder<'_> {
         VlanSort::new(self.parts.eal, self.vrfs_of(input), self.limits.batch)
     }
 
-    fn batch(&self, input: usize) -> Batch {
+    /// The number of batches of `input`: one more for each other VRF of its port's VLANs.
+    fn batches(&self, input: usize) -> usize {
+        let vrfs: BTreeSet<_> = self.vrfs_of(input).vlans.values().collect();
+        vrfs.len() + if self.plan.is_pipeline() { BATCHES_PER_INPUT } else { 1 }
+    }
+
+    /// Memory for the keys of all batches of `input`, on the node of its lcore if that has memory for them.
+    fn key_memory(&self, input: usize) -> Result<KeyArena, EngineError> {
+        let bytes = self.batches(input) * Batch::key_bytes(self.limits.batch);
+        let lcore = LcoreId(self.plan.map.tuples()[input].lcore.into());
+        let node = self.parts.eal.lcore_socket(lcore).ok().and_then(|socket| u32::try_from(socket.0).ok());
+        let of = |numa_node| KeyArena::new(bytes, Placement { huge_pages: true, numa_node });
+        of(node).or_else(|_| of(None))
+    }
+
+    fn batch(&mut self, input: usize) -> Result<Batch, EngineError> {
         let level = match self.parts.settings.isa {
             Isa::Scalar => Level::Scalar,
             Isa::Avx2 => Level::Avx2,
@@ -308,13 +338,13 @@ impl Builder<'_> {
             Isa::Avx512f => Level::Avx512,
         };
         let packets = Burst::with_capacity(self.parts.eal, self.limits.batch).with_level(level);
-        let mut batch = Batch::new(packets);
+        let mut batch = Batch::new(packets, &mut self.keys[input])?;
         batch.input = input;
         let port = self.plan.inputs[input].port;
         batch.vrf = self.vrfs_of(input).own;
         let parts = self.plan.inputs.len() * if self.plan.is_pipeline() { BATCHES_PER_INPUT } else { 1 };
         batch.punting = self.parts.punts.and_then(|punts| punts.punting(port, parts));
-        batch
+        Ok(batch)
     }
 
     fn publish(&mut self) -> Arc<Published> {
@@ -338,26 +368,23 @@ struct Channels {
 }
 
 impl Channels {
-    fn new(builder: &Builder<'_>) -> Self {
+    fn new(builder: &mut Builder<'_>) -> Result<Self, EngineError> {
         let plan = builder.plan;
         let inputs = if plan.is_pipeline() { plan.inputs.len() } else { 0 };
-        let batches = |input| {
-            let vrfs: BTreeSet<_> = builder.vrfs_of(input).vlans.values().collect();
-            BATCHES_PER_INPUT + vrfs.len()
-        };
-        let all = (0..inputs).map(batches).sum::<usize>().max(1);
+        let all = (0..inputs).map(|input| builder.batches(input)).sum::<usize>().max(1);
         let home = |input| {
-            let (sender, receiver) = bounded(batches(input));
-            for _ in 0..batches(input) {
+            let batches = builder.batches(input);
+            let (sender, receiver) = bounded(batches);
+            for _ in 0..batches {
                 // Cannot be full: the channel has room for this many batches.
-                drop(sender.try_send(Box::new(builder.batch(input))));
+                drop(sender.try_send(Box::new(builder.batch(input)?)));
             }
-            (sender, receiver)
+            Ok((sender, receiver))
         };
-        Self {
-            homes: (0..inputs).map(home).collect(),
+        Ok(Self {
+            homes: (0..inputs).map(home).collect::<Result<_, EngineError>>()?,
             to_engine: (0..plan.engine_stages()).map(|_| bounded(all)).collect(),
             to_tx: (0..plan.senders).map(|_| bounded(all)).collect(),
-        }
+        })
     }
 }

@@ -145,6 +145,16 @@ impl LcorePlan {
         jobs.filter(|job| matches!(job, Job::Engine { .. })).count()
     }
 
+    /// The inputs whose batches engine stage `engine` looks up.
+    pub(crate) fn inputs_of(&self, engine: usize) -> Vec<usize> {
+        let jobs = self.lcores.iter().flat_map(|(_, jobs)| jobs);
+        jobs.filter_map(|job| match job {
+            Job::Rx { input, engine: of } if *of == engine => Some(*input),
+            _ => None,
+        })
+        .collect()
+    }
+
     /// Whether batches travel between stages.
     pub(crate) fn is_pipeline(&self) -> bool {
         self.engine_stages() > 0
@@ -274,6 +284,7 @@ mod tests {
         let second = [Job::Rx { input: 1, engine: 1 }, engine(1, 1, 1..2), Job::Tx { tx: 1 }];
         assert_eq!(plan.lcores[0].1, [&first[..], &[Job::Tx { tx: 0 }]].concat());
         assert_eq!((plan.lcores[1].1.as_slice(), plan.senders, plan.engine_stages()), (&second[..], 2, 2));
+        assert_eq!([0, 1].map(|engine| plan.inputs_of(engine)), [vec![0, 2], vec![1]]);
     }
 
     #[test]

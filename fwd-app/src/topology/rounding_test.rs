@@ -45,7 +45,7 @@ rusty_fork_test! {
             let limits = settings.of_devices().limits(1_000_000_000);
             let queue = port.take_rx_queue(QueueId(0)).unwrap();
             let mut rx = Rx::new(queue, 0, limits, Arc::default());
-            let mut batch = Batch::new(Burst::with_capacity(eal, limits.batch));
+            let mut batch = Batch::alone(Burst::with_capacity(eal, limits.batch));
             let (mut counters, mut idle) = (Counters::default(), 0);
             // With `flush_us` 0 a waiting batch is due at the first poll that receives nothing.
             while idle < 3 {

@@ -55,7 +55,7 @@ impl FlowRig {
     }
 
     fn forward(&self, table: &EgressTable, frames: &[Vec<u8>], level: Level) -> Option<Batch> {
-        let mut batch = Batch::new(Burst::with_capacity(testing::eal()?, 128).with_level(level));
+        let mut batch = Batch::alone(Burst::with_capacity(testing::eal()?, 128).with_level(level));
         test_frames::add(&mut batch, frames);
         parse(&mut batch);
         let id = |address: std::net::IpAddr| self.rib.longest(address).map_or(NextHopId::NONE, |(_, id)| id);

@@ -114,7 +114,7 @@ fn other() -> PortRecord {
 
 fn punt(tx: &mut Tx, eal: &Eal, pool: &Mempool, (frame, count): (&[u8], usize), counters: &mut Counters) {
     for _ in 0..count.div_ceil(BURST) {
-        let mut batch = Batch::new(Burst::with_capacity(eal, BURST));
+        let mut batch = Batch::alone(Burst::with_capacity(eal, BURST));
         for place in 0..BURST.min(count) {
             batch.packets.push(pool.copy(frame).unwrap()).unwrap();
             let tag = PuntTag { cause: PuntCause::for_us(frame), port: 0, input: 0, value: 0 };
