@@ -101,7 +101,7 @@ fn run(
 fn await_answers(
     gpu: &Gpu,
     reader: &mut dyn EngineReader,
-    slot: SlotId,
+    (slot, keys): (SlotId, Keys<'_>),
     submitted: Instant,
 ) -> Result<(), EngineError> {
     loop {

@@ -200,6 +200,9 @@ pub(crate) mod tx {
             self.wire.lock().unwrap().extend(sent);
             batch.clear();
         }
+        pub(crate) fn send_held(&mut self, _: &mut Counters) -> bool {
+            false
+        }
         pub(crate) fn originate(&mut self, _: &mut Counters) -> bool {
             false
         }
