@@ -246,6 +246,6 @@ fn registered_memory_is_the_devices_to_read_until_it_is_unregistered() {
         let place = |at| if at == second || at == second + 4 { at } else { to };
         assert_eq!(copy_word(&driver, place(from), place(into)), Err(700), "{what}");
     }
-    drop(driver);
+    let _next = again(driver);
     assert_eq!(control::mockcuda_registered(), 0, "a context's registrations end with it");
 }
