@@ -1,9 +1,9 @@
 //! A batch: packets of one RX queue and their parsed fields, as arrays.
 //!
 //! Rx fills `packets`, parse the lanes, lookup their next hops, verdict the egress entries and ports; rewrite changes the headers, and tx
-//! empties the batch. All arrays are allocated once, with padding for the vector kernels, and reused; the keys in memory that readers adopt. The lanes hold packets by family; all
-//! other arrays are indexed by a packet's place in `packets`. Invariant: packets are in order of arrival; every parsed packet is in a lane,
-//! or its index is [`NO_ENTRY`] and it is counted in `drops` or marked as a punt.
+//! empties the batch. All arrays are allocated once, with padding for the vector kernels, and reused; the keys are in memory that readers
+//! adopt. The lanes hold packets by family; all other arrays are indexed by a packet's place in `packets`. Invariant: packets are in order
+//! of arrival; every parsed packet is in a lane, or its index is [`NO_ENTRY`] and it is counted in `drops` or marked as a punt.
 
 use super::packet_state::PacketState;
 use super::{DropReason, Drops, Egress, PuntMarker};
@@ -125,6 +125,7 @@ impl Batch {
 
     /// A batch whose keys are in separate memory.
     #[cfg(any(test, feature = "testing"))]
+    #[cfg(not(model))]
     #[expect(clippy::unwrap_used, reason = "a test without memory fails")]
     pub(crate) fn alone(packets: Burst) -> Self {
         let bytes = Self::key_bytes(packets.capacity());

@@ -87,7 +87,7 @@ fn run(
             continue;
         }
         let Some((slot, at)) = oldest.next() else { break };
-        await_answers(gpu, reader, slot, submitted[at])?;
+        await_answers(gpu, reader, (slot, keys), submitted[at])?;
         latencies.push(submitted[at].elapsed());
         done += 1;
         if start.elapsed() > limit {

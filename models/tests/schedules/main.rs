@@ -7,7 +7,7 @@
 //! | `pipeline_model` | `fwd-app/src/topology/pipeline.rs`, `datapath/{batch,lookup}.rs` | batches lost, doubled, reordered; stage hangs |
 //!
 //! `check` runs the models, `sync` and `channel` are the primitives over shuttle, `coop_engines` has engines that fail
-//! on demand; `dpdk`, `datapath` and `topology` replace the forwarder around its production files.
+//! on demand; `dpdk`, `memory`, `datapath` and `topology` replace what surrounds the forwarder's production files.
 //!
 //! Time advances with each read of the clock, so a thread may be late at any point. `FWD_MODELS=full` draws a hundred times as many
 //! schedules, from a new seed each time; the usual schedules come from a fixed seed. A failure prints a schedule for `shuttle::replay`.
@@ -25,6 +25,7 @@ mod check;
 mod coop_engines;
 mod coop_model;
 mod datapath;
+mod memory;
 mod pipeline_model;
 mod sync;
 mod topology;
@@ -44,6 +45,7 @@ mod bloom {
 mod dpdk;
 pub(crate) use dpdk::{Burst, simd, tsc};
 extern crate self as dpdk_ffi;
+extern crate self as lpm_core;
 
 pub(crate) use channel::{
     Receiver, RecvTimeoutError, Sender, TryRecvError, TrySendError, bounded, unbounded,

@@ -11,6 +11,7 @@ use crate::datapath::swap::{ReaderSwap, VrfReader};
 use crate::datapath::tx::{Tx, Wire};
 use crate::datapath::vlans::VlanSort;
 use crate::datapath::{Batch, Counters, EgressTable};
+use crate::memory::KeyArena;
 use crate::sync::{Arc, thread};
 use crate::topology::pipeline::{BATCHES_PER_INPUT, EngineStage, RxStage, TxStage, VlanStock, VrfInFlight};
 use crate::topology::{Stage, StageControl, StageOutcome, StageProgress};
@@ -42,7 +43,7 @@ fn stages(
         .map(|input| {
             let home = bounded(batches(input));
             for _ in 0..batches(input) {
-                let mut batch = Box::new(Batch::new(Burst::default()));
+                let mut batch = Box::new(Batch::new(Burst::default(), &mut KeyArena).unwrap());
                 batch.input = input;
                 drop(home.0.try_send(batch));
             }
