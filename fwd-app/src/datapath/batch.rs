@@ -123,16 +123,6 @@ impl Batch {
         })
     }
 
-    /// A batch whose keys are in separate memory.
-    #[cfg(any(test, feature = "testing"))]
-    #[cfg(not(model))]
-    #[expect(clippy::unwrap_used, reason = "a test without memory fails")]
-    pub(crate) fn alone(packets: Burst) -> Self {
-        let bytes = Self::key_bytes(packets.capacity());
-        Self::new(packets, &mut KeyArena::new(bytes, lpm_core::memory::Placement::default()).unwrap())
-            .unwrap()
-    }
-
     pub(crate) fn keys_v4(&self) -> Keys<'_> {
         Keys::V4(&self.keys4[..self.v4.len])
     }

@@ -65,3 +65,17 @@ pub(crate) use egress::{EgressError, EgressPort, EgressTable};
 pub(crate) use exit::{Egress, Exit};
 pub(crate) use latency::Latency;
 pub(crate) use punt::PuntMarker;
+
+#[cfg(any(test, feature = "testing"))]
+impl Batch {
+    /// A batch whose keys are in separate memory.
+    #[expect(clippy::unwrap_used, reason = "a test without memory fails")]
+    pub(crate) fn alone(packets: dpdk_ffi::Burst) -> Self {
+        let bytes = Self::key_bytes(packets.capacity());
+        Self::new(
+            packets,
+            &mut lpm_core::memory::KeyArena::new(bytes, lpm_core::memory::Placement::default()).unwrap(),
+        )
+        .unwrap()
+    }
+}
