@@ -48,7 +48,7 @@ ENGINES=gamt,gale,sail-gpu,mamt,bloom
 # Test binaries of lpm-gpu, the most important first, each with its minimum and maximum seconds.
 TESTS=(cu:10:60 kernels:20:120 conformance:60:300 pipeline:30:180 stream:20:120 memory:10:60 probe:10:60 lpm_gpu:10:120)
 # Not packed: they use the mock driver only, or no device.
-TESTS_ELSEWHERE=(faults stall residents gamt_table mamt)
+TESTS_ELSEWHERE=(faults stall residents gamt_table mamt in_place rebuild)
 # With the mock driver, parts of test names: one test of each kind, since all take minutes.
 FILTERS_MOCK=(gamt::boundaries an_engine_error figures_say a_wrong_answer words_are_filled driver_lacks)
 FILTERS_SANITIZER=(gamt::batches gale::batches gale_one_stage sail_gpu_paper::batches)

@@ -196,12 +196,14 @@ allowed_cpus() {
   for range in $(sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status | tr ',' ' '); do seq "${range%-*}" "${range#*-}"; done
 }
 
-free_pages() { sed -n 's/^HugePages_Free: *//p' /proc/meminfo; }
+# Of 2 MB; the kernel's default size may be another.
+PAGES_OF_2MB=/sys/kernel/mm/hugepages/hugepages-2048kB
+free_pages() { cat $PAGES_OF_2MB/free_hugepages 2>/dev/null || echo 0; }
 
 # Sets `no_huge` if the host has too few pages. Those that are reserved here are returned at the end.
 reserve_pages() {
-  local file=/proc/sys/vm/nr_hugepages before
-  before=$(cat $file)
+  local file=$PAGES_OF_2MB/nr_hugepages before
+  before=$(cat $file 2>/dev/null || echo 0)
   if [ "$(free_pages)" -lt $PAGES ] && { echo $((before + PAGES - $(free_pages))) >$file; } 2>/dev/null; then
     pages_before=$before
   fi
@@ -212,7 +214,7 @@ reserve_pages() {
 
 clean_up_forward() {
   rm -rf "$made"
-  [ -z "$pages_before" ] || echo "$pages_before" >/proc/sys/vm/nr_hugepages
+  [ -z "$pages_before" ] || echo "$pages_before" >$PAGES_OF_2MB/nr_hugepages
 }
 
 # Sets what the steps share: pages, routes, updates and packets. `made` is a folder for files that the pack lacks.
@@ -352,7 +354,7 @@ latency() {
   head -c $PAGE_BYTES /dev/zero >"$page"
   "$@" >"$json.out" 2>&1 &
   process=$!
-  trap 'kill "$process" 2>/dev/null; wait "$process"' EXIT
+  trap 'kill "$process" 2>/dev/null; wait "$process" || true' EXIT
   until grep -q "forwarding; Ctrl-C stops" "$json.out"; do
     kill -0 "$process" 2>/dev/null || { cat "$json.out" && exit 1; }
     sleep 0.1

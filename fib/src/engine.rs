@@ -243,11 +243,11 @@ pub trait EngineReader: Send {
     /// [`EngineError::Batch`] for keys of another number or family than submitted: nothing is collected. Other errors are the device's.
     fn collect(&mut self, slot: SlotId, keys: Keys<'_>) -> Poll<Result<&[NextHopId], EngineError>>;
 
-    /// Gives up the batch of `slot`, whose keys are no longer needed. Ready once no answers to it are outstanding; `Pending` while a device
-    /// still works on it. The default is for readers that answer within `submit`.
+    /// Gives up the batch of `slot`, whose keys are no longer needed: only this call or `submit` may follow for the slot. Ready once no
+    /// answers to it are outstanding; `Pending` while a device still works on it. The default is for readers that answer within `submit`.
     ///
     /// # Errors
-    /// The device's error. No answers are outstanding then, either.
+    /// The device's error. The next `submit` to the slot may have to wait for a device that still works on the batch.
     fn discard(&mut self, _slot: SlotId) -> Poll<Result<(), EngineError>> {
         Poll::Ready(Ok(()))
     }

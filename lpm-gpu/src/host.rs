@@ -112,7 +112,12 @@ pub trait HostTable<K: Key>: Send {
     /// Limits images to `words_max` words from now on: a rebuild takes less head room to stay below. A new table has its options' limit.
     fn limit(&mut self, words_max: usize);
 
-    /// Whether to put off rebuilds that are not due yet, because lookups hold replaced tables and memory may be short.
+    /// Words of a rebuilt table that [`Self::apply`] may put in service before that is due.
+    fn early_words(&self) -> Option<u64> {
+        None
+    }
+
+    /// Whether to put off rebuilds that are not due yet, because memory is short or lookups hold replaced tables.
     fn put_off_rebuilds(&mut self, _is_put_off: bool) {}
 
     /// Off-line update: makes `changes`, which lead to `routes`. Rebuilds the table if steps cannot keep up the image, or cost

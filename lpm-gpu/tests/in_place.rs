@@ -116,6 +116,27 @@ fn keys_are_copied_if_the_driver_refuses_their_memory() {
 }
 
 #[test]
+fn an_address_that_the_driver_did_not_tell_is_asked_for_again() {
+    let Some((_one, mock)) = testing::exclusive_mock() else { return };
+    let loaded = Loaded::new("persistent");
+    let mut readers = [0, 1].map(|_| loaded.writer.reader(2, LEN).unwrap());
+    let (mut keys, memory) = KeysInPlace::new(LEN, 1);
+    let [[(batch, right), _], _] = &loaded.batches;
+    // A persistent kernel runs, so the memory stays registered.
+    readers[0].lookup(batch.keys(), &mut vec![NextHopId::MAX; LEN]).unwrap();
+    mock.fail_call("cuMemHostGetDevicePointer_v2", 0, 801);
+    for reader in &mut readers {
+        reader.adopt(&memory).unwrap();
+    }
+    assert_eq!((loaded.refused(), mock.registered()), (1.0, memory.addresses().len() as u64));
+    let asked = keys[0].put(batch.keys());
+    for reader in &mut readers {
+        reader.submit(SlotId(0), asked).unwrap();
+        assert!(collect(reader.as_mut(), 0, asked).unwrap() == *right);
+    }
+}
+
+#[test]
 fn engines_and_a_fallback_pair_share_memory_until_the_last_reader_is_gone() {
     let Some((_one, mock)) = testing::exclusive_mock() else { return };
     for mode in MODES {

@@ -189,6 +189,26 @@ fn a_fault_while_the_next_table_goes_into_service() {
 }
 
 #[test]
+fn a_table_with_room_stays_in_service_without_memory_for_the_next() {
+    let Some((_one, mock)) = testing::exclusive_mock() else { return };
+    let mut table = Growing::new();
+    table.until_building();
+    mock.fail_call("cuMemAllocAsync", 0, 1);
+    let (start, mut has_tried) = (Instant::now(), false);
+    while !has_tried {
+        let mut apply = || table.engine.apply(&FibDelta::new(), &table.rib).unwrap();
+        let calls = mock.calls_of(|| _ = apply());
+        has_tried = calls.iter().any(|(name, _)| name == "cuMemAllocAsync");
+        assert!(start.elapsed() < Duration::from_secs(60), "the next trie is never ready");
+        std::thread::yield_now();
+    }
+    assert_eq!(table.figure("gamt_early_builds_v4"), 0.0, "a table without memory is in service");
+    table.engine.apply(&FibDelta::new(), &table.rib).unwrap();
+    assert_eq!(table.figure("gamt_early_builds_v4"), 1.0);
+    table.check();
+}
+
+#[test]
 fn an_engine_is_dropped_while_its_next_table_is_built() {
     let Some((_one, mock)) = testing::exclusive_mock() else { return };
     let mut table = Growing::new();

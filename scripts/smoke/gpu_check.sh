@@ -7,6 +7,11 @@ expect 0 bash scripts/gpu-check.sh --list
 for step in tests:test-cu rates:lookup-v4 forward:rate/gamt-persistent/rtc/14/mix forward:latency/host figures:gamt/fig16; do
   says "$WORK/out" "^${step%%:*}  ${step#*:}\$"
 done
+# Each test binary of lpm-gpu is packed, or known not to need a GPU.
+for file in lpm-gpu/tests/*; do
+  name=$(basename "$file" .rs)
+  [ "$name" = common ] || grep -qE "^TESTS(_ELSEWHERE)?=.*[( ]$name[: )]" scripts/gpu-check.sh || fail "gpu-check.sh does not know the tests $name"
+done
 expect 2 bash scripts/gpu-check.sh --run nonsense "$WORK" "$WORK/results"
 
 # The page that net_capture shares with its users.

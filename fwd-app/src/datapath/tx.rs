@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HoldLimit {
     pub(crate) packets: usize,
-    /// Since the port holds any. A queue that is full for longer is congested, and holding would only delay its packets.
+    /// Since the port has held any. A queue that does not take all packets for longer is congested: holding would only delay them.
     pub(crate) cycles: u64,
 }
 
@@ -44,7 +44,9 @@ struct PortTx {
     /// `None` while the port is out of use.
     queue: Option<TxQueue>,
     count: Arc<QueueCount>,
-    /// Since when its burst in `outs` holds packets back.
+    /// The packets at the front of its burst in `outs` that were held back.
+    held: usize,
+    /// Since when it has held packets, until its queue takes all that is offered.
     held_since_tsc: Option<u64>,
 }
 
@@ -155,7 +157,7 @@ impl Tx {
         let burst = |_| Burst::with_capacity(eal, batch_max + hold.packets);
         let outs = (0..queues.len() + usize::from(punts.is_some())).map(burst).collect();
         let number = queues.first().map_or(QueueId(0), |(queue, _)| queue.queue());
-        let port = |(queue, count)| PortTx { queue: Some(queue), count, held_since_tsc: None };
+        let port = |(queue, count)| PortTx { queue: Some(queue), count, held: 0, held_since_tsc: None };
         let ports = queues.into_iter().map(port).collect();
         let dropped = burst(0);
         Self { ports, hold, held: (0, 0), number, outs, dropped, punts, fragments, latency, clock, watch }
@@ -203,7 +205,7 @@ impl Tx {
         counters.tx_bytes += held_bytes + batch.bytes - unsent_bytes - still_held_bytes;
         counters.drops.merge(&batch.drops);
         counters.batches += 1;
-        self.stamp(batch, sent, counters);
+        self.stamp(batch, count as u64 - unsent, counters);
         batch.clear();
     }
 
@@ -229,6 +231,7 @@ impl Tx {
                 sent = queue.tx_burst(out);
             }
             let mut refused = 0;
+            let before = std::mem::take(&mut port.held).saturating_sub(sent);
             if out.is_empty() {
                 port.held_since_tsc = None;
             } else {
@@ -237,13 +240,16 @@ impl Tx {
                 refused = (out.len() - keep) as u64;
                 drops.add(DropReason::TxFull, refused);
                 if refused > 0 && self.watch.is_on() {
-                    self.watch.refused(out.iter().skip(keep), origin, DropReason::TxFull);
+                    let (from, reason) = (keep.max(before), DropReason::TxFull);
+                    self.watch.refused(out.iter().take(from).skip(keep), PacketOrigin::UNKNOWN, reason);
+                    self.watch.refused(out.iter().skip(from), origin, reason);
                 }
                 out.truncate_free(keep);
                 let kept_bytes = if keep > 0 { bytes_of(out) } else { 0 };
                 unsent += refused;
                 unsent_bytes += bytes - kept_bytes;
                 self.held = (self.held.0 + keep as u64, self.held.1 + kept_bytes);
+                port.held = keep;
             }
             port.count.add(sent as u64, refused);
         }
@@ -383,15 +389,12 @@ impl PortTx {
     #[cold]
     fn keeps(&mut self, refused: usize, hold: HoldLimit) -> usize {
         if self.queue.is_none() || hold.packets == 0 {
+            self.held_since_tsc = None;
             return 0;
         }
         let now_tsc = dpdk_ffi::tsc();
         let since_tsc = *self.held_since_tsc.get_or_insert(now_tsc);
-        if now_tsc.saturating_sub(since_tsc) > hold.cycles {
-            self.held_since_tsc = None;
-            return 0;
-        }
-        refused.min(hold.packets)
+        if now_tsc.saturating_sub(since_tsc) > hold.cycles { 0 } else { refused.min(hold.packets) }
     }
 }
 
@@ -491,12 +494,15 @@ mod tests {
             assert!(tx.send_held(&mut counters));
             assert_eq!((counters.tx_packets, counters.tx_bytes, tx.held()), (13, 13 * 64, 0));
             assert!(!tx.send_held(&mut counters), "nothing is left to send");
-            // The next packets that are held start a new period.
+            // The queue has taken all packets: the next ones that are held start a new period.
             tx.hold.cycles = 0;
             send(&mut tx, &mut counters);
             assert_eq!((counters.tx_packets, tx.held(), counters.drops.total()), (14, 6, 4));
             tx.send_held(&mut counters);
             assert_eq!((counters.tx_packets, tx.held(), counters.drops.total()), (14, 0, 10));
+            // Until it has taken all that is offered, the queue is congested.
+            send(&mut tx, &mut counters);
+            assert_eq!((counters.tx_packets, tx.held(), counters.drops.total()), (14, 0, 18));
             carry();
             assert_eq!(left, (0..13).chain([16]).collect::<Vec<_>>());
         }

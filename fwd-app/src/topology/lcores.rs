@@ -321,7 +321,7 @@ impl Builder<'_> {
         vrfs.len() + if self.plan.is_pipeline() { BATCHES_PER_INPUT } else { 1 }
     }
 
-    /// Memory for the keys of all batches of `input`, on the node of its lcore if that has memory for them.
+    /// Memory for the keys of all batches of `input`, on the node of its lcore if the host has that node.
     fn key_memory(&self, input: usize) -> Result<KeyArena, EngineError> {
         let bytes = self.batches(input) * Batch::key_bytes(self.limits.batch);
         let lcore = LcoreId(self.plan.map.tuples()[input].lcore.into());

@@ -5,8 +5,9 @@
 //! ```
 //! Batches are allocated at start and circulate. Each input queue has a free list, so that a slow queue takes no batches from others. Each
 //! channel has room for all batches, so a send never finds it full. An rx stage without a free batch does not poll (back-pressure). A tx
-//! stage never waits: packets for a full TX queue are dropped (`tx_full`). A stage that panics ends the run; batches left in the channels
-//! count as held. Batches of one input and VRF stay in order: they pass the same engine stage and the same tx stage.
+//! stage never waits: packets for a full TX queue are held back within a limit, then dropped (`tx_full`). A stage that panics ends the run;
+//! batches left in the channels count as held. Batches of one input and VRF stay in order: they pass the same engine stage and the same tx
+//! stage.
 
 use super::stage::{ORIGINATED_ONE_IN, REFRESH_ONE_IN};
 use super::{Stage, StageControl, StageOutcome, StageProgress};
@@ -305,14 +306,22 @@ pub(crate) struct TxStage {
 }
 
 impl TxStage {
-    /// Sends packets that were held back, and packets of the router.
+    /// Sends packets that were held back, then packets of the router.
     fn send_others(&mut self) -> bool {
-        let had_held = self.tx.send_held(&mut self.counters);
-        let worked = self.tx.originate(&mut self.counters) || had_held;
-        if worked {
+        let had_held = self.send_held();
+        let has_originated = self.tx.originate(&mut self.counters);
+        if has_originated {
             self.published.publish(&self.counters);
         }
-        worked
+        had_held || has_originated
+    }
+
+    fn send_held(&mut self) -> bool {
+        let had_held = self.tx.send_held(&mut self.counters);
+        if had_held {
+            self.published.publish(&self.counters);
+        }
+        had_held
     }
 }
 
@@ -326,9 +335,7 @@ impl Stage for TxStage {
                 self.tx.rest();
                 return StageProgress::Idle;
             }
-            Err(TryRecvError::Disconnected) if self.tx.send_held(&mut self.counters) => {
-                return StageProgress::Worked;
-            }
+            Err(TryRecvError::Disconnected) if self.send_held() => return StageProgress::Worked,
             Err(TryRecvError::Disconnected) => return StageProgress::Done,
         };
         self.turn = self.turn.wrapping_add(1);

@@ -89,7 +89,8 @@ struct Grave {
 
 struct Registration {
     memory: Arc<dyn KeyMemory>,
-    mapped: sys::CUdeviceptr,
+    /// Device address, once the driver has said it.
+    mapped: Option<sys::CUdeviceptr>,
     users: usize,
 }
 
@@ -106,6 +107,8 @@ pub(super) struct Book {
     pool: Option<RawHandle<sys::CUstream>>,
     /// Whether the driver can give [`STREAMS_MAX`] streams without waiting.
     has_streams: bool,
+    /// A stream of a lost device was dropped: its work may never end, so calls that wait for the device are made no more.
+    may_hang: bool,
 }
 
 pub(super) type OpenStream = (RawHandle<sys::CUstream>, Arc<StreamProgress>);
@@ -176,6 +179,7 @@ impl Book {
             self.line(progress, |line| line.orphan = true);
         } else {
             self.lines.retain(|line| !Arc::ptr_eq(&line.progress, progress));
+            self.may_hang = true;
         }
     }
 
@@ -240,7 +244,7 @@ impl Book {
                 at += 1;
             }
         }
-        let quiet = idle.iter().all(|idle| *idle);
+        let quiet = !self.may_hang && idle.iter().all(|idle| *idle);
         let mut at = 0;
         while at < self.graves.len() {
             let Grave { memory, ref uses } = self.graves[at];
@@ -277,30 +281,34 @@ impl Book {
         flags: u32,
     ) -> Result<sys::CUdeviceptr, Failed> {
         let host = memory.addresses();
-        // The book keeps memory mapped, so no other memory has the same addresses.
-        if let Some(known) = self.registered.iter_mut().find(|known| known.memory.addresses() == host) {
-            known.users += 1;
-            return Ok(known.mapped);
-        }
         let start = std::ptr::with_exposed_provenance_mut::<c_void>(host.start);
-        // SAFETY: the driver refuses a range that is not mapped; the book keeps it mapped until it is unregistered. The device only reads it.
-        match unsafe { (driver.cuMemHostRegister_v2)(start, host.len(), flags) } {
-            SUCCESS => {}
-            code => return Err(("cuMemHostRegister_v2", code)),
-        }
-        let mut mapped = 0;
-        // SAFETY: an out pointer, registered memory, and 0.
-        match unsafe { (driver.cuMemHostGetDevicePointer_v2)(&raw mut mapped, start, 0) } {
-            SUCCESS => {
-                self.registered.push(Registration { memory: Arc::clone(memory), mapped, users: 1 });
-                Ok(mapped)
+        // The book keeps memory mapped, so no other memory has the same addresses.
+        let known = self.registered.iter().position(|known| known.memory.addresses() == host);
+        if known.is_none() {
+            // SAFETY: the driver refuses a range that is not mapped; the book keeps it mapped until it is unregistered. The device only
+            // reads it.
+            match unsafe { (driver.cuMemHostRegister_v2)(start, host.len(), flags) } {
+                SUCCESS => {}
+                code => return Err(("cuMemHostRegister_v2", code)),
             }
-            code => {
-                // No work can read it: a sweep unregisters it.
-                self.registered.push(Registration { memory: Arc::clone(memory), mapped: 0, users: 0 });
-                Err(("cuMemHostGetDevicePointer_v2", code))
-            }
+            // Without an address no work can read it, and without users a sweep unregisters it.
+            self.registered.push(Registration { memory: Arc::clone(memory), mapped: None, users: 0 });
         }
+        let at = known.unwrap_or(self.registered.len() - 1);
+        let known = &mut self.registered[at];
+        let mapped = match known.mapped {
+            Some(mapped) => mapped,
+            None => {
+                let mut mapped = 0;
+                // SAFETY: an out pointer, registered memory, and 0.
+                match unsafe { (driver.cuMemHostGetDevicePointer_v2)(&raw mut mapped, start, 0) } {
+                    SUCCESS => *known.mapped.insert(mapped),
+                    code => return Err(("cuMemHostGetDevicePointer_v2", code)),
+                }
+            }
+        };
+        known.users += 1;
+        Ok(mapped)
     }
 
     /// One user less of the memory at `host`.

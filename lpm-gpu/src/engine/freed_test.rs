@@ -61,6 +61,10 @@ impl<K: Key> HostTable<K> for WatchedTable<K> {
         self.table.limit(words_max);
     }
 
+    fn early_words(&self) -> Option<u64> {
+        self.table.early_words()
+    }
+
     fn put_off_rebuilds(&mut self, is_put_off: bool) {
         self.table.put_off_rebuilds(is_put_off);
     }

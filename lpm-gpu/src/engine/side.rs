@@ -105,7 +105,9 @@ impl<K: Key> Side<K> {
     ) -> Result<Option<DeviceTable>, EngineError> {
         let start = Instant::now();
         self.host.limit(limits.words());
-        self.host.put_off_rebuilds(self.spares.are_held());
+        let adopts = !self.spares.are_held()
+            && self.host.early_words().is_some_and(|words| self.makes_room(gpu, words, limits));
+        self.host.put_off_rebuilds(!adopts);
         let due = self.host.apply(changes, routes)?;
         self.note(due);
         let renewing = self.stale || (self.frozen && !changes.is_empty());
@@ -120,13 +122,26 @@ impl<K: Key> Side<K> {
         let words = self.host.image(routes).words;
         self.times.host.record(start.elapsed());
         limits.check(words)?;
+        self.reserve(gpu, words, limits).map(Some)
+    }
+
+    /// Memory for a table of `words` next to the one in service.
+    fn reserve(&mut self, gpu: &Gpu, words: usize, limits: Limits) -> Result<DeviceTable, EngineError> {
         // Two tables a family (section 4.3), and those that lookups in flight hold: at most twice the limit in all.
         let in_service = self.current.allocated_bytes() + limits.others_bytes.saturating_mul(2);
         let allowance_bytes = limits.table_bytes_max.saturating_mul(2).saturating_sub(in_service);
         let kernel = lookup_kernel(gpu, &self.host.kernels(), self.frozen)?;
         let Self { spares, times, .. } = self;
         let limits = (limits.bytes(), allowance_bytes);
-        times.allocate.time(|| spares.reserve(gpu, words, kernel, limits)).map(Some)
+        times.allocate.time(|| spares.reserve(gpu, words, kernel, limits))
+    }
+
+    /// Whether there is memory for a table that was built early, among the spares from now on. Without it the current table stays in
+    /// service: it still has room.
+    fn makes_room(&mut self, gpu: &Gpu, words: u64, limits: Limits) -> bool {
+        let words = usize::try_from(words).unwrap_or(usize::MAX);
+        let reserved = limits.check(words).and_then(|()| self.reserve(gpu, words, limits));
+        reserved.map(|table| self.spares.retire(Arc::new(table))).is_ok()
     }
 
     /// Reverts `changes` on the host, made or not; `routes` are the routes before them.

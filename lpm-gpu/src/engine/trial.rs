@@ -1,13 +1,11 @@
 //! Measurements of a reader at start: rate and latency of batches with all slots in flight. Latency is the caller's, from
 //! `submit` to the answers of `collect`.
 
-use super::gpu::Gpu;
-use fib::{EngineError, EngineReader, Family, KeyBuffer, Keys, NextHopId, SlotId};
+use super::gpu::{Gpu, STALL_MAX};
+use fib::{EngineError, EngineReader, Family, Keys, NextHopId, SlotId};
+use lpm_core::memory::{KeyArena, KeyArray, Placement};
 use std::task::Poll;
 use std::time::{Duration, Instant};
-
-/// A slower batch ends the measurement, and the device is given up.
-const BATCH_LIMIT: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Measured {
@@ -30,29 +28,38 @@ pub(super) struct Effort {
 /// Measures batches of `batch` keys of `family`, one in flight in each slot of `reader`.
 ///
 /// # Errors
-/// [`EngineError::Device`], for a batch that takes longer than [`BATCH_LIMIT`], too.
+/// [`EngineError::Memory`]; [`EngineError::Device`], for a batch that takes longer than [`STALL_MAX`], too.
 pub(super) fn measure(
     gpu: &Gpu,
     reader: &mut dyn EngineReader,
     (family, batch): (Family, usize),
     effort: Effort,
 ) -> Result<Measured, EngineError> {
-    // Multiplicative steps through the key space: cheap, and no repetition.
-    let keys: KeyBuffer = match family {
-        Family::V4 => (0..=u32::MAX).take(batch).map(|at| at.wrapping_mul(0x9e37_79b1)).collect(),
-        Family::V6 => (0..batch as u64)
-            .map(|at| u128::from(0x2000_0000_0000_0000 | at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 3))
-            .map(|half| half << 64 | half)
-            .collect(),
+    // In memory as a forwarder's keys. Multiplicative steps through the key space: cheap, and no repetition.
+    let mut arena = KeyArena::new(KeyArena::bytes_of::<u64>(batch), Placement::default())?;
+    reader.adopt(&arena.memory())?;
+    let (mut v4, mut v6) = (None, None);
+    let keys = match family {
+        Family::V4 => {
+            let keys: &mut KeyArray<u32> = v4.insert(arena.take(batch)?);
+            (0..=u32::MAX).zip(keys.iter_mut()).for_each(|(at, key)| *key = at.wrapping_mul(0x9e37_79b1));
+            Keys::V4(keys)
+        }
+        Family::V6 => {
+            let halves: &mut KeyArray<u64> = v6.insert(arena.take(batch)?);
+            let half = |at: u64| 0x2000_0000_0000_0000 | at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 3;
+            (0..).zip(halves.iter_mut()).for_each(|(at, key)| *key = half(at));
+            Keys::V6 { hi: halves, lo: halves }
+        }
     };
     // Warm-up: the driver initialises at first use.
-    run(gpu, reader, keys.keys(), (1, effort.limit), &mut Vec::new())?;
+    run(gpu, reader, keys, (1, effort.limit), &mut Vec::new())?;
     let start = Instant::now();
     let mut latencies = Vec::new();
     let mut keys_per_s = 0.0;
     for _ in 0..effort.runs {
         let left = effort.limit.saturating_sub(start.elapsed());
-        let batches_per_s = run(gpu, reader, keys.keys(), (effort.batches, left), &mut latencies)?;
+        let batches_per_s = run(gpu, reader, keys, (effort.batches, left), &mut latencies)?;
         #[expect(clippy::cast_precision_loss, reason = "a rate")]
         let rate = batches_per_s * batch as f64;
         keys_per_s = f64::max(keys_per_s, rate);
@@ -110,8 +117,8 @@ fn await_answers(
                 let _: &[NextHopId] = answers?;
                 return Ok(());
             }
-            Poll::Pending if submitted.elapsed() > BATCH_LIMIT => {
-                return Err(gpu.fault(gpu.device.give_up("a measured batch", BATCH_LIMIT)));
+            Poll::Pending if submitted.elapsed() > STALL_MAX => {
+                return Err(gpu.fault(gpu.device.give_up("a measured batch", STALL_MAX)));
             }
             Poll::Pending => std::hint::spin_loop(),
         }

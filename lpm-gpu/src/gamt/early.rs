@@ -17,8 +17,8 @@ use super::shape::TrieShape;
 use super::trie::{GamtTrie, TrieEntry};
 use fib::EngineError;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::thread::{Builder, JoinHandle};
 
 /// A build begins when less than `1 / HEADROOM_SHARE` of a level's head room is left.
@@ -45,9 +45,18 @@ enum EarlyStage {
 #[derive(Debug)]
 struct Follower {
     changes: Sender<Vec<TrieEntry>>,
-    /// The thread has built the trie and made all changes sent until then.
-    is_ready: Arc<AtomicBool>,
+    /// Deltas sent.
+    sent: u64,
+    progress: Arc<BuildProgress>,
     thread: JoinHandle<Result<GamtTrie, EngineError>>,
+}
+
+#[derive(Debug, Default)]
+struct BuildProgress {
+    /// Of the planned trie; 0 before the plan.
+    words: AtomicU64,
+    /// Deltas whose changes are made, and 1 for the trie itself.
+    made: AtomicU64,
 }
 
 /// The second trie of a table and how far it is.
@@ -81,9 +90,10 @@ impl EarlyBuild {
 
     /// Gives the thread the changes of a delta.
     pub(super) fn send(&mut self) {
-        if let EarlyStage::Following(follower) = &self.stage
+        if let EarlyStage::Following(follower) = &mut self.stage
             && !self.log.is_empty()
         {
+            follower.sent += 1;
             // Fails only if the thread has, which is found when the trie is wanted.
             let _ = follower.changes.send(std::mem::take(&mut self.log));
         }
@@ -124,8 +134,20 @@ impl EarlyBuild {
 
     fn is_ready(&self) -> bool {
         let EarlyStage::Following(follower) = &self.stage else { return false };
-        let is_ready = || follower.is_ready.load(Ordering::Acquire) || follower.thread.is_finished();
-        self.ready.unwrap_or_else(is_ready)
+        let has_caught_up = || follower.progress.made.load(Ordering::Acquire) == follower.sent + 1;
+        self.ready.unwrap_or_else(|| has_caught_up() || follower.thread.is_finished())
+    }
+
+    /// Words of the trie that [`Self::take_ready`] returns.
+    pub(super) fn ready_words(&self) -> Option<u64> {
+        let EarlyStage::Following(follower) = &self.stage else { return None };
+        self.is_ready().then(|| follower.progress.words.load(Ordering::Relaxed))
+    }
+
+    /// Whether the second trie has a plan of more than `words_max` words.
+    pub(super) fn exceeds(&self, words_max: u64) -> bool {
+        let EarlyStage::Following(follower) = &self.stage else { return false };
+        follower.progress.words.load(Ordering::Relaxed) > words_max
     }
 
     /// The second trie if it is built and has caught up.
@@ -170,44 +192,29 @@ struct RoutesCopy {
 impl Follower {
     /// `None` if the system refuses a thread.
     fn start(planner: ShapePlanner, copy: RoutesCopy, shape: TrieShape) -> Option<Self> {
-        let (changes, todo) = channel();
-        let is_ready = Arc::new(AtomicBool::new(false));
-        let shared = Arc::clone(&is_ready);
+        let (changes, todo) = channel::<Vec<TrieEntry>>();
+        let progress = Arc::new(BuildProgress::default());
+        let shared = Arc::clone(&progress);
         // It inherits this thread's CPU set, which excludes the lcores.
         let work = move || {
             let RoutesCopy { entries, groups, log } = copy;
             let entries = merge::entries(entries, groups);
-            let mut trie = build(planner.plan(&entries, Some(&shape))?, &entries)?;
+            let shape = planner.plan(&entries, Some(&shape))?;
+            shared.words.store(shape.words, Ordering::Relaxed);
+            let mut trie = build(shape, &entries)?;
             drop(entries);
             make(&mut trie, &log)?;
             drop(log);
-            follow(&mut trie, &todo, &shared)?;
+            shared.made.store(1, Ordering::Release);
+            // Until the sender is gone.
+            for changes in todo {
+                make(&mut trie, &changes)?;
+                shared.made.fetch_add(1, Ordering::Release);
+            }
             Ok(trie)
         };
         let thread = Builder::new().name("rebuild".into()).spawn(work).ok()?;
-        Some(Self { changes, is_ready, thread })
-    }
-}
-
-/// Makes the changes of each delta, until the sender is gone.
-fn follow(
-    trie: &mut GamtTrie,
-    todo: &Receiver<Vec<TrieEntry>>,
-    is_ready: &AtomicBool,
-) -> Result<(), EngineError> {
-    loop {
-        let changes = match todo.try_recv() {
-            Ok(changes) => changes,
-            Err(TryRecvError::Empty) => {
-                is_ready.store(true, Ordering::Release);
-                match todo.recv() {
-                    Ok(changes) => changes,
-                    Err(_) => return Ok(()),
-                }
-            }
-            Err(TryRecvError::Disconnected) => return Ok(()),
-        };
-        make(trie, &changes)?;
+        Some(Self { changes, sent: 0, progress, thread })
     }
 }
 

@@ -405,6 +405,10 @@ impl<K: Key> HostTable<K> for GamtTable<K> {
         self.planner.words_max = (words_max as u64).min(self.options.table_bytes_max / 4);
     }
 
+    fn early_words(&self) -> Option<u64> {
+        self.early.ready_words()
+    }
+
     fn put_off_rebuilds(&mut self, is_put_off: bool) {
         self.puts_off = is_put_off;
     }
@@ -449,7 +453,7 @@ impl<K: Key> HostTable<K> for GamtTable<K> {
 
     /// Prepares an image, with a rebuild unless the trie is new. Waits for a trie that is being built in the background.
     fn rebuild(&mut self) -> Result<(), EngineError> {
-        if !self.is_new || self.trie.overflows() {
+        if (!self.is_new || self.trie.overflows()) && !self.early.exceeds(self.planner.words_max) {
             self.figures.early_waits += u64::from(self.early.is_following());
             let early = self.early.finish();
             self.adopt(early);
