@@ -1,11 +1,14 @@
 //! Measurements of a reader at start: rate and latency of batches with all slots in flight. Latency is the caller's, from
 //! `submit` to the answers of `collect`.
 
-use super::gpu::{Gpu, STALL_MAX};
+use super::gpu::Gpu;
 use fib::{EngineError, EngineReader, Family, Keys, NextHopId, SlotId};
 use lpm_core::memory::{KeyArena, KeyArray, Placement};
 use std::task::Poll;
 use std::time::{Duration, Instant};
+
+/// A slower batch ends the measurement, and the device is given up for this engine, which has no reader yet.
+const BATCH_LIMIT: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Measured {
@@ -28,7 +31,7 @@ pub(super) struct Effort {
 /// Measures batches of `batch` keys of `family`, one in flight in each slot of `reader`.
 ///
 /// # Errors
-/// [`EngineError::Memory`]; [`EngineError::Device`], for a batch that takes longer than [`STALL_MAX`], too.
+/// [`EngineError::Memory`]; [`EngineError::Device`], for a batch that takes longer than [`BATCH_LIMIT`], too.
 pub(super) fn measure(
     gpu: &Gpu,
     reader: &mut dyn EngineReader,
@@ -117,8 +120,8 @@ fn await_answers(
                 let _: &[NextHopId] = answers?;
                 return Ok(());
             }
-            Poll::Pending if submitted.elapsed() > STALL_MAX => {
-                return Err(gpu.fault(gpu.device.give_up("a measured batch", STALL_MAX)));
+            Poll::Pending if submitted.elapsed() > BATCH_LIMIT => {
+                return Err(gpu.fault(gpu.device.give_up("a measured batch", BATCH_LIMIT)));
             }
             Poll::Pending => std::hint::spin_loop(),
         }
