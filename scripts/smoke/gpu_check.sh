@@ -10,7 +10,7 @@ done
 # Each test binary of lpm-gpu is packed, or known not to need a GPU.
 for file in lpm-gpu/tests/*; do
   name=$(basename "$file" .rs)
-  [ "$name" = common ] || grep -qE "^TESTS(_ELSEWHERE)?=.*[( ]$name[: )]" scripts/gpu-check.sh || fail "gpu-check.sh does not know the tests $name"
+  [ "$name" = common ] || grep -qE "^TESTS(_ELSEWHERE)?=.*[( ]${name}[: )]" scripts/gpu-check.sh || fail "gpu-check.sh does not know the tests $name"
 done
 expect 2 bash scripts/gpu-check.sh --run nonsense "$WORK" "$WORK/results"
 
