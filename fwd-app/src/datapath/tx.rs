@@ -205,7 +205,8 @@ impl Tx {
         counters.tx_bytes += held_bytes + batch.bytes - unsent_bytes - still_held_bytes;
         counters.drops.merge(&batch.drops);
         counters.batches += 1;
-        self.stamp(batch, count as u64 - unsent, counters);
+        // The unsent packets may include some of earlier batches.
+        self.stamp(batch, (count as u64).saturating_sub(unsent), counters);
         batch.clear();
     }
 
