@@ -170,36 +170,20 @@ impl KeyBuffer {
         self.len = 0;
     }
 
-    /// Sets the family and the number of keys, which must fit. Keys are arbitrary until they are [put](Self::put).
-    #[inline]
-    pub fn reset(&mut self, family: Family, len: usize) {
-        (self.family, self.len) = (family, len);
-    }
-
-    /// Writes `keys` to the positions from `at` on, made by [`Self::reset`].
-    ///
-    /// # Panics
-    /// When there is no room.
-    #[inline]
-    pub fn put(&mut self, at: usize, keys: Keys<'_>) {
-        let places = at..at + keys.len();
-        match keys {
-            Keys::V4(keys) => copy(keys, &mut self.v4[places]),
-            Keys::V6 { hi, lo } => {
-                copy(hi, &mut self.hi[places.clone()]);
-                copy(lo, &mut self.lo[places]);
-            }
-        }
-    }
-
     /// Replaces all keys by `keys`.
     ///
     /// # Panics
     /// When there is no room.
     #[inline]
     pub fn copy_from(&mut self, keys: Keys<'_>) {
-        self.reset(keys.family(), keys.len());
-        self.put(0, keys);
+        (self.family, self.len) = (keys.family(), keys.len());
+        match keys {
+            Keys::V4(keys) => copy(keys, &mut self.v4[..self.len]),
+            Keys::V6 { hi, lo } => {
+                copy(hi, &mut self.hi[..self.len]);
+                copy(lo, &mut self.lo[..self.len]);
+            }
+        }
     }
 
     /// Appends `key`, which must be of the same family as the keys before.
@@ -300,11 +284,6 @@ mod tests {
         for keys in [V4, V6, V4.part(1..1), V6.part(2..3)] {
             buffer.copy_from(keys);
             assert_eq!((bits(buffer.keys()), buffer.family()), (bits(keys), keys.family()));
-            buffer.reset(keys.family(), keys.len());
-            for at in (0..keys.len()).rev() {
-                buffer.put(at, keys.part(at..at + 1));
-            }
-            assert_eq!(bits(buffer.keys()), bits(keys));
         }
         let collected: KeyBuffer = bits(V6).into_iter().collect();
         assert_eq!(bits(collected.keys()), bits(V6));

@@ -144,8 +144,8 @@ fn collected_after_a_delta(rig: &mut TestRig, reader: &mut dyn EngineReader, uni
     }
 }
 
-/// Too large a batch, answers of another length, unequal IPv6 halves, and other keys at `collect` than at `submit` must be refused with [`EngineError::Batch`]; too large an id with
-/// [`EngineError::Full`]. Reader and old table stay in service.
+/// Too large a batch, answers of another length, unequal IPv6 halves, and other keys at `collect` than at `submit` must be refused with
+/// [`EngineError::Batch`]; too large an id with [`EngineError::Full`]. Reader and old table stay in service.
 pub fn refusals(make: MakeEngine<'_>, options: Options) {
     let mut rig = TestRig::new(make, "refusals", options);
     let (u4, u6) = load(&mut rig);

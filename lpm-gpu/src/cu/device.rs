@@ -276,6 +276,7 @@ impl Device {
     pub(super) fn stream_closed(&self, progress: &Arc<StreamProgress>) {
         let mut book = self.book();
         book.closed(progress, !self.is_lost());
+        book.may_hang |= self.0.lost.load(Ordering::Relaxed) == STALLED;
         self.sweep(&mut book);
     }
 

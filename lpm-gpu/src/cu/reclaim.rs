@@ -107,8 +107,8 @@ pub(super) struct Book {
     pool: Option<RawHandle<sys::CUstream>>,
     /// Whether the driver can give [`STREAMS_MAX`] streams without waiting.
     has_streams: bool,
-    /// A stream of a lost device was dropped: its work may never end, so calls that wait for the device are made no more.
-    may_hang: bool,
+    /// A stream of a device that was given up is gone, but its work may never end: calls that wait for the device are made no more.
+    pub(super) may_hang: bool,
 }
 
 pub(super) type OpenStream = (RawHandle<sys::CUstream>, Arc<StreamProgress>);
@@ -179,7 +179,6 @@ impl Book {
             self.line(progress, |line| line.orphan = true);
         } else {
             self.lines.retain(|line| !Arc::ptr_eq(&line.progress, progress));
-            self.may_hang = true;
         }
     }
 

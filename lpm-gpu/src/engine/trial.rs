@@ -7,7 +7,7 @@ use lpm_core::memory::{KeyArena, KeyArray, Placement};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-/// A slower batch ends the measurement, and the device is given up for this engine, which has no reader yet.
+/// A slower batch ends the measurement, and the engine gives the device up: it is not in service yet.
 const BATCH_LIMIT: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, Debug, PartialEq)]

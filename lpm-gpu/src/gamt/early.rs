@@ -66,7 +66,7 @@ pub(super) struct EarlyBuild {
     /// Changes that the thread does not have yet; those with code 0 withdraw.
     log: Vec<TrieEntry>,
     routes_min: usize,
-    /// For tests: overrides the thread's own `is_ready`.
+    /// For tests: whether the trie counts as ready, whatever the thread has done.
     ready: Option<bool>,
 }
 
@@ -157,15 +157,17 @@ impl EarlyBuild {
 
     /// The second trie if the thread was started, once it is built and has all changes sent.
     pub(super) fn finish(&mut self) -> Option<GamtTrie> {
-        let EarlyStage::Following(_) = &self.stage else { return None };
         self.send();
-        let EarlyStage::Following(Follower { changes, thread, .. }) =
-            std::mem::replace(&mut self.stage, EarlyStage::Failed)
-        else {
-            return None;
-        };
-        drop(changes);
-        thread.join().ok()?.ok()
+        match std::mem::replace(&mut self.stage, EarlyStage::Failed) {
+            EarlyStage::Following(Follower { changes, thread, .. }) => {
+                drop(changes);
+                thread.join().ok()?.ok()
+            }
+            other => {
+                self.stage = other;
+                None
+            }
+        }
     }
 
     /// The first trie was replaced. The thread sees that the sender is gone, and ends.
