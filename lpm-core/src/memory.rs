@@ -186,10 +186,10 @@ impl KeyArena {
         Ok(Self { memory: Arc::new(KeyMapping(Mapping::of(bytes.max(1), placement)?)), taken: 0 })
     }
 
-    /// The bytes that an array of `len` elements takes: whole cache lines.
+    /// The bytes that an array of `len` elements takes: whole cache lines; `usize::MAX` for more than there are addresses.
     #[must_use]
     pub const fn bytes_of<T: KeyWord>(len: usize) -> usize {
-        (len * size_of::<T>()).next_multiple_of(LINE_BYTES)
+        len.saturating_mul(size_of::<T>()).div_ceil(LINE_BYTES).saturating_mul(LINE_BYTES)
     }
 
     /// The memory of all arrays, for readers to adopt.
@@ -458,7 +458,9 @@ mod tests {
         let mut arena = KeyArena::new(bytes, Placement::default()).unwrap();
         let (mut v4, mut hi) = (arena.take::<u32>(17).unwrap(), arena.take::<u64>(9).unwrap());
         let lo = arena.take::<u64>(500).unwrap();
-        assert!(matches!(arena.take::<u32>(SMALL_BYTES), Err(EngineError::Full { .. })), "no room is left");
+        for len in [SMALL_BYTES, usize::MAX / 4 + 2, usize::MAX] {
+            assert!(matches!(arena.take::<u32>(len), Err(EngineError::Full { .. })), "no room for {len}");
+        }
         let memory = arena.memory();
         let addresses = memory.addresses();
         drop((arena, memory));

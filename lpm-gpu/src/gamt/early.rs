@@ -66,7 +66,7 @@ pub(super) struct EarlyBuild {
     /// Changes that the thread does not have yet; those with code 0 withdraw.
     log: Vec<TrieEntry>,
     routes_min: usize,
-    /// For tests: whether the trie counts as ready, whatever the thread has done.
+    /// For tests: whether the trie counts as ready.
     ready: Option<bool>,
 }
 
